@@ -36,7 +36,8 @@ class KernelAlarm:
     """A timerfd. Raises OSError when made where there is none."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> None:
-        self._loop, self._ring = loop, ring
+        self._loop = loop
+        self._ring = ring
         try:
             library = ctypes.CDLL(None, use_errno=True)
             self._settime = library.timerfd_settime
@@ -71,7 +72,9 @@ class LoopAlarm:
     """The loop's own timer, up to a millisecond late."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], None], clock_ns: Callable[[], int]) -> None:
-        self._loop, self._ring, self._clock_ns = loop, ring, clock_ns
+        self._loop = loop
+        self._ring = ring
+        self._clock_ns = clock_ns
         self._handle: asyncio.TimerHandle | None = None
 
     def set(self, due_ns: int) -> None:

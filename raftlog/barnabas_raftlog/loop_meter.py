@@ -67,12 +67,17 @@ class _Slot:
     __slots__ = ("ends_ns", "longest_processor", "longest_wall", "number", "processor", "short_ns", "wall")
 
     def __init__(self, number: int) -> None:
-        self.number, self.ends_ns, self.short_ns = number, (number + 1) * SLOT_NS, 0
-        self.wall, self.processor = [0] * BUCKETS, [0] * BUCKETS
-        self.longest_wall = self.longest_processor = Longest()
+        self.number = number
+        self.ends_ns = (number + 1) * SLOT_NS
+        self.short_ns = 0
+        self.wall = [0] * BUCKETS
+        self.processor = [0] * BUCKETS
+        self.longest_wall = Longest()
+        self.longest_processor = Longest()
 
     def status(self) -> dict[str, Any]:
-        processor, wall = self.longest_processor.status_in_time(), self.longest_wall.status()
+        processor = self.longest_processor.status_in_time()
+        wall = self.longest_wall.status()
         return {"slot": self.number, "processor": processor, "wall": wall}
 
 
@@ -92,20 +97,27 @@ class LoopMeter:
         on_used: Callable[[], None] | None = None,
     ) -> None:
         """Both clocks never go back; the second is that of the loop's thread. Without them nothing takes any time."""
-        self._wall_ns, self._processor_ns, self._on_long, self._on_used = wall_ns, processor_ns, on_long, on_used
+        self._wall_ns = wall_ns
+        self._processor_ns = processor_ns
+        self._on_long = on_long
+        self._on_used = on_used
         self._slots = [_Slot(-SLOTS)]
         self._is_running = False
         # What the processor's clock said, when it has to be asked again, and what callbacks have taken since then.
-        self._used_ns = self._stale_ns = self._since_ns = 0
+        self._used_ns = 0
+        self._stale_ns = 0
+        self._since_ns = 0
         self._due_ns = USED_NS  # what it says when `on_used` is called again
-        self._told_ns, self._unsaid = -TOLD_APART_NS, 0
+        self._told_ns = -TOLD_APART_NS
+        self._unsaid = 0
         self.what = ""
 
     def run(self, name: str, call: Callable[..., T], *args: Any) -> T:
         """Call it, and measure it by this name."""
         if self._is_running:
             return call(*args)
-        self._is_running, self.what = True, ""
+        self._is_running = True
+        self.what = ""
         wall_ns = self._wall_ns  # A call of an attribute that is no method costs the interpreter two look-ups more.
         began_ns = wall_ns()
         if began_ns >= self._stale_ns:
@@ -114,7 +126,8 @@ class LoopMeter:
             return call(*args)
         finally:
             self._is_running = False
-            ended_ns, slot = wall_ns(), self._slots[-1]
+            ended_ns = wall_ns()
+            slot = self._slots[-1]
             took_ns = ended_ns - began_ns
             if took_ns <= slot.short_ns and ended_ns < slot.ends_ns:
                 slot.wall[_SHORT_BUCKETS[took_ns // 1_000]] += 1
@@ -151,7 +164,9 @@ class LoopMeter:
         }
 
     def _ask_processor(self, now_ns: int) -> None:
-        self._used_ns, self._stale_ns, self._since_ns = self._processor_ns(), now_ns + FRESH_NS, 0
+        self._used_ns = self._processor_ns()
+        self._stale_ns = now_ns + FRESH_NS
+        self._since_ns = 0
         if self._used_ns >= self._due_ns:
             self._due_ns = self._used_ns + USED_NS
             if self._on_used is not None:
@@ -190,7 +205,8 @@ class LoopMeter:
         if now_ns - self._told_ns < TOLD_APART_NS:
             self._unsaid += 1
             return
-        self._told_ns, unsaid = now_ns, self._unsaid
+        self._told_ns = now_ns
+        unsaid = self._unsaid
         self._unsaid = 0
         if self._on_long is not None:
             self._on_long(self._named(name), used_ns, took_ns, unsaid)
@@ -202,7 +218,9 @@ class _Measured(Coroutine[Any, Any, T]):
     __slots__ = ("_coroutine", "_meter", "_name")
 
     def __init__(self, meter: LoopMeter, name: str, coroutine: Coroutine[Any, Any, T]) -> None:
-        self._meter, self._name, self._coroutine = meter, name, coroutine
+        self._meter = meter
+        self._name = name
+        self._coroutine = coroutine
 
     @property
     def __name__(self) -> str:  # by which asyncio shows a task
@@ -248,7 +266,8 @@ def _end_us(bucket: int) -> int:
 def _told(counts: list[int], longest: list[Longest]) -> dict[str, Any]:
     one = max(longest, default=Longest())
     left = -(-sum(counts) // 100)  # of a hundred, the one that is longest lies beyond
-    end_us, bucket = 0, len(counts)
+    end_us = 0
+    bucket = len(counts)
     while left > 0:
         bucket -= 1
         left -= counts[bucket]

@@ -23,7 +23,9 @@ LARGE_BYTES = 32 << 10  # below, a call through ctypes costs more than the zeros
 MAPPED_BYTES = 17 << 20
 """What is larger is no part of the heap, and returned when it is freed: the largest read from disk (16 MiB) comes so
 often that its pages are better kept. glibc allows twice as much, with which requests of 30 MB left 200 MiB of holes."""
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc's <malloc.h>
+# As in glibc's <malloc.h>.
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
 _NEVER = (1 << 31) - 1
 
 

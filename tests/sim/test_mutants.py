@@ -34,7 +34,7 @@ MUTANTS = {  # what is broken: (module, the line, the line instead)
     "half commits": ("quorum", "return values[(len(values) - 1) // 2]", "return values[len(values) // 2]"),
     "old terms are committed by counting": ("quorum", " and index >= term_start_index else", " else"),
     "the window leaks": ("progress", "self.in_flight_bytes -= window.pop(0)[1]", "window.pop(0)"),
-    "an entry does not prove its term": ("state", "if log.last_term > self.term:", "if log.last_term < 0:"),
+    "an entry does not prove its term": ("state", "if self.log.last_term > self.term:", "if self.log.last_term < 0:"),
     "one answer is a majority": ("state", "return majority_value(rounds)", "return max(rounds)"),
     "votes twice": (
         "election",
@@ -48,8 +48,8 @@ MUTANTS = {  # what is broken: (module, the line, the line instead)
     ),
     "votes outlive their term": (
         "election",
-        "raft.votes, raft.refusals = {raft.node_id} if votes_itself else set[int](), ",
-        "raft.votes, raft.refusals = raft.votes | {raft.node_id}, ",
+        "raft.votes = {raft.node_id} if votes_itself else set[int]()",
+        "raft.votes = raft.votes | {raft.node_id}",
     ),
     "nobody hears that the leader is gone": (
         "election",
@@ -63,18 +63,18 @@ MUTANTS = {  # what is broken: (module, the line, the line instead)
     ),
     "the vote leaves before it is saved": (
         "core",
-        "messages, after_persist = [], messages + after_persist",
-        "messages, after_persist = messages + after_persist, []",
+        "after_persist = messages + after_persist\n            messages = []",
+        "messages = messages + after_persist\n            after_persist = []",
     ),
     "acknowledges before it is durable": (
         "follower",
-        "raft.reported_index = match_index = min(raft.log.durable_index, raft.verified_index)",
-        "raft.reported_index = match_index = raft.verified_index",
+        "match_index = min(raft.log.durable_index, raft.verified_index)",
+        "match_index = raft.verified_index",
     ),
     "acknowledges what it did not compare": (
         "follower",
-        "raft.reported_index = match_index = min(raft.log.durable_index, raft.verified_index)",
-        "raft.reported_index = match_index = raft.log.durable_index",
+        "match_index = min(raft.log.durable_index, raft.verified_index)",
+        "match_index = raft.log.durable_index",
     ),
     "commits what it did not compare": (
         "follower",

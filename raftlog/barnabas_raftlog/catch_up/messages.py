@@ -31,7 +31,10 @@ __all__ = [
     "seal_chunk",
 ]
 
-MANIFEST, READ, DAMAGED = "catch-up-manifest", "catch-up-read", "catch-up-damaged"  # methods
+# Methods of calls between nodes.
+MANIFEST = "catch-up-manifest"
+READ = "catch-up-read"
+DAMAGED = "catch-up-damaged"
 ENTRIES = "catch-up-entries"
 CHUNK_BYTES_MAX = 1 << 20  # one read, one answer, one write: 1 ms of a 10 Gbit/s link, so others hardly wait for it
 

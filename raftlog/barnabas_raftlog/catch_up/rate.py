@@ -18,7 +18,8 @@ class TokenBucket:
     def __init__(self, rate_bytes: int, burst_bytes: int, now_ms: int) -> None:
         assert rate_bytes > 0
         self._rate = rate_bytes
-        self._burst = self._level = burst_bytes * 1000
+        self._burst = burst_bytes * 1000
+        self._level = self._burst
         self._filled_at_ms = now_ms
 
     def take(self, size_bytes: int, now_ms: int) -> int:

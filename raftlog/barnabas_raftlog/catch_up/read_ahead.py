@@ -24,7 +24,8 @@ async def read_ahead(
     What it raises is raised here, when its turn has come. Ended early, what was asked for is cancelled: use `aclosing`.
     """
     asked: deque[tuple[int, asyncio.Task[memoryview]]] = deque()
-    wanted = taken = start  # the position of the next to ask for, and of the next to give
+    wanted = start  # the position of the next to ask for
+    taken = start  # and of the next to give
     loop = asyncio.get_running_loop()
     try:
         while taken < stop:

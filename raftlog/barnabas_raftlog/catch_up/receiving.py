@@ -74,14 +74,36 @@ class CatchUpLinks(Serves, Protocol):
 class Transfer:
     """One replica that is being filled. Lives from the first offer until the files are the log, or not wanted."""
 
-    __slots__ = ("begun_ms", "cause", "commit_index", "done_bytes", "done_files", "files", "group", "incoming",
-                 "kept_bytes", "offer", "state", "total_bytes", "used_ms", "wait_until_ms")  # fmt: skip
+    __slots__ = (
+        "begun_ms",
+        "cause",
+        "commit_index",
+        "done_bytes",
+        "done_files",
+        "files",
+        "group",
+        "incoming",
+        "kept_bytes",
+        "offer",
+        "state",
+        "total_bytes",
+        "used_ms",
+        "wait_until_ms",
+    )
 
     def __init__(self, group: RaftGroup, offer: InstallSnapshot, incoming: Incoming, now_ms: int) -> None:
-        self.group, self.offer, self.incoming = group, offer, incoming
-        self.state, self.cause = "waiting", ""
-        self.files = self.done_files = self.total_bytes = self.done_bytes = self.kept_bytes = 0
-        self.begun_ms = self.used_ms = now_ms
+        self.group = group
+        self.offer = offer
+        self.incoming = incoming
+        self.state = "waiting"
+        self.cause = ""
+        self.files = 0
+        self.done_files = 0
+        self.total_bytes = 0
+        self.done_bytes = 0
+        self.kept_bytes = 0
+        self.begun_ms = now_ms
+        self.used_ms = now_ms
         self.wait_until_ms = 0
         self.commit_index = group.core.commit_index  # once it moves, the replica gets on without
 
@@ -112,8 +134,12 @@ class CatchUp:
         on_fact: Callable[[GroupId, Fact], None],
         on_broken: Callable[[BaseException], None],
     ) -> None:
-        self._node_id, self._links, self._clock = node_id, links, clock
-        self._post, self._on_fact, self._on_broken = multiraft.post, on_fact, on_broken
+        self._node_id = node_id
+        self._links = links
+        self._clock = clock
+        self._post = multiraft.post
+        self._on_fact = on_fact
+        self._on_broken = on_broken
         self.source = CatchUpSource(links, multiraft.groups, clock, Throttle(rate_bytes, clock))
         multiraft.attach(self)
         self._throttle = Throttle(rate_bytes, clock)
@@ -123,7 +149,8 @@ class CatchUp:
         self._tasks = Tasks(on_broken)
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
-        self.received_bytes = self.finished = 0
+        self.received_bytes = 0
+        self.finished = 0
 
     def status(self) -> dict[str, Any]:
         """Return what an operator may ask, as plain values."""
@@ -151,7 +178,9 @@ class CatchUp:
 
     def on_offer(self, group: RaftGroup, offer: InstallSnapshot) -> None:
         """A leader says that this replica cannot go on without files."""
-        log, core, now_ms = log_of(group), group.core, self._clock()
+        log = log_of(group)
+        core = group.core
+        now_ms = self._clock()
         if offer.term < core.term or offer.snapshot_index <= core.commit_index:
             self._post(group, offer)  # The core has an answer to that which needs no data.
             return
@@ -159,8 +188,11 @@ class CatchUp:
             return
         transfer = self._transfers.get(group.group_id)
         if transfer is None:
-            transfer = self._transfers[group.group_id] = Transfer(group, offer, log.incoming(), now_ms)
-        transfer.offer, transfer.used_ms, transfer.commit_index = offer, now_ms, core.commit_index
+            transfer = Transfer(group, offer, log.incoming(), now_ms)
+            self._transfers[group.group_id] = transfer
+        transfer.offer = offer
+        transfer.used_ms = now_ms
+        transfer.commit_index = core.commit_index
         self._sweep_later()
         if group.group_id in self._running or now_ms < transfer.wait_until_ms:
             return
@@ -237,14 +269,18 @@ class CatchUp:
     # The transfer.
 
     async def _fetch(self, transfer: Transfer) -> None:
-        group, incoming, source = transfer.group, transfer.incoming, transfer.offer.source
+        group = transfer.group
+        incoming = transfer.incoming
+        source = transfer.offer.source
         log = log_of(group)
         transfer.state = "manifest"
         manifest_id, manifest = await self._fetch_manifest(group.group_id, source, transfer)
         complete, left_bytes = await log.in_writer(partial(incoming.begin, manifest))
         done_bytes = sum(file.size_bytes for file in complete)
-        transfer.files, transfer.total_bytes = len(manifest.files), manifest.size_bytes
-        transfer.done_files, transfer.done_bytes = len(complete), done_bytes
+        transfer.files = len(manifest.files)
+        transfer.total_bytes = manifest.size_bytes
+        transfer.done_files = len(complete)
+        transfer.done_bytes = done_bytes
         transfer.kept_bytes = done_bytes + left_bytes
         transfer.state = "files"
         text = f"{transfer.files} segments, {transfer.total_bytes} bytes from node {source}"
@@ -260,7 +296,8 @@ class CatchUp:
         prepared = await log.in_writer(incoming.prepare)
         if group.prepare_state is not None:
             await group.prepare_state(manifest.state)
-        transfer.state, transfer.cause = "installing", ""
+        transfer.state = "installing"
+        transfer.cause = ""
         group.prepared = prepared
         snapshot = InstallSnapshot(
             term=transfer.offer.term,
@@ -274,12 +311,15 @@ class CatchUp:
 
     async def _fetch_manifest(self, group_id: GroupId, source: int, transfer: Transfer) -> tuple[int, Manifest]:
         data = bytearray()
-        manifest_id = total_bytes = 0
+        manifest_id = 0
+        total_bytes = 0
         while not total_bytes or len(data) < total_bytes:
             request = encode(ManifestRequest(group_id, manifest_id, len(data)))
             reply = decode(await self._links.call(source, MANIFEST, request, CALL_S), ManifestReply)
-            manifest_id, total_bytes = reply.manifest_id, reply.total_bytes
-            transfer.files, transfer.done_files = reply.file_count, 0
+            manifest_id = reply.manifest_id
+            total_bytes = reply.total_bytes
+            transfer.files = reply.file_count
+            transfer.done_files = 0
             if total_bytes > MANIFEST_BYTES_MAX or (total_bytes and not reply.data):
                 raise MalformedMessageError(f"a manifest of {total_bytes} bytes that ends at {len(data)}")
             data += reply.data
@@ -287,7 +327,9 @@ class CatchUp:
         return manifest_id, decode_manifest(data)
 
     async def _fetch_file(self, transfer: Transfer, source: int, manifest_id: int, file: SegmentFile) -> None:
-        log, incoming, damaged = log_of(transfer.group), transfer.incoming, 0
+        log = log_of(transfer.group)
+        incoming = transfer.incoming
+        damaged = 0
         done_bytes = transfer.done_bytes
         while True:
             position = await log.in_writer(partial(incoming.open, file))

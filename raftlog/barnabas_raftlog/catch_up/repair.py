@@ -43,15 +43,19 @@ class SegmentRepair:
     def __init__(
         self, links: RepairLinks, groups: Mapping[GroupId, RaftGroup], host: SharedStorage, directory: str
     ) -> None:
-        self._links, self._groups, self._host = links, groups, host
+        self._links = links
+        self._groups = groups
+        self._host = host
         self._path = f"{directory}/repair"
 
     async def __call__(self, group: GroupId, segment: Segment) -> AsyncGenerator[str, None]:
         """Yield the path of one copy after the other, complete in length, each in the place of the one before."""
         hosted = self._groups.get(group)
-        live, leader_id = set(self._links.live_peers), None
+        live = set(self._links.live_peers)
+        leader_id = None
         if hosted is not None:
-            live, leader_id = live & hosted.members, hosted.leader_id
+            live &= hosted.members
+            leader_id = hosted.leader_id
         for peer in sorted(live, key=lambda peer: (peer != leader_id, peer)):
             for fetch in (self._fetch_file, self._fetch_entries):
                 try:
@@ -75,12 +79,14 @@ class SegmentRepair:
             position += len(await self._add(position, peer, READ, request))
 
     async def _fetch_entries(self, peer: int, group: GroupId, segment: Segment) -> None:
-        position, index = 0, segment.first_index
+        position = 0
+        index = segment.first_index
         while position < segment.size_bytes:
             size_bytes = min(CHUNK_BYTES_MAX, segment.size_bytes - position)
             request = EntriesRequest(group, index, size_bytes)
             data = await self._add(position, peer, ENTRIES, request)
-            position, index = position + len(data), index + count_frames(data)
+            position += len(data)
+            index += count_frames(data)
 
     async def _add(self, position: int, peer: int, method: str, request: ReadRequest | EntriesRequest) -> memoryview:
         """Ask for a chunk, put it at `position` of the copy, and return it."""

@@ -80,7 +80,8 @@ class Throttle:
         self.chunk_bytes = max(4096, min(CHUNK_BYTES_MAX, rate_bytes // 4))
         # As much as a round trip of a quarter of a second carries at that rate, and one more.
         self.reads_ahead = min(READS_AHEAD_MAX, 1 + rate_bytes // 4 // self.chunk_bytes)
-        self._bucket, self._clock = TokenBucket(rate_bytes, self.chunk_bytes, clock()), clock
+        self._bucket = TokenBucket(rate_bytes, self.chunk_bytes, clock())
+        self._clock = clock
 
     async def take(self, size_bytes: int) -> None:
         """Wait until so many bytes may go. Cancelled, they count as gone."""
@@ -100,7 +101,8 @@ class _Session:
     __slots__ = ("data", "log", "manifest_id", "segments", "used_ms")
 
     def __init__(self, manifest_id: int, log: ReplicaLog, segments: list[Segment], now_ms: int) -> None:
-        self.manifest_id, self.log = manifest_id, log
+        self.manifest_id = manifest_id
+        self.log = log
         self.segments = {(one.base_offset, one.first_index): one for one in segments}
         self.data: bytes | None = None
         self.used_ms = now_ms
@@ -112,7 +114,9 @@ class CatchUpSource:
     def __init__(
         self, links: Serves, groups: Mapping[GroupId, RaftGroup], clock: Callable[[], int], throttle: Throttle
     ) -> None:
-        self._groups, self._clock, self._throttle = groups, clock, throttle
+        self._groups = groups
+        self._clock = clock
+        self._throttle = throttle
         self._sessions: dict[tuple[int, GroupId], _Session] = {}
         self._next_id = 1
         self._timer: asyncio.TimerHandle | None = None
@@ -171,7 +175,8 @@ class CatchUpSource:
         return encode(reply)
 
     def _begin(self, source: int, group: RaftGroup) -> _Session:
-        key, now_ms = (source, group.group_id), self._clock()
+        key = (source, group.group_id)
+        now_ms = self._clock()
         if key not in self._sessions and len(self._sessions) >= SESSIONS_MAX:
             raise CatchUpBusyError(f"{SESSIONS_MAX} transfers are under way")
         log = log_of(group)
@@ -189,7 +194,8 @@ class CatchUpSource:
 
     async def _prepare(self, group: RaftGroup, session: _Session) -> int:
         """Make the manifest, or go on making it; return how many files have their checksum."""
-        until_ms, log = self._clock() + PREPARE_MS, session.log
+        until_ms = self._clock() + PREPARE_MS
+        log = session.log
         files: list[SegmentFile] = []
         for segment in session.segments.values():
             while (checksum := await log.checksum_more(segment)) is None:
@@ -217,7 +223,8 @@ class CatchUpSource:
         name = (request.base_offset, request.first_index)
         if request.manifest_id:
             session = self._session(source, group, request.manifest_id)
-            log, segment = session.log, session.segments.get(name)
+            log = session.log
+            segment = session.segments.get(name)
             if segment is None:
                 raise SegmentGoneError(f"manifest {request.manifest_id} names no file {name}")
             session.used_ms = self._clock()
@@ -235,7 +242,9 @@ class CatchUpSource:
         del source
         request = decode(body, EntriesRequest)
         group = self._group(request.group)
-        log, due, total = log_of(group), request.index, 0
+        log = log_of(group)
+        due = request.index
+        total = 0
         last_index = min(group.core.commit_index, log.durable_index)
         bytes_max = min(request.size_bytes, self._throttle.chunk_bytes)
         await self._throttle.take(max(0, bytes_max))

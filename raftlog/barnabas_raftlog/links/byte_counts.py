@@ -43,11 +43,15 @@ class _Flow:
     __slots__ = ("arrived", "sent", "since_ms")
 
     def __init__(self) -> None:
-        self.sent = self.arrived = self.since_ms = 0
+        self.sent = 0
+        self.arrived = 0
+        self.since_ms = 0
 
     def compare(self, sent: int, arrived: int, now_ms: int, *, begin_anew: bool) -> None:
         if begin_anew or arrived > self.arrived or arrived >= self.sent:
-            self.sent, self.arrived, self.since_ms = sent, arrived, now_ms
+            self.sent = sent
+            self.arrived = arrived
+            self.since_ms = now_ms
 
 
 class ByteWatch:
@@ -56,7 +60,8 @@ class ByteWatch:
     __slots__ = ("_inward", "_known_ms", "_outward", "_told_ms")
 
     def __init__(self) -> None:
-        self._inward, self._outward = _Flow(), _Flow()
+        self._inward = _Flow()
+        self._outward = _Flow()
         self._told_ms: int | None = None
         self._known_ms = 0  # When the other end last said that it has this connection.
 

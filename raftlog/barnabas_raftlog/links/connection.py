@@ -72,16 +72,20 @@ class Connection(asyncio.BufferedProtocol):
         meter: LoopMeter | None = None,
     ) -> None:
         self._meter = meter or LoopMeter()
-        self._owner, self._handshake, self._delayed = owner, handshake, delayed
+        self._owner = owner
+        self._handshake = handshake
+        self._delayed = delayed
         self._splitter = FrameSplitter(scratch, allocate=unfilled)
         self._transport: asyncio.Transport | None = None
         self._remote = "?"
         self._remote_address: tuple[object, ...] | None = None
         self.reason: str | None = None
-        self.refused = self._is_lost = False
+        self.refused = False
+        self._is_lost = False
         self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.authenticated: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.bytes_in = self.bytes_out = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
         self._frames: deque[Frame] = deque()  # that have arrived; between callbacks only if reading is paused
         self.watch = ByteWatch()
 
@@ -162,7 +166,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transport = self._delayed.carry(self._transport, self, self._other_end)
         name = transport.get_extra_info("peername")
         if isinstance(name, tuple):
-            self._remote, self._remote_address = f"{name[0]}:{name[1]}", name
+            self._remote = f"{name[0]}:{name[1]}"
+            self._remote_address = name
         user_timeout = getattr(socket, "TCP_USER_TIMEOUT", None)
         if user_timeout is not None:
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, user_timeout, USER_TIMEOUT_MS)
@@ -193,7 +198,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _take_some(self) -> None:
         """Deal with frames in their order, at least one, and with no more than a callback should."""
-        frames, taken_bytes = self._frames, 0
+        frames = self._frames
+        taken_bytes = 0
         while frames and self.reason is None:
             frame = frames.popleft()
             header = read_header(frame.header)

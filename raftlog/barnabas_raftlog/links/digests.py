@@ -24,7 +24,8 @@ __all__ = ["DIGESTS_PER_FRAME", "decode_digests", "encode_digests"]
 
 DIGESTS_PER_FRAME = 1_000  # Decoded and queued in three milliseconds.
 NUMBERS = 6
-PREFIX_BYTES, SUFFIX_MAX = 16, (1 << 32) - 1
+PREFIX_BYTES = 16
+SUFFIX_MAX = (1 << 32) - 1
 INT_MAX = (1 << 63) - 1
 _DIGEST = int(FrameKind.DIGEST)
 
@@ -39,10 +40,12 @@ def encode_digests(
     frames: list[list[Buffer]] = []
     for first in range(0, len(digests), DIGESTS_PER_FRAME):
         columns: list[bytes | list[int]] = []
-        prefix, numbers = b"", list[int]()
+        prefix = b""
+        numbers = list[int]()
         for group_id, digest in digests[first : first + DIGESTS_PER_FRAME]:
             if group_id[:PREFIX_BYTES] != prefix:
-                prefix, numbers = group_id[:PREFIX_BYTES], []
+                prefix = group_id[:PREFIX_BYTES]
+                numbers = []
                 columns += (prefix, numbers)
             leader = 0 if digest.leader_id is None else digest.leader_id + 1
             numbers += (int.from_bytes(group_id[PREFIX_BYTES:], "big"), digest.term, leader)
@@ -59,7 +62,9 @@ def decode_digests(header: tuple[Any, ...], source: int) -> list[tuple[GroupId, 
     """
     if len(header) != 4 or type(header[2]) is not tuple or len(header[2]) % 2:
         raise MalformedMessageError("digest frame is not [kind, wants answer, columns, directory id]")
-    wants_answer, columns, directory_id = header[1] == 1, header[2], header[3]
+    wants_answer = header[1] == 1
+    columns = header[2]
+    directory_id = header[3]
     if type(directory_id) is not bytes or len(directory_id) != DIRECTORY_ID_BYTES:
         raise MalformedMessageError(f"directory id {directory_id!r} is not {DIRECTORY_ID_BYTES} bytes")
     decoded: list[tuple[GroupId, PeerDigest]] = []

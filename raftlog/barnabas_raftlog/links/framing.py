@@ -132,7 +132,8 @@ class FrameSplitter:
         bytes_max: int = HELLO_BYTES_MAX,
         allocate: Callable[[int], bytearray] = bytearray,
     ) -> None:
-        self.bytes_max, self._allocate = bytes_max, allocate
+        self.bytes_max = bytes_max
+        self._allocate = allocate
         self._scratch = scratch
         self._kept = b""
         self._frame: memoryview | None = None
@@ -158,9 +159,12 @@ class FrameSplitter:
             self._filled += count
             if self._filled < len(self._frame):
                 return []
-            whole, self._frame = self._frame, None
+            whole = self._frame
+            self._frame = None
             return [frame_of(whole, owned=True)]
-        view, position, end = self._scratch, 0, len(self._kept) + count
+        view = self._scratch
+        position = 0
+        end = len(self._kept) + count
         self._kept = b""
         frames: list[Frame] = []
         while end - position >= 4:

@@ -40,14 +40,18 @@ __all__ = [
     "KeyOf",
 ]
 
-OPEN, KEYED = 1, 2  # versions of the protocol
+# Versions of the protocol.
+OPEN = 1
+KEYED = 2
 NONCE_BYTES = 16
 ADMIN = -1
-NEWCOMER_MAX, NEWCOMER_MIN = -2, -(1 << 31)
+NEWCOMER_MAX = -2
+NEWCOMER_MIN = -(1 << 31)
 NODE_ID_MAX = (1 << 31) - 1
 INCARNATION_MAX = (1 << 63) - 1
 NAME_CHARACTERS_MAX = 255
-WELCOME_LENGTH, CHALLENGE_LENGTH = 7, 3
+WELCOME_LENGTH = 7
+CHALLENGE_LENGTH = 3
 SECRETS_DIFFER = "the cluster secrets differ"
 
 Header = tuple[object, ...]
@@ -128,7 +132,9 @@ class Dialler:
     """The end that connects. `peer` is known once `done`; `target` ADMIN means that anybody will do."""
 
     def __init__(self, me: Identity, target: int, secret: bytes | None, nonce: bytes) -> None:
-        self._me, self._secret, self._nonce = me, secret, nonce
+        self._me = me
+        self._secret = secret
+        self._nonce = nonce
         self._version = OPEN if secret is None else KEYED
         self._nonces = b""  # of both sides, once the other one's is known
         self.target = target
@@ -159,7 +165,8 @@ class Dialler:
             proof = b""
         else:
             proof = _proof(self._secret, nonces, self._me, self.target)
-        self._nonces, self.mark = nonces, _mark(nonces)
+        self._nonces = nonces
+        self.mark = _mark(nonces)
         return (FrameKind.PROOF, proof)
 
     def _on_accepted(self, header: tuple[Any, ...]) -> None:
@@ -194,7 +201,11 @@ class Acceptor:
     def __init__(
         self, me: Identity, knows: frozenset[int], secret: bytes | None, nonce: bytes, key_of: KeyOf = lambda _: None
     ) -> None:
-        self._me, self._knows, self._secret, self._nonce, self._key_of = me, knows, secret, nonce, key_of
+        self._me = me
+        self._knows = knows
+        self._secret = secret
+        self._nonce = nonce
+        self._key_of = key_of
         self._target = ADMIN
         self._nonces = b""
         self.peer: Identity | None = None
@@ -211,10 +222,14 @@ class Acceptor:
         _check_identity(cluster_id, node_id, incarnation)
         if type(target) is not int:
             raise MalformedMessageError("the node that is wanted is a number")
-        peer, nonces = Identity(cluster_id, node_id, incarnation), _check_nonce(nonce) + self._nonce
+        peer = Identity(cluster_id, node_id, incarnation)
+        nonces = _check_nonce(nonce) + self._nonce
         if self._secret is None:
             self._judge(peer, target)
-        self.peer, self._target, self._nonces, self.mark = peer, target, nonces, _mark(nonces)
+        self.peer = peer
+        self._target = target
+        self._nonces = nonces
+        self.mark = _mark(nonces)
         if self._secret is None:
             return (FrameKind.WELCOME, OPEN, *self._me, self._nonce, b"")
         return (FrameKind.WELCOME, KEYED, self._nonce)
@@ -234,7 +249,8 @@ class Acceptor:
 
     def _judge(self, peer: Identity, target: int) -> None:
         """Refuse who is not wanted, in words that tell who this is."""
-        me, node_id = self._me, peer.node_id
+        me = self._me
+        node_id = peer.node_id
         if node_id <= ADMIN:
             return
         if peer.cluster_id != me.cluster_id:

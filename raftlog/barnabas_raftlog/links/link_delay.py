@@ -90,8 +90,10 @@ class DelayedNetwork:
         new_alarm: Callable[[asyncio.AbstractEventLoop, Act, Callable[[], int]], Alarm] = open_alarm,
     ) -> None:
         delay.check()
-        self._delay, self._rng = delay, rng if rng is not None else random.Random()
-        self.clock_ns, self._new_alarm = clock_ns, new_alarm
+        self._delay = delay
+        self._rng = rng if rng is not None else random.Random()
+        self.clock_ns = clock_ns
+        self._new_alarm = new_alarm
         self._alarm: Alarm | None = None
         self._due: list[tuple[int, int, Act]] = []
         self._numbers = count()
@@ -131,7 +133,8 @@ class DelayedNetwork:
 
     def ring(self) -> None:
         """Do what is due. For the alarm."""
-        now_ns, due = self.clock_ns(), self._due
+        now_ns = self.clock_ns()
+        due = self._due
         acts = []
         while due and due[0][0] <= now_ns:
             acts.append(heapq.heappop(due)[2])
@@ -167,12 +170,18 @@ class DelayedTransport(asyncio.Transport):
         node_id: Callable[[], int | None],
     ) -> None:
         super().__init__()
-        self._network, self._inner, self._protocol, self._node_id = network, inner, protocol, node_id
+        self._network = network
+        self._inner = inner
+        self._protocol = protocol
+        self._node_id = node_id
         self._under_way: deque[tuple[int, list[Buffer], int]] = deque()
         self._waiting: deque[tuple[list[Buffer], int]] = deque()
-        self._under_way_bytes = self._waiting_bytes = 0
+        self._under_way_bytes = 0
+        self._waiting_bytes = 0
         self._last_due_ns = 0
-        self._is_scheduled = self._is_closing = self._is_aborted = False
+        self._is_scheduled = False
+        self._is_closing = False
+        self._is_aborted = False
 
     def writelines(self, list_of_data: Iterable[Any]) -> None:
         buffers = list(list_of_data)
@@ -212,7 +221,8 @@ class DelayedTransport(asyncio.Transport):
         """Lose what is under way, and tell the protocol; the other end hears of it one way from now."""
         if self._is_aborted:
             return
-        self._is_closing = self._is_aborted = True
+        self._is_closing = True
+        self._is_aborted = True
         self._network.ending[self] = None
         self._drop()
         asyncio.get_running_loop().call_soon(self._protocol.connection_lost, None)
@@ -227,7 +237,8 @@ class DelayedTransport(asyncio.Transport):
     def _drop(self) -> None:
         self._under_way.clear()
         self._waiting.clear()
-        self._under_way_bytes = self._waiting_bytes = 0
+        self._under_way_bytes = 0
+        self._waiting_bytes = 0
 
     def _next_due_ns(self) -> int:
         node_id = self._node_id()
@@ -250,7 +261,8 @@ class DelayedTransport(asyncio.Transport):
         if self._inner.is_closing():
             self._drop()
             return
-        now_ns, arrived = self._network.clock_ns(), list[Buffer]()
+        now_ns = self._network.clock_ns()
+        arrived = list[Buffer]()
         while self._under_way and self._under_way[0][0] <= now_ns:
             _, buffers, size = self._under_way.popleft()
             self._under_way_bytes -= size
@@ -271,10 +283,13 @@ class DelayedDatagrams:
     """Datagrams that leave one way later. Lost beyond `DATAGRAMS_MAX` under way, and counted in `lost`."""
 
     def __init__(self, network: DelayedNetwork, inner: Datagrams, node_at: Callable[[object], int]) -> None:
-        self._network, self._inner, self._node_at = network, inner, node_at
+        self._network = network
+        self._inner = inner
+        self._node_at = node_at
         self._arrived: deque[tuple[bytes, tuple[object, ...]]] = deque()
         self._wake = asyncio.Event()
-        self._under_way = self.lost = 0
+        self._under_way = 0
+        self.lost = 0
 
     @property
     def on_datagram(self) -> Callable[[bytes, object], None]:

@@ -58,7 +58,8 @@ HANDSHAKE_MS = 5_000
 STRANGERS_MAX = 128
 ADMINS_MAX = 64
 CONGESTED_BYTES = 48 << 20
-BACKOFF_MS_MIN, BACKOFF_MS_MAX = 20, 1_000
+BACKOFF_MS_MIN = 20
+BACKOFF_MS_MAX = 1_000
 REFUSED_RETRY_MS = 1_000
 LISTEN_BACKLOG = 256
 STALL_MS = 500
@@ -141,7 +142,9 @@ class Links:
         self.round_trip = RoundTrip()  # Of the farthest live peer; changed in place, ten times a second.
         self._meter = meter or LoopMeter()
         self._me = Identity(cluster_id, node_id, incarnation)
-        self._mark, self._secret, self._clock = cluster_mark(cluster_id), secret, clock
+        self._mark = cluster_mark(cluster_id)
+        self._secret = secret
+        self._clock = clock
         self._random_bytes = random_bytes
         self._rng: Rng = rng if rng is not None else random.Random()
         self._timeout_ms = liveness_timeout_ms
@@ -279,7 +282,8 @@ class Links:
         peer = self._peers.get(node_id)
         if peer is None or peer.outgoing is None:
             return False
-        connection, stats = peer.outgoing, self.stats
+        connection = peer.outgoing
+        stats = self.stats
         for frame in frames:
             if connection.buffered_bytes > CONGESTED_BYTES:
                 return False
@@ -394,7 +398,8 @@ class Links:
         peer = self._peers[identity.node_id]
         if connection.is_outgoing:
             self._replace(peer.incoming, identity, f"node {peer.node_id} has been restarted")
-            peer.outgoing, peer.trouble = connection, ""
+            peer.outgoing = connection
+            peer.trouble = ""
             peer.datagram_address = connection.remote_address
             self._notices.forget(f"refused {peer.node_id}")
         else:
@@ -416,7 +421,8 @@ class Links:
         self.stats.frames_in += 1
         size_bytes = len(frame.header) + len(frame.payload) + 8
         self.stats.bytes_in += size_bytes
-        kind, source = header[0], connection.peer.node_id
+        kind = header[0]
+        source = connection.peer.node_id
         if size_bytes > FRAME_BYTES_MAX + 4 and kind != FrameKind.RAFT:
             raise MalformedMessageError(f"frame of kind {kind} and {size_bytes} bytes")
         if kind == FrameKind.REPLY and connection.is_outgoing:
@@ -465,7 +471,8 @@ class Links:
         if peer is None:
             return
         if peer.outgoing is connection:
-            peer.outgoing, peer.trouble = None, reason
+            peer.outgoing = None
+            peer.trouble = reason
             peer.calls.fail(f"connection to node {peer.node_id} {reason}")
         elif peer.incoming is connection:
             peer.incoming = None

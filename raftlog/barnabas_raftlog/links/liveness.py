@@ -50,7 +50,8 @@ PACE_MAX = 2  # how many times as fast as ours a peer's clock may run
 FORGIVEN_INTERVALS = 5
 
 _LAYOUT = struct.Struct(">HBBQiQQQQiQIQQIQQ")
-_MAGIC, _VERSION = 0xBA5B, 2
+_MAGIC = 0xBA5B
+_VERSION = 2
 _MAC_BYTES = 16
 _BUSY = 1  # a flag
 _DELAY_MAX = (1 << 31) - 1
@@ -80,11 +81,20 @@ def cluster_mark(cluster_id: str) -> int:
 
 def encode_datagram(datagram: Datagram, target: int, mark: int, secret: bytes | None) -> bytes:
     """Return the bytes of `datagram` for node `target`, signed when there is a secret."""
-    node_id, incarnation, sequence, echo_incarnation, echo_sequence, delay_ms, dialled, accepted, is_busy = datagram
-    flags = _BUSY if is_busy else 0
     data = _LAYOUT.pack(
-        *(_MAGIC, _VERSION, flags, mark, node_id, incarnation, sequence, echo_incarnation, echo_sequence),
-        *(min(delay_ms, _DELAY_MAX), target, *dialled, *accepted),
+        _MAGIC,
+        _VERSION,
+        _BUSY if datagram.is_busy else 0,
+        mark,
+        datagram.node_id,
+        datagram.incarnation,
+        datagram.sequence,
+        datagram.echo_incarnation,
+        datagram.echo_sequence,
+        min(datagram.echo_delay_ms, _DELAY_MAX),
+        target,
+        *datagram.dialled,
+        *datagram.accepted,
     )
     return data if secret is None else data + hmac.digest(secret, data, "sha256")[:_MAC_BYTES]
 
@@ -138,12 +148,15 @@ class PeerLiveness:
         self._sent_at_ms = [0] * SENT_REMEMBERED
         self.incarnation: int | None = None
         self.received = 0
-        self.rtt_ms, self._has_rtt = 0.0, False
+        self.rtt_ms = 0.0
+        self._has_rtt = False
         self.loss = 0.0
         self._age_ms = float(INTERVAL_MS)
         self._age_deviation_ms = 0.0
-        self._last_sequence = self._last_echoed = 0
-        self._last_at_ms = self._learns_from_ms = now_ms
+        self._last_sequence = 0
+        self._last_echoed = 0
+        self._last_at_ms = now_ms
+        self._learns_from_ms = now_ms
         self.fresh_at_ms = now_ms - 10 * timeout_ms_min
         self._mark = NO_CONNECTION.mark
         self._discarded_since_ms: int | None = None  # Since then none has counted, and this is when the first came.
@@ -161,7 +174,9 @@ class PeerLiveness:
         if incarnation != self.incarnation:
             self.incarnation = incarnation
             self.loss = 0.0
-        self._last_sequence, self._mark, self._discarded_since_ms = 0, mark, None
+        self._last_sequence = 0
+        self._mark = mark
+        self._discarded_since_ms = None
         self.fresh_at_ms = now_ms
 
     def is_fresh(self, now_ms: int) -> bool:
@@ -218,7 +233,8 @@ class PeerLiveness:
             self.loss -= self.loss / 16
         if now_ms - self._last_at_ms >= self._base_ms:
             self._learns_from_ms = now_ms
-        self._last_sequence, self._last_at_ms = datagram.sequence, now_ms
+        self._last_sequence = datagram.sequence
+        self._last_at_ms = now_ms
         self.received += 1
         echoed = datagram.echo_sequence
         if (

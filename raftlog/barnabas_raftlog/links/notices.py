@@ -19,7 +19,8 @@ class Notices:
     """One node's rate-limited warnings. Returns whether a notice was written, so that callers can count facts too."""
 
     def __init__(self, clock: Callable[[], int], prefix: str) -> None:
-        self._clock, self._prefix = clock, prefix
+        self._clock = clock
+        self._prefix = prefix
         self._last: dict[str, tuple[int, int]] = {}  # key: (written_at_ms, swallowed since)
 
     def warn(self, key: str, text: str) -> bool:

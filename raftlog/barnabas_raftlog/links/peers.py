@@ -80,7 +80,9 @@ class Peer:
     )
 
     def __init__(self, node_id: int, address: NodeAddress, liveness: PeerLiveness) -> None:
-        self.node_id, self.address, self.liveness = node_id, address, liveness
+        self.node_id = node_id
+        self.address = address
+        self.liveness = liveness
         self.datagram_address: tuple[object, ...] | None = None
         self.outgoing: Connection | None = None
         self.incoming: Connection | None = None
@@ -107,7 +109,8 @@ class Peer:
     @property
     def counts(self) -> tuple[ByteCounts, ByteCounts]:
         """What we say of the connection that we dialled, and of the one that we accepted."""
-        outgoing, incoming = self.outgoing, self.incoming
+        outgoing = self.outgoing
+        incoming = self.incoming
         return (
             NO_CONNECTION if outgoing is None else outgoing.counts,
             NO_CONNECTION if incoming is None else incoming.counts,

@@ -74,7 +74,8 @@ SPLIT_MESSAGES = 1_000  # The same for frames of heartbeats: this many headers d
 INT_MAX = (1 << 63) - 1  # What every index and round fits in, on disk too.
 
 _VOTE_REQUEST, _VOTE_RESPONSE, _APPEND, _APPEND_RESPONSE, _INSTALL, _TIMEOUT_NOW, _ENDED, _REMOVED = range(1, 9)
-_RAFT, _DIGEST = int(FrameKind.RAFT), int(FrameKind.DIGEST)
+_RAFT = int(FrameKind.RAFT)
+_DIGEST = int(FrameKind.DIGEST)
 
 
 def payload_bytes_of(message: Message) -> int:
@@ -102,7 +103,9 @@ def encode_messages(
         is_alone = size > PAYLOAD_BYTES_MAX or filled > PAYLOAD_BYTES_MAX
         if (size and filled and is_split) or len(headers) == SPLIT_MESSAGES or (headers and is_alone):
             frames.append(encode_frame((_RAFT, headers, directory_id), payloads, filled))
-            headers, payloads, filled = [], [], 0
+            headers = []
+            payloads = []
+            filled = 0
         headers.append(_encode(group_id, message, payloads))
         filled += size
     if headers:
@@ -111,17 +114,32 @@ def encode_messages(
 
 
 def _encode(group_id: GroupId, message: Message, payloads: list[Buffer]) -> tuple[object, ...]:
-    head: tuple[object, ...]
     match message:
         case AppendEntries():
             entries = message.entries
             terms, sizes = _describe(entries, message.term, payloads) if entries else ((), ())
-            head = (_APPEND, group_id, message.term, message.prev_index, message.prev_term, message.commit_index)
-            head = (*head, message.round, message.quiesce | message.certain << 1)
+            head = (
+                _APPEND,
+                group_id,
+                message.term,
+                message.prev_index,
+                message.prev_term,
+                message.commit_index,
+                message.round,
+                message.quiesce | message.certain << 1,
+            )
             return (*head, message.released_index, terms, sizes) if message.released_index else (*head, terms, sizes)
         case AppendResponse():
-            head = (_APPEND_RESPONSE, group_id, message.term, message.match_index, message.round)
-            return (*head, message.rejected | message.uncertain << 1, message.hint_index, message.hint_term)
+            return (
+                _APPEND_RESPONSE,
+                group_id,
+                message.term,
+                message.match_index,
+                message.round,
+                message.rejected | message.uncertain << 1,
+                message.hint_index,
+                message.hint_term,
+            )
         case VoteRequest():
             flags = message.pre | message.transfer << 1 | message.is_learner << 2
             return (_VOTE_REQUEST, group_id, message.term, message.last_index, message.last_term, flags)
@@ -130,9 +148,16 @@ def _encode(group_id: GroupId, message: Message, payloads: list[Buffer]) -> tupl
             return (_VOTE_RESPONSE, group_id, message.term, flags, message.commit_index, message.commit_term)
         case InstallSnapshot():
             payloads.append(message.data)
-            head = (_INSTALL, group_id, message.term, message.snapshot_index, message.snapshot_term)
-            head = (*head, len(message.data), message.configuration.encode())
-            return head if message.witness_since is None else (*head, *message.witness_since)
+            return (
+                _INSTALL,
+                group_id,
+                message.term,
+                message.snapshot_index,
+                message.snapshot_term,
+                len(message.data),
+                message.configuration.encode(),
+                *(message.witness_since or ()),
+            )
         case TimeoutNow():
             return (_TIMEOUT_NOW, group_id, message.term)
         case LeadershipEnded():
@@ -238,7 +263,8 @@ def _check(numbers: tuple[int, ...]) -> None:
 
 
 def _decode_small(item: tuple[Any, ...], source: int, target: int, directory_id: bytes) -> Message:
-    kind, numbers = item[0], item[2:]
+    kind = item[0]
+    numbers = item[2:]
     _check(numbers)
     if kind == _APPEND_RESPONSE:
         term, match_index, round_, flags, hint_index, hint_term = numbers

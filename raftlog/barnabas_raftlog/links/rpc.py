@@ -41,7 +41,8 @@ class RemoteError(BarnabasError):
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(f"{kind}: {text}")
-        self.kind, self.text = kind, text
+        self.kind = kind
+        self.text = text
 
 
 class Wire(Protocol):
@@ -101,7 +102,8 @@ class Services:
 
     def __init__(self, on_bug: Callable[[BaseException], None]) -> None:
         self._handlers: dict[str, Handler] = {}
-        self._for_admins, self._for_newcomers = set[str](), set[str]()
+        self._for_admins = set[str]()
+        self._for_newcomers = set[str]()
         self._tasks = Tasks(on_bug)
         self._running: dict[int, int] = {}  # id of a connection: its calls in progress
         self._on_bug = on_bug
@@ -158,7 +160,9 @@ class Services:
         if call_id is None or wire.is_closed:
             return
         if len(body) > FRAME_BYTES_MAX - 4096:
-            error, text, body = "ReplyTooLarge", f"{len(body)} bytes", b""
+            error = "ReplyTooLarge"
+            text = f"{len(body)} bytes"
+            body = b""
         wire.send(encode_frame((FrameKind.REPLY, call_id, error, text[:TEXT_CHARACTERS_MAX]), [body], len(body)))
 
     def _on_done(self, task: asyncio.Task[None], wire: Wire, call_id: int | None) -> None:

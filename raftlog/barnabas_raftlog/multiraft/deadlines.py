@@ -62,7 +62,8 @@ class Deadlines(Generic[Item]):
         There may be more as long as `has_due` says so.
         """
         items: list[Item] = []
-        heap, looks_left = self._heap, LOOKS_MAX
+        heap = self._heap
+        looks_left = LOOKS_MAX
         while heap and heap[0][0] <= now_ms and len(items) < count_max and looks_left:
             looks_left -= 1
             filed_ms, _, item = heapq.heappop(heap)

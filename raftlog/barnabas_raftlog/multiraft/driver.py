@@ -91,14 +91,21 @@ DRIVES_AT_ONCE = 4
 BULK_PER_DRIVE = 32
 BULK_WHEN_BUSY = 8  # Overload that lasts must not keep groups from hearing that their leader is gone.
 # How many groups may have been touched for more to be stepped, as the drive goes on: each kind of work has its share.
-TOUCHED_BY_DURABLE, TOUCHED_BY_EVENTS, TOUCHED_BY_DUE, TOUCHED_BY_TURN, TOUCHED_BY_BULK = 24, 52, 64, 70, 76
+TOUCHED_BY_DURABLE = 24
+TOUCHED_BY_EVENTS = 52
+TOUCHED_BY_DUE = 64
+TOUCHED_BY_TURN = 70
+TOUCHED_BY_BULK = 76
 TOLD_PER_DRIVE = TOUCHED_BY_BULK + 2 * STEPS_BETWEEN_LOOKS  # all that steps can have touched
 FACTS_PER_DRIVE = 200
 EVENTS_MAX = 100_000
 PLACE_MAX = 1 << 62  # of a snapshot: what follows must have indexes and offsets, too, and those have 63 bits
 NO_ROOM_MS = 1_000  # how long a group that would stand is left alone while the disk is full
 
-PROPOSED, TICK, TICK_BEHIND, STALLED = Proposed(), Tick(), Tick(is_behind=True), Stalled()
+PROPOSED = Proposed()
+TICK = Tick()
+TICK_BEHIND = Tick(is_behind=True)
+STALLED = Stalled()
 
 
 class Driver:
@@ -156,16 +163,24 @@ class Driver:
         *,
         meter: LoopMeter,
     ) -> None:
-        self._groups, self._live_peers, self._on_members = groups, live_peers, on_members
+        self._groups = groups
+        self._live_peers = live_peers
+        self._on_members = on_members
         self.on_refused: Callable[[int, str], None] | None = None  # hears of peers that broke the protocol
-        self.node_id, self.stats, self.outbox = node_id, MultiRaftStats(), outbox
+        self.node_id = node_id
+        self.stats = MultiRaftStats()
+        self.outbox = outbox
         self.deadlines: Deadlines[RaftGroup] = Deadlines()
         self.candidacies: Candidacies[RaftGroup] = Candidacies()
         self.is_paused = False
-        self.last_tick_ms = self.now_ms = clock()
+        self.now_ms = clock()
+        self.last_tick_ms = self.now_ms
         self.stall_ms = 500
         self.catch_up: SnapshotFetcher | None = None
-        self._storage, self._clock, self._on_fact, self._on_broken = storage, clock, on_fact, on_broken
+        self._storage = storage
+        self._clock = clock
+        self._on_fact = on_fact
+        self._on_broken = on_broken
         self._meter = meter
         self._promises = Promises(storage, outbox)
         self._events: deque[tuple[RaftGroup, Event]] = deque()
@@ -176,7 +191,9 @@ class Driver:
         self._refused: list[tuple[int, str]] = []  # (node id, what it said), to be told after the steps
         self._durable: list[GroupId] = []  # have moved in the storage, and their cores have not heard of it
         self._drives_more = 0  # that follow in this iteration of the loop
-        self._is_scheduled = self._has_durable_news = self._has_due = False
+        self._is_scheduled = False
+        self._has_durable_news = False
+        self._has_due = False
         self.has_deadlines = asyncio.Event()  # set while some group has a deadline
 
     # Queueing. None of these steps a core.
@@ -261,7 +278,8 @@ class Driver:
         if group.failed is not None and not group.is_suspended:
             return
         self.resign(group)
-        group.failed, group.is_suspended = error, False
+        group.failed = error
+        group.is_suspended = False
         self._facts.append((group.group_id, Fact("replica failed", group.core.term, str(error))))
         group.notices.append((group.listener.on_failed, error))
         self.retire(group)
@@ -283,7 +301,8 @@ class Driver:
             if self._storage.failed is None:
                 self._facts.append((group.group_id, Fact("replica suspended", group.core.term, str(error))))
             self.resign(group)
-            group.failed, group.is_suspended = error, True
+            group.failed = error
+            group.is_suspended = True
             self.retire(group)
             self.touch(group)
 
@@ -294,7 +313,9 @@ class Driver:
         """
         if not group.is_suspended:
             return
-        group.failed, group.is_suspended, group.deadline_ms = None, False, None
+        group.failed = None
+        group.is_suspended = False
+        group.deadline_ms = None
         group.restart_core()
         self._greet(group, group.members)
         self.post(group, TICK)
@@ -335,7 +356,8 @@ class Driver:
 
     def _drive_once(self) -> None:
         self.stats.drives += 1
-        now_ms, promises = self.now(), self._promises
+        now_ms = self.now()
+        promises = self._promises
         has_much_to_tell = bool(self._touched) and len(self._touched) > TOUCHED_BY_DURABLE
         # No await and no call to a listener from here to the flush: the cores see a frozen world.
         if not has_much_to_tell:
@@ -412,7 +434,8 @@ class Driver:
 
         What a candidate waits for may be in the queue, so it waits for that; not for ever, overload may last.
         """
-        due_max, candidacies = self._room(TOUCHED_BY_DUE), self.candidacies
+        due_max = self._room(TOUCHED_BY_DUE)
+        candidacies = self.candidacies
         due = self.deadlines.due(now_ms, due_max)
         live = {self.node_id, *self._live_peers()} if due else set[int]()
         for group in due:
@@ -523,7 +546,9 @@ class Driver:
             self._step(group, Persisted(durable_index), now_ms)
 
     def _apply(self, group: RaftGroup, ready: Ready, now_ms: int) -> None:
-        log, notices, listener = group.log, group.notices, group.listener
+        log = group.log
+        notices = group.notices
+        listener = group.listener
         if ready.truncate_from is not None:
             log.truncate_from(ready.truncate_from)
             group.proposed = None  # What is proposed next is another story than what was cut.
@@ -559,7 +584,9 @@ class Driver:
 
     def _install(self, group: RaftGroup, install: InstallSnapshot) -> None:
         """Replace the log; the listener's turn comes after the drive. `RaftGroup.snapshot` put the offset in front."""
-        data, index, term = memoryview(install.data), install.snapshot_index, install.snapshot_term
+        data = memoryview(install.data)
+        index = install.snapshot_index
+        term = install.snapshot_term
         prepared, group.prepared = group.prepared, None
         if prepared is not None and prepared.manifest.snapshot_index == index:
             assert self.catch_up is not None
@@ -596,7 +623,8 @@ class Driver:
     def _tell(self, touched: Iterable[RaftGroup]) -> None:
         """Compare each touched group with what was last said about it, and tell its listener."""
         for group in touched:
-            core, listener = group.core, group.listener
+            core = group.core
+            listener = group.listener
             if core.deadline_ms != group.deadline_ms:
                 self._file_deadline(group)
             if group.notices:
@@ -609,7 +637,8 @@ class Driver:
                 except StorageFailedError as error:
                     self.leave(group, error)
                 else:
-                    group.commit_index, group.high_watermark = core.commit_index, high_watermark
+                    group.commit_index = core.commit_index
+                    group.high_watermark = high_watermark
                     listener.on_committed(core.commit_index)
             self._tell_leadership(group)
             group.after_steps()
@@ -657,7 +686,8 @@ class Driver:
         group.listener.on_configuration(group.configuration)
 
     def _tell_leadership(self, group: RaftGroup) -> None:
-        core, leads = group.core, group.is_leader
+        core = group.core
+        leads = group.is_leader
         leadership = (core.term, group.leader_id, leads, leads and core.confirmed and not group.stall_pending)
         if leadership != group.leadership:
             if leads and not group.leadership[2]:  # Who knows only older members lives, and has asked those.

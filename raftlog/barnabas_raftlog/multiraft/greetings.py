@@ -34,11 +34,15 @@ class Greetings:
     """Owned by `MultiRaft`. `said_bytes` and `said` count what left; limits are those of `digests` and of the links."""
 
     def __init__(self, node_id: int, links: FrameSender, driver: Driver, storage: GroupStorage) -> None:
-        self._node_id, self._links, self._driver, self._storage = node_id, links, driver, storage
+        self._node_id = node_id
+        self._links = links
+        self._driver = driver
+        self._storage = storage
         # What is to be said: why, and to whom, in which groups.
         self._unsaid: dict[tuple[int, int], dict[RaftGroup, None]] = {}
         self._is_scheduled = False
-        self.said = self.said_bytes = 0
+        self.said = 0
+        self.said_bytes = 0
 
     def greet(self, peer: int, sharing: Iterable[RaftGroup]) -> None:
         """Tell `peer`, which is live from now on, where this node stands in all groups that they share."""
@@ -111,7 +115,8 @@ class Greetings:
         self._driver.post_bulk(PeerLive(peer), untold)
 
     def _digest_of(self, group: RaftGroup) -> PeerDigest:
-        core, log = group.core, group.log
+        core = group.core
+        log = group.log
         is_durable = log.durable_index == log.last_index and not core.uncertain
         at_rest = core.quiescent if core.role is Role.LEADER else is_durable
         return PeerDigest(

@@ -115,20 +115,28 @@ class RaftGroup:
         make_core: Callable[[int], RaftCore],
         listener: GroupListener,
     ) -> None:
-        self._driver, self._make_core = driver, make_core
+        self._driver = driver
+        self._make_core = make_core
         core = make_core(log.first_index - 1)
-        self.group_id, self.log, self.core, self.listener = group_id, log, core, listener
+        self.group_id = group_id
+        self.log = log
+        self.core = core
+        self.listener = listener
         self.configuration = core.configuration
         self.members = self.configuration.node_ids
         self.failed: StorageFailedError | None = None
-        self.is_removed = self.is_suspended = self.is_held = False
+        self.is_removed = False
+        self.is_suspended = False
+        self.is_held = False
         # What the driver last told whom; it compares after every step.
         self.commit_index = core.commit_index
         self.high_watermark = log.offset_after(core.commit_index)
         self.durable_index = log.durable_index
         self.deadline_ms: int | None = None
         # The first term that it knew in this life, and when; what others may say by that, 0: to be looked at.
-        self.first_term = self.first_ms = self.term_bound = 0
+        self.first_term = 0
+        self.first_ms = 0
+        self.term_bound = 0
         self.leadership: tuple[int, int | None, bool, bool] = (core.term, None, False, False)
         self.proposed: list[Entry] | None = None  # appended here, the core has not heard of it
         # Who waits for leadership to be confirmed: the round that will do it, None before it has begun.
@@ -190,7 +198,8 @@ class RaftGroup:
         It should be the first where it is preferred. Where somebody is missing, which may be who is preferred, one of
         those that are live should, too: every node finds the same one, and each of them as many as any other.
         """
-        voters, able = self.core.voters, self.core.configuration.full_voter_ids
+        voters = self.core.voters
+        able = self.core.configuration.full_voter_ids
         if len(live & voters) < majority(len(voters)):
             return Line.HOPELESS
         live_able = sorted(live & able)
@@ -247,7 +256,8 @@ class RaftGroup:
         Not one that does not know itself whether it has (`raft.uncertainty`): its vote would be worth less than others.
         This is what the thesis' rounds come to (4.2.1). False on a node that does not lead.
         """
-        core, progress = self.core, self.core.progress.get(node_id)
+        core = self.core
+        progress = self.core.progress.get(node_id)
         lag_ms_max = core.timing.election_timeout_ms
         if progress is None or progress.uncertain:
             return False
@@ -384,7 +394,8 @@ class RaftGroup:
         the others, before the one that gives it another was proposed.
         """
         self.log.install_snapshot(0, 0, 0, b"", self.log.configuration)
-        self.commit_index = self.durable_index = 0
+        self.commit_index = 0
+        self.durable_index = 0
         self.forgotten_index = -1
         self.high_watermark = 0
         self.restart_core()

@@ -105,15 +105,26 @@ class MultiRaft:
     ) -> None:
         self.node_id = node_id
         self.groups: dict[GroupId, RaftGroup] = {}
-        self._storage, self._links, self._timing, self._rng, self._on_fact = storage, links, timing, rng, on_fact
+        self._storage = storage
+        self._links = links
+        self._timing = timing
+        self._rng = rng
+        self._on_fact = on_fact
         self._meter = meter or LoopMeter()
         self._outbox = Outbox(links, storage.directory_id)
         self._strays = Strays()
         self._held: list[RaftGroup] | None = None  # what `hold_elections` holds back, None: nothing is to be
         self._held_until_ms = 0
         self._driver = Driver(
-            *(node_id, storage, self._outbox, clock, on_fact, self._on_broken, self.groups),
-            *(lambda: links.live_peers, self._on_members),
+            node_id=node_id,
+            storage=storage,
+            outbox=self._outbox,
+            clock=clock,
+            on_fact=on_fact,
+            on_broken=self._on_broken,
+            groups=self.groups,
+            live_peers=lambda: links.live_peers,
+            on_members=self._on_members,
             meter=self._meter,
         )
         self._driver.on_refused = links.refuse
@@ -166,35 +177,15 @@ class MultiRaft:
         writes it down. None: this node belongs to nothing yet, and learns from whoever leads what it is.
         """
         assert group_id not in self.groups
-        driver, now_ms = self._driver, self._driver.now()
-
-        def snapshot(start_index: int | None) -> tuple[int, int, bytes] | None:
-            return self.groups[group_id].snapshot(start_index)  # Not `group`, which would hold itself by that.
-
-        def make_core(commit_index: int) -> RaftCore:
-            return RaftCore(
-                member=Member(self.node_id, self._storage.directory_id),
-                hard_state=self._storage.hard_state(group_id),
-                log=log,
-                commit_index=commit_index,
-                timing=self._timing,
-                rng=self._rng,
-                preferred=preferred,
-                # Not a newer time: a drive in which the core is renewed steps it again, with the time it began at.
-                now_ms=driver.now_ms,
-                snapshot=snapshot,
-                uncertain=log.is_uncertain,
-                blank=log.is_blank,
-                # Who is behind with records must hear all the same who its leaders are, and what is decided.
-                busy_peers=() if group_id == METADATA_GROUP else self._links.busy_peers,
-                lot=int.from_bytes(group_id[-4:], "big"),
-                round_trip=self._links.round_trip,
-            )
+        driver = self._driver
+        now_ms = self._driver.now()
 
         if configuration is not None and log.failed is None:
             log.begin_with(configuration)
+        make_core = self._core_maker(group_id, log, preferred=preferred)
         group = RaftGroup(driver, group_id, log, make_core, listener)
-        log.on_loaded, log.on_failed = self._on_loaded, self._on_log_failed
+        log.on_loaded = self._on_loaded
+        log.on_failed = self._on_log_failed
         self.groups[group_id] = group
         if not group.members:
             self._strangers[group] = None
@@ -211,6 +202,34 @@ class MultiRaft:
                 driver.post(group, message)  # What is left out is said again.
         self._begin(group, now_ms)
         return group
+
+    def _core_maker(self, group_id: GroupId, log: GroupLog, *, preferred: bool) -> Callable[[int], RaftCore]:
+        """Return what makes a group's core, and makes it again, of what is stored and a commit index."""
+
+        def snapshot(start_index: int | None) -> tuple[int, int, bytes] | None:
+            return self.groups[group_id].snapshot(start_index)  # Not `group`, which would hold itself by that.
+
+        def make_core(commit_index: int) -> RaftCore:
+            return RaftCore(
+                member=Member(self.node_id, self._storage.directory_id),
+                hard_state=self._storage.hard_state(group_id),
+                log=log,
+                commit_index=commit_index,
+                timing=self._timing,
+                rng=self._rng,
+                preferred=preferred,
+                # Not a newer time: a drive in which the core is renewed steps it again, with the time it began at.
+                now_ms=self._driver.now_ms,
+                snapshot=snapshot,
+                uncertain=log.is_uncertain,
+                blank=log.is_blank,
+                # Who is behind with records must hear all the same who its leaders are, and what is decided.
+                busy_peers=() if group_id == METADATA_GROUP else self._links.busy_peers,
+                lot=int.from_bytes(group_id[-4:], "big"),
+                round_trip=self._links.round_trip,
+            )
+
+        return make_core
 
     def _begin(self, group: RaftGroup, now_ms: int) -> None:
         """Let a group that was added look at its deadline, or hold it."""
@@ -243,7 +262,8 @@ class MultiRaft:
         self._release_some(deque(held), int(PATIENT_MS_PER_GROUP * len(held)))
 
     def _release_some(self, held: deque[RaftGroup], patient_ms: int) -> None:
-        driver, live = self._driver, {self.node_id, *self._links.live_peers}
+        driver = self._driver
+        live = {self.node_id, *self._links.live_peers}
         now_ms = driver.now()
         for _ in range(min(len(held), RELEASED_AT_ONCE)):
             group = held.popleft()
@@ -349,7 +369,8 @@ class MultiRaft:
             self._on_storage_recovered_too()
 
     def _on_messages(self, source: int, messages: Sequence[Heard]) -> None:
-        groups, driver = self.groups, self._driver
+        groups = self.groups
+        driver = self._driver
         driver.stats.messages_in += len(messages)
         if driver.is_full:
             driver.stats.messages_refused += len(messages)
@@ -370,10 +391,13 @@ class MultiRaft:
 
     def _check_term(self, source: int, group: RaftGroup, term: int) -> None:
         """Refuse a term that no elections can have reached since this node has known one."""
-        known, now_ms, bound = group.core.term, self._driver.now(), TERM_HONEST_MAX
+        known = group.core.term
+        now_ms = self._driver.now()
+        bound = TERM_HONEST_MAX
         if known:
             if not group.first_term:
-                group.first_term, group.first_ms = known, now_ms
+                group.first_term = known
+                group.first_ms = now_ms
             bound = group.first_term + TERM_JUMP_MAX + (now_ms - group.first_ms) // ELECTION_MS_MIN
             group.term_bound = bound
         if term > bound:
@@ -384,7 +408,8 @@ class MultiRaft:
 
         A member that a leader has never heard of would be thought away, and nothing is said to those.
         """
-        is_known, claims_to_lead = source in group.members, digest.leader_id == source
+        is_known = source in group.members
+        claims_to_lead = digest.leader_id == source
         if is_known or claims_to_lead or group in self._strangers:
             self._driver.post(group, digest)
         else:
@@ -521,7 +546,8 @@ class MultiRaft:
 
     def _doubt_some(self, groups: Iterator[RaftGroup], doubtful: list[RaftGroup]) -> None:
         """Let every group that leads or waits confirm nothing before it has heard of the stall; then judge again."""
-        driver, some = self._driver, list(islice(groups, TOLD_AT_ONCE))
+        driver = self._driver
+        some = list(islice(groups, TOLD_AT_ONCE))
         for group in some:
             if group.failed is None and (group.core.deadline_ms is not None or group.core.role is Role.LEADER):
                 group.stall_pending = True
@@ -540,6 +566,7 @@ class _Silence:
     __slots__ = ("event", "groups", "others", "urgent")
 
     def __init__(self, event: PeerSilent, sharing: Iterable[RaftGroup]) -> None:
-        self.event, self.groups = event, iter(list(sharing))
+        self.event = event
+        self.groups = iter(list(sharing))
         self.urgent: list[RaftGroup] = []
         self.others: list[RaftGroup] = []

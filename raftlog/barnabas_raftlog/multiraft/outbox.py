@@ -41,7 +41,8 @@ class Outbox:
     __slots__ = ("_directory_id", "_frames", "_links", "_queues", "dropped", "is_behind", "sent")
 
     def __init__(self, links: FrameSender, directory_id: bytes) -> None:
-        self._links, self._directory_id = links, directory_id
+        self._links = links
+        self._directory_id = directory_id
         self._queues: dict[int, list[Addressed]] = {}
         self._frames: dict[int, list[_Sized]] = {}  # by peer, in order
         self.is_behind = False
@@ -67,7 +68,9 @@ class Outbox:
                 self._frames.pop(node_id, None)
                 self.dropped += len(messages)
                 continue
-            wanted, waiting, waiting_bytes = messages, NO_FRAMES, self._links.buffered_bytes(node_id)
+            wanted = messages
+            waiting = NO_FRAMES
+            waiting_bytes = self._links.buffered_bytes(node_id)
             if self._frames and node_id in self._frames:
                 waiting = self._frames.pop(node_id)
                 waiting_bytes += sum([size for size, _ in waiting])
@@ -89,7 +92,8 @@ class Outbox:
     def _first_of(self, node_id: int, waiting: list[_Sized], frames: list[list[Buffer]]) -> list[list[Buffer]]:
         """Return what is to be sent now of all these, and keep the rest."""
         waiting = [*waiting, *[(sum([len(buffer) for buffer in frame]), frame) for frame in frames]]
-        count = size_bytes = 0
+        count = 0
+        size_bytes = 0
         while count < len(waiting) and size_bytes < FLUSHED_BYTES:
             size_bytes += waiting[count][0]
             count += 1

@@ -39,7 +39,8 @@ class Promises:
     __slots__ = ("_count", "_held", "_made", "_outbox", "_resting", "_storage", "is_behind")
 
     def __init__(self, storage: GroupStorage, outbox: Outbox) -> None:
-        self._storage, self._outbox = storage, outbox
+        self._storage = storage
+        self._outbox = outbox
         self._made: list[RaftGroup] = []
         self._resting: list[tuple[RaftGroup, Sequence[Message]]] = []
         self._held: deque[tuple[int, list[tuple[RaftGroup, Sequence[Message]]]]] = deque()
@@ -87,7 +88,8 @@ class Promises:
 
     def release(self) -> None:
         """Hand to the outbox what the disk has caught up with, so much of it as one drive should send."""
-        held, left = self._held, RELEASED_AT_ONCE
+        held = self._held
+        left = RELEASED_AT_ONCE
         if not held:
             self.is_behind = False
             return

@@ -27,8 +27,10 @@ class Strays:
     def __init__(self) -> None:
         self._kept: dict[GroupId, list[tuple[int, Message]]] = {}
         self._removed: dict[GroupId, None] = {}
-        self._count = self._bytes = 0
-        self._oldest_ms = self._next_sweep_ms = 0
+        self._count = 0
+        self._bytes = 0
+        self._oldest_ms = 0
+        self._next_sweep_ms = 0
         self.dropped = 0
 
     def keep(self, group_id: GroupId, message: Message | PeerDigest, now_ms: int) -> None:

@@ -1,19 +1,19 @@
-"""When a candidate need not ask whether it could win, because all others have just told it. Pure.
+"""Spares a candidate the pre-vote if all others have just said as much. Pure.
 
 A pre-vote asks each voter three things (thesis 9.6): does it trust a leader, has it a longer log, has it entered the
 term already. When nodes meet, as all of them do when a cluster starts, each tells the other of every group in which
-term it is, where its log ends and whom it follows (`reconnect`). That answers all three: who follows nobody and has no
-longer log has *consented* to be asked for its vote, in any term that is new to it. A candidate to which every other
-voter has consented asks for the votes at once, in the first term that is new to all of them. With ten thousand groups
-that start together this is a quarter of all messages.
+term it is, where its log ends and whom it follows (`reconnect`). That answers all three: a peer that follows nobody and
+has no longer log has *consented* to be asked for its vote, in any term that is new to it. A candidate to which every
+other voter has consented asks for the votes at once, in the first term that is new to all of them. With ten thousand
+groups that start together this is a quarter of all messages.
 
-A pre-vote needs a majority, this needs all: a digest is older than an answer, and what one of them has learned since
-may not be here yet. What that can do is little. Who was the newest of them and stood after its digest leads in the term
-for which a candidate with consents stands, at least: that deposes nobody, is refused, and asks the next time. (Who had
-the votes for the present term already and had not counted them, or stood in an older term, could be deposed by it.)
-Consents end with the term in which they came, with a leader that is heard of, and when any peer falls silent.
+A pre-vote needs a majority, this needs all: a digest is older than an answer, and the peer may have learned something
+since. That does little harm. A peer that stood for election after it sent its digest leads in the candidate's term or a
+later one. So the candidate deposes nobody: it is refused, and asks with a pre-vote next time. (It could depose a peer
+that had the votes for the present term already and had not counted them, or that stood in an older term.) Consents end
+with the term in which they came, with a leader that is heard of, and when any peer falls silent.
 
-Not for a witness, which must not stand before those that it leaves it to (`witness`).
+Not for a witness, which must not stand before the voters that it yields to (`witness`).
 """
 
 from .messages import PeerDigest
@@ -24,7 +24,8 @@ __all__ = ["has_consent", "note_consent", "term_to_stand_in"]
 
 def note_consent(raft: RaftState, digest: PeerDigest) -> None:
     """Take in whether `digest` says what a granted pre-vote would; a newer digest counts instead of an older one."""
-    log, peer = raft.log, digest.peer
+    log = raft.log
+    peer = digest.peer
     consents = tuple([consent for consent in raft.consents if consent[0] != peer])
     if (
         raft.leader_id is None

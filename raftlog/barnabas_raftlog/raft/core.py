@@ -4,20 +4,20 @@ The driver owns the log and the links. It steps one event, carries out the `Read
 `await` in between, and reports what the disk has finished as one more event. The core reads the log through
 `LogReader` and never changes it; an entry is an index, a term and a size.
 
-Two rules stand here because no handler may forget them. What must survive a crash (term, vote) is compared before
-and after every step; if it changed, it is saved, and everything said in that step waits for the save (thesis 3.8).
-And a newer term in any message makes this node a follower of that term (paper 5.1), except for questions about a
-term that nobody has entered yet: a pre-vote, and its granted answer.
+Two rules stand here because no handler may forget them. The promises that must survive a crash (term, vote) are
+compared before and after every step; if they changed, they are saved, and everything said in that step waits for the
+save (thesis 3.8). And a newer term in any message makes this node a follower of that term (paper 5.1), except for
+questions about a term that nobody has entered yet: a pre-vote, and its granted answer.
 
-Where this differs from the paper, and what that costs, is in docs/raft.md. Reading order: `messages`, `state`,
+`docs/raft.md` says where this differs from the paper, and what that costs. Reading order: `messages`, `state`,
 `quorum`, `consent`, `election`, `follower`, `progress`, `replication`, `leadership`, `reconnect`, `membership_change`.
 
-Who the members are is a question to the log, asked at the beginning of every step: a configuration holds from where it
-stands in the log, committed or not, and truncation takes it back (thesis 4.1). How members change is in
-`membership_change`; nobody else writes who they are.
+The log says who the members are, at the beginning of every step: a configuration holds from where it stands in the log,
+committed or not, and truncation takes it back (thesis 4.1). `membership_change` has the rules.
 
 Not here: joint consensus (one voter changes at a time), leases on a clock (a round through the network confirms
-leadership), and Byzantine members: what a peer cannot mean is refused (`refusals`), all else is believed.
+leadership), and Byzantine members: a message that contradicts what is certain is refused (`refusals`), all else is
+believed.
 """
 
 from collections.abc import Callable
@@ -55,7 +55,7 @@ from .state import RaftState, Role, SnapshotSource, Timing
 __all__ = ["NOTHING", "RaftCore", "Role", "SnapshotSource", "Timing"]
 
 NOTHING = Ready()
-"""What a step returns that asks for nothing. Shared: nobody changes a `Ready`."""
+"""The answer of a step that asks for nothing. Shared: nobody changes a `Ready`."""
 
 
 class RaftCore(RaftState):
@@ -77,7 +77,9 @@ class RaftCore(RaftState):
         self.now_ms = now_ms
         if self.log.configuration is not self.configuration:
             membership_change.adopt(self)
-        term, voted_for, commit_index = self.term, self.voted_for, self.commit_index
+        term = self.term
+        voted_for = self.voted_for
+        commit_index = self.commit_index
         _HANDLERS[type(event)](self, event)
         self.out_batch = None
         if self.commit_index != commit_index:
@@ -102,7 +104,7 @@ class RaftCore(RaftState):
         return NOTHING
 
     def check_change(self, new: Configuration) -> None:
-        """See whether this leader may propose `new` now; to be asked by whoever appends the entry, right before.
+        """See whether this leader may propose `new` now; to be asked right before the entry is appended.
 
         Raises:
             ChangeInProgressError, ValueError: as `membership_change.check` says.
@@ -110,10 +112,12 @@ class RaftCore(RaftState):
         membership_change.check(self, new)
 
     def _take_ready(self, hard_state: HardState | None) -> Ready:
-        messages, after_persist = self.out_messages, self.out_after_persist
+        messages = self.out_messages
+        after_persist = self.out_after_persist
         self.out_messages = []
         if hard_state is not None:
-            messages, after_persist = [], messages + after_persist
+            after_persist = messages + after_persist
+            messages = []
         if after_persist:
             self.out_after_persist = []
         ready = Ready(
@@ -130,8 +134,10 @@ class RaftCore(RaftState):
         if self.out_facts:
             self.out_facts = []
         self.out_append = ()
-        self.out_truncate_from = self.out_install = None
-        self.out_append_no_op = self.out_repeat_members = False
+        self.out_truncate_from = None
+        self.out_install = None
+        self.out_append_no_op = False
+        self.out_repeat_members = False
         return ready
 
 
@@ -191,7 +197,7 @@ def _on_vote_request(raft: RaftState, message: VoteRequest) -> None:
         _catch_up(raft, message.term, message.source)
     election.on_vote_request(raft, message)
     if message.pre and raft.role is Role.LEADER and message.source in raft.progress:
-        # Somebody misses this leader: let it be heard by all, also by those who trusted it in silence.
+        # Somebody misses this leader: let it be heard by all, also by members that trusted it in silence.
         leadership.on_start_round(raft)
 
 

@@ -1,26 +1,25 @@
-"""How a group finds a leader. Raft paper 5.2 and 5.4.1; thesis 3.10 (transfer), 4.2.3 and 9.6 (pre-vote). Pure.
+"""Finds a leader for a group: pre-vote, vote, and when to stand. Pure.
 
-A member that misses its leader first asks whether it *could* win (pre-vote): nobody's term or vote changes for
-that, so a member that was merely cut off disturbs nobody when it returns. Whoever trusts a live leader says no;
-that is leader stickiness. Only with a majority of such promises, or when all have said as much already (`consent`),
-does it enter a new term and ask for real votes.
+Raft paper 5.2 and 5.4.1; thesis 3.10 (transfer), 4.2.3 and 9.6 (pre-vote).
 
-A real vote is given once a term, to a log at least as current as one's own, and leaves this node only when it is
-on disk. A candidate's own vote counts at once, because the requests that make it matter wait for the disk too.
-For a lone voter nobody else's vote is needed; see `replication.may_send` for what waits instead.
+*Pre-vote.* A member that misses its leader first asks whether it *could* win: nobody's term or vote changes for that,
+so a member that was merely cut off disturbs nobody when it returns. A member that trusts a live leader says no; that is
+leader stickiness. Only with a majority of such promises, or when all have said as much already (`consent`), does it
+enter a new term and ask for real votes.
 
-Timers: a follower stands when it has not heard from its leader for an election timeout, within some 20 ms, or in its
-turn (`RaftState.stand_in_turn`), when the leader's node is reported silent, within 400 ms when there is no leader at
-all. The preferred replica is always early, so that leaderships return to where they were planned. All of these, and
-what waits for answers, is longer by a round trip or two where nodes are far from each other. Failed attempts wait
-longer each time, up to about an election timeout, so that slow disks and links do not keep candidates cutting each
-other off; and when elections themselves fail one after the other, everybody waits longer for their outcome
-(`RaftState.ballot_ms`). A learner has the same timers, but all it ever does is ask. A witness waits longer than
-everybody else (`witness`).
+*Votes.* A real vote is given once a term, to a log at least as current as one's own, and leaves this node only when it
+is on disk. A candidate's own vote counts at once, because the requests that make it matter wait for the disk too. A
+lone voter needs nobody else's vote; `replication.may_send` says what waits instead.
 
-Who is asked, and who counts, is what the newest configuration in the candidate's log says. Whoever is asked answers,
-member or not (thesis 4.1): a learner may have been promoted by an entry that it has not got yet, and without its vote
-nobody could ever send it. A vote counts only with the directory id that the candidate knows of that voter.
+*Timers.* A follower stands if it has not heard from its leader for an election timeout; almost at once, and in its turn
+(`RaftState.stand_in_turn`), if the leader's node is reported silent; within 400 ms if there is no leader at all. The
+preferred replica is always early, so that leaderships return to where they were planned; a witness waits longest; a
+learner only asks. All waits are longer by a round trip or two if nodes are far apart. Failed attempts wait longer each
+time (`campaign`), failed elections make everybody wait longer (`RaftState.ballot_ms`).
+
+*The voters* are those of the newest configuration in the candidate's log. A node that is asked answers, member or not
+(thesis 4.1): a learner may have been promoted by an entry that it has not got yet, and without its vote nobody could
+ever send it. A vote counts only with the directory id that the candidate knows of that voter.
 """
 
 from .consent import has_consent, term_to_stand_in
@@ -77,7 +76,8 @@ def campaign(raft: RaftState, cause: str, *, pre: bool, transfer: bool = False) 
     """Ask every voter for a pre-vote, or enter a new term and ask for a vote.
 
     A learner asks for a pre-vote too, which nobody grants: it is how a leader learns that it is missed. Nobody stands
-    for a term that no entry can have.
+    for a term that no entry can have. Each failed attempt doubles the wait, up to about an election timeout, so that
+    slow disks and links do not keep candidates cutting each other off.
     """
     assert raft.role is not Role.LEADER
     stands = raft.may_stand
@@ -91,10 +91,13 @@ def campaign(raft: RaftState, cause: str, *, pre: bool, transfer: bool = False) 
     if (pre or transfer or raft.consents) and not raft.attempts:
         raft.note("campaign" if stands else "leader missed", cause)
     raft.role = Role.CANDIDATE if stands else Role.FOLLOWER
-    raft.leader_id, raft.quiescent, raft.pre_voting = None, False, pre
+    raft.leader_id = None
+    raft.quiescent = False
+    raft.pre_voting = pre
     # A candidate that its own newest configuration leaves out does not count itself in that one.
     votes_itself = raft.is_voter or raft.rivals.has_voter(raft.member)
-    raft.votes, raft.refusals = {raft.node_id} if votes_itself else set[int](), set[int]()
+    raft.votes = {raft.node_id} if votes_itself else set[int]()
+    raft.refusals = set[int]()
     raft.doubtful = {raft.node_id} if raft.uncertain else set[int]()
     raft.blank = {raft.node_id} if raft.is_blank else set[int]()
     if pre:
@@ -140,7 +143,7 @@ def on_vote_request(raft: RaftState, request: VoteRequest) -> None:
     if not is_member:
         _tell_removed(raft, request.source)
     if request.pre and request.source == raft.leader_id and request.term > raft.term:
-        # Whoever stands does not lead. Were it refused because we trust it, a group could wait for ever.
+        # A node that stands does not lead. If it were refused because we trust it, a group could wait for ever.
         _lose_leader(raft, f"node {request.source} stands for election")
         raft.stand_without_leader()
     log = raft.log
@@ -218,7 +221,7 @@ def on_removed(raft: RaftState, message: Removed) -> None:
 
 
 def on_vote_response(raft: RaftState, response: VoteResponse) -> None:
-    """Count a vote or a pre-vote for the campaign that is under way; of others only what they know to be committed."""
+    """Count a vote or a pre-vote for the campaign that is under way; other answers say only what is committed."""
     raft.silent.discard(response.source)
     if raft.role is not Role.CANDIDATE or response.pre != raft.pre_voting:
         return
@@ -234,7 +237,7 @@ def on_vote_response(raft: RaftState, response: VoteResponse) -> None:
     if has_won(raft):
         _on_majority(raft)
     elif not raft.pre_voting and len(raft.voters - raft.refusals - raft.silent) < needed:
-        # Lost. Whoever waits for the whole timeout after a split vote only makes the outage longer.
+        # Lost. To wait for the whole timeout after a split vote would only make the outage longer.
         retry_ms = raft.retry_ms
         raft.stand_within(retry_ms, 3 * retry_ms, preferred_ms=retry_ms)
 
@@ -253,12 +256,13 @@ def _count(raft: RaftState, response: VoteResponse) -> None:
 def _learn_committed(raft: RaftState, response: VoteResponse) -> bool:
     """Take in what a voter knows to be committed; False if this node is no voter by that, and stands no longer.
 
-    Equal index and term: it is committed here, too (5.3). Who has left the group may have the longest log of all: it
-    refuses every vote, stands no more, and is still asked while those that stay do not know that it may leave.
+    Equal index and term: it is committed here, too (5.3). A member that has left the group may have the longest log of
+    all: it refuses every vote, stands no more, and is still asked while those that stay do not know that it may leave.
     """
     index = response.commit_index
     if raft.log.term_at(index) == response.commit_term:
-        raft.commit_index, raft.verified_index = index, max(index, raft.verified_index)
+        raft.commit_index = index
+        raft.verified_index = max(index, raft.verified_index)
         raft.refresh_membership()
         if not raft.may_stand:
             become_follower(raft, raft.term, "no voter")
@@ -276,8 +280,11 @@ def _become_leader(raft: RaftState) -> None:
     """Lead. The no-op that the driver appends next announces it, so no heartbeat is sent here."""
     assert raft.role is Role.CANDIDATE
     assert not raft.pre_voting
-    raft.role, raft.leader_id, raft.led_term = Role.LEADER, raft.node_id, raft.term
-    raft.attempts = raft.ballots = 0
+    raft.role = Role.LEADER
+    raft.leader_id = raft.node_id
+    raft.led_term = raft.term
+    raft.attempts = 0
+    raft.ballots = 0
     raft.term_start_index = raft.log.last_index + 1
     raft.ends = LogEnds(raft.log.last_index, raft.timing.heartbeat_interval_ms)
     raft.progress = {
@@ -293,7 +300,9 @@ def _become_leader(raft: RaftState) -> None:
         )
         for peer in raft.peers
     }
-    raft.round = raft.confirm_round = raft.asked_round = 0
+    raft.round = 0
+    raft.confirm_round = 0
+    raft.asked_round = 0
     raft.active_since_ms = raft.now_ms
     raft.deadline_ms = raft.now_ms + raft.timing.heartbeat_interval_ms if raft.peers else None
     raft.out_append_no_op = True
@@ -308,15 +317,21 @@ def become_follower(raft: RaftState, term: int, cause: str) -> None:
     if raft.role is Role.LEADER:
         raft.out_messages += [LeadershipEnded(raft.term, raft.node_id, peer) for peer in raft.peers]
         raft.note("leadership ended", cause)
-        raft.progress, raft.ends = {}, None
-        raft.confirmed = raft.out_repeat_members = False
+        raft.progress = {}
+        raft.ends = None
+        raft.confirmed = False
+        raft.out_repeat_members = False
         raft.transfer_target = None
         raft.deadline_ms = None
         _forget_verified(raft)
     if term > raft.term:
-        raft.term, raft.voted_for, raft.consents = term, None, ()
+        raft.term = term
+        raft.voted_for = None
+        raft.consents = ()
         _forget_verified(raft)
-    raft.role, raft.leader_id, raft.quiescent = Role.FOLLOWER, None, False
+    raft.role = Role.FOLLOWER
+    raft.leader_id = None
+    raft.quiescent = False
     # An active follower keeps its deadline: other people's elections must not put off its own for ever.
     if was_deposed:
         # Somebody leads by now, and will say so: also a preferred replica waits for that.
@@ -326,10 +341,12 @@ def become_follower(raft: RaftState, term: int, cause: str) -> None:
 
 
 def follow(raft: RaftState, leader_id: int) -> None:
-    """Take `leader_id` for the leader of the current term; called by whoever has its message in hand."""
+    """Take `leader_id` for the leader of the current term: its message is in hand."""
     assert raft.role is not Role.LEADER, f"nodes {raft.node_id} and {leader_id} both lead in term {raft.term}"
-    raft.role, raft.leader_id = Role.FOLLOWER, leader_id
-    raft.attempts = raft.ballots = 0
+    raft.role = Role.FOLLOWER
+    raft.leader_id = leader_id
+    raft.attempts = 0
+    raft.ballots = 0
     raft.given_up.clear()
     raft.consents = ()
     raft.silent.discard(leader_id)
@@ -339,7 +356,9 @@ def follow(raft: RaftState, leader_id: int) -> None:
 
 def _forget_verified(raft: RaftState) -> None:
     """A new term may have a new leader, whose log is known equal to ours only where entries are committed."""
-    raft.verified_index, raft.reported_index, raft.leader_round = raft.commit_index, 0, 0
+    raft.verified_index = raft.commit_index
+    raft.reported_index = 0
+    raft.leader_round = 0
 
 
 def on_timeout_now(raft: RaftState, message: TimeoutNow) -> None:

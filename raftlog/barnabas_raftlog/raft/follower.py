@@ -1,14 +1,14 @@
-"""What a follower does with what its leader sends. Raft paper 5.3 and 7. Pure.
+"""Takes in what a leader sends, and says what may be acknowledged. Pure.
 
-Three indexes, each lower than it could be for a reason. The *log* may hold entries of a deposed leader that this
-term's leader never had. `verified_index` is how far it is known equal to the log of this term's leader: an append
-whose previous entry matches verifies up to its own last entry, and nothing else does. The *acknowledged* index is
-what is verified and durable. A heartbeat may move `commit_index` only within what is verified, else a follower
-would call an old leader's leftovers committed.
+Raft paper 5.3 and 7. Three indexes, each lower than it could be for a reason. The *log* may hold entries of a deposed
+leader that this term's leader never had. `verified_index` is how far it is known equal to the log of this term's
+leader: an append whose previous entry matches verifies up to its own last entry, and nothing else does. The
+*acknowledged* index is verified and durable. A heartbeat may move `commit_index` only within the verified part, else a
+follower would call an old leader's leftovers committed.
 
-Appends may arrive twice, late, and in any order. What is here already is skipped; only an entry of another term at
-the same index truncates, and never at or below the commit index, nor what this term's leader has sent before: that
-would be a broken promise, and is refused before it gets here (`refusals`).
+Appends may arrive twice, late, and in any order. Entries that are here already are skipped; only an entry of another
+term at the same index truncates, and never at or below the commit index, nor within what this term's leader has sent
+before: that would be a broken promise, and is refused before it gets here (`refusals`).
 
 An append that brings something new is answered when the disk has it (`Persisted`). Everything else is answered at
 once, so that a leader can tell a slow disk from a dead node.
@@ -35,7 +35,9 @@ def on_append_entries(raft: RaftState, append: AppendEntries) -> None:
     if is_newest_round:
         raft.leader_round = append.round
     log = raft.log
-    prev_index, last_index, commit_index = append.prev_index, log.last_index, raft.commit_index
+    prev_index = append.prev_index
+    last_index = log.last_index
+    commit_index = raft.commit_index
     # The common case first: the append continues exactly where the log ends.
     if (prev_index != last_index or append.prev_term != log.last_term) and (
         prev_index > commit_index and log.term_at(prev_index) != append.prev_term
@@ -51,10 +53,11 @@ def on_append_entries(raft: RaftState, append: AppendEntries) -> None:
             entries = _new_entries(raft, entries)
         raft.out_append = entries
     raft.verified_index = max(raft.verified_index, end_index)
-    # Not beyond what is verified: what follows in our log may be another leader's.
+    # Not beyond what is verified: the entries behind it in our log may be another leader's.
     committed_index = min(append.commit_index, raft.verified_index)
     if committed_index > commit_index:
-        raft.commit_index = commit_index = committed_index
+        raft.commit_index = committed_index
+        commit_index = committed_index
     if append.released_index:
         # Not beyond what is committed here: a leader later, this node says the same to others, of its own log.
         raft.released_index = max(raft.released_index, min(append.released_index, commit_index))
@@ -78,7 +81,8 @@ def _expect_more(raft: RaftState) -> None:
 
 def _new_entries(raft: RaftState, entries: Sequence[Entry]) -> Sequence[Entry]:
     """Return the part of `entries` that is not here yet, and cut what contradicts it (5.3)."""
-    log, commit_index = raft.log, raft.commit_index
+    log = raft.log
+    commit_index = raft.commit_index
     last_index = log.last_index
     newest = entries[-1]
     if newest.index <= last_index and (newest.index <= commit_index or log.term_at(newest.index) == newest.term):
@@ -121,8 +125,9 @@ def _report(raft: RaftState) -> None:
     """Tell the leader what is durable here and equal to its log."""
     assert raft.leader_id is not None
     if raft.lacks_beginning:
-        return  # What it has does not count for anybody, and the log is about to begin anew.
-    raft.reported_index = match_index = min(raft.log.durable_index, raft.verified_index)
+        return  # Its log does not count for anybody, and is about to begin anew.
+    match_index = min(raft.log.durable_index, raft.verified_index)
+    raft.reported_index = match_index
     raft.out_messages.append(
         AppendResponse(
             term=raft.term,
@@ -140,7 +145,7 @@ def _report(raft: RaftState) -> None:
 
 
 def on_persisted(raft: RaftState) -> None:
-    """The disk has caught up; acknowledge what that adds, if anybody leads."""
+    """Acknowledge what the disk has added, if anybody leads."""
     if raft.leader_id is not None and min(raft.log.durable_index, raft.verified_index) > raft.reported_index:
         _report(raft)
 

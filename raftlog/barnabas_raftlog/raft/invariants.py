@@ -34,7 +34,7 @@ def check_member(core: RaftState) -> None:
         missed = [peer for peer, progress in core.progress.items() if progress.is_missed]
         assert (core.deadline_ms is None) == (not missed), f"silent with a deadline, or {missed} forgotten"
         assert core.leader_id is not None, "silent without a leader"
-        is_done = core.commit_index == last_index or not core.peers  # Who is alone needs nobody's attention.
+        is_done = core.commit_index == last_index or not core.peers  # A lone member needs nobody's attention.
         assert is_done, f"silent, but only {core.commit_index} of {last_index} is committed"
     elif core.role is not Role.LEADER:
         assert core.deadline_ms is not None or core.is_outside, "a member that is not silent waits for nothing"
@@ -83,7 +83,7 @@ class GroupHistory:
         self.commit_index = 0
         self.configuration = NOBODY  # the newest committed one
         # A voter has lost what it acknowledged (a power cut in page-cache mode): an entry may then be committed with
-        # the help of what is gone. No leader may lack it all the same.
+        # the help of an acknowledgement that is gone. No leader may lack it all the same.
         self.is_forgetful = False
 
     def on_appended(self, previous_term: int, entries: Sequence[Entry]) -> None:
@@ -105,7 +105,7 @@ class GroupHistory:
         assert core.commit_index >= core.term_start_index, "a change before an entry of the own term is committed"
 
     def forget_lost(self, node_id: int, last_index: int) -> None:
-        """A lone voter crashed before anybody saw what was not durable: it may lead that term again, otherwise.
+        """A lone voter crashed before anybody saw its entries that were not durable: it may lead that term again.
 
         With more voters the term itself was durable on a majority before its first entry was written.
         """
@@ -139,7 +139,8 @@ class GroupHistory:
         index = response.match_index
         assert index <= disk.last_index, f"node {response.source} acknowledges {index} before it is durable"
         if leader is not None and leader.role is Role.LEADER and leader.term == response.term:
-            theirs, ours = disk.term_at(index), leader.log.term_at(index)
+            theirs = disk.term_at(index)
+            ours = leader.log.term_at(index)
             assert theirs == ours or None in {theirs, ours}, f"node {response.source} acknowledges another {index}"
 
     def on_stepped(self, core: RaftState, disks: Mapping[Member, LogReader]) -> None:
@@ -150,7 +151,7 @@ class GroupHistory:
             self._on_first_committed(core, disks)
 
     def check_commits(self, core: RaftState, before_index: int) -> None:
-        """State machine safety: what `core` has newly committed is what everybody has committed there."""
+        """State machine safety: `core` commits at each index the entry that everybody has committed there."""
         for index in range(max(before_index + 1, core.log.first_index), core.commit_index + 1):
             term = core.log.term_at(index)
             agreed = self.committed[index][0]

@@ -1,24 +1,22 @@
-"""What a leader does besides copying its log: being sure that it leads, falling silent, handing over. Pure.
+"""Makes sure that a leader leads; lets it fall silent, and hand over. Pure.
 
-*CheckQuorum* (thesis 6.2): an active leader that no majority has answered for an election timeout
-steps down, so that clients of a cut-off leader learn it within that time; twice that time while its own node is behind
-in reading what it is told.
+*CheckQuorum* (thesis 6.2): an active leader that no majority has answered for an election timeout steps down, so that
+clients of a cut-off leader learn it within that time; within twice that time if its own node is behind in reading.
 
-*Quiescence* (not in the paper): once every live member has everything and everything is committed, the leader says
-so once (`quiesce`) and nobody sends or waits for anything any more. From then on trust rests on node liveness:
-`PeerSilent`, `PeerLive` and `PeerDigest` wake whom they concern. A leader at rest that keeps a majority need do nothing
-about the loss of a member, nor about its return with the same log (`reconnect`). A member that was not told, or did
-not hear, keeps its timer, asks for pre-votes after an election timeout, and so wakes the leader. The same message
-carries the commit index, which is why it is sent as soon as everything is in place; but not while proposals follow
-each other within 20 ms, for the next one's append carries it, too, and a steady stream need not pay for it.
+*Quiescence* (not in the paper): once every live member has everything and everything is committed, the leader says so
+once (`quiesce`) and nobody sends or waits for anything any more. From then on trust rests on node liveness:
+`PeerSilent`, `PeerLive` and `PeerDigest` wake the groups that they concern. A leader at rest that keeps a majority need
+do nothing about the loss of a member, nor about its return with the same log (`reconnect`). A member that was not told,
+or did not hear, keeps its timer, asks for pre-votes after an election timeout, and so wakes the leader. The same
+message carries the commit index, so it is sent as soon as everything is in place, but not within 20 ms of other
+proposals (`REST_MS`): the next one's append carries the index, too.
 
-*Liveness of a member* is what the driver reports, corrected by experience: any answer proves life, and an active
-leader that a member has not answered for an election timeout goes on without it. But nobody will report that
-member live again, and it may itself still trust the leader in silence; so it is asked again from time to time,
-without waking anybody else.
+*Liveness of a member* is what the driver reports, corrected by experience: any answer proves life, and an active leader
+goes on without a member that has not answered for an election timeout. Nobody will report that member live again, and
+it may itself still trust the leader in silence; so it is asked again from time to time, without waking anybody else.
 
-*Confirmation*: a new leader has confirmed its leadership when an entry of its own term is committed. After a stall
-anything may have happened meanwhile, so it must also be answered by a majority in a round begun afterwards.
+*Confirmation*: a new leader has confirmed its leadership when an entry of its own term is committed. After a stall it
+must also be answered by a majority in a round begun afterwards.
 """
 
 from . import election
@@ -114,11 +112,12 @@ def on_entries_loaded(raft: RaftState) -> None:
 
 
 def on_deadline(raft: RaftState, *, is_behind: bool = False) -> None:
-    """Heartbeat: check the quorum, drop who does not answer, retry a transfer, fall silent or be heard.
+    """Heartbeat: check the quorum, drop members that do not answer, retry a transfer, fall silent or be heard.
 
     `is_behind`: answers may be waiting in this node's own queue. They get another timeout, and no more.
     """
-    now_ms, timeout_ms = raft.now_ms, raft.timing.election_timeout_ms * (1 + is_behind)
+    now_ms = raft.now_ms
+    timeout_ms = raft.timing.election_timeout_ms * (1 + is_behind)
     if raft.quiescent:
         _remind_missed(raft)
         return
@@ -145,10 +144,11 @@ def _heartbeats(raft: RaftState, *, only_if_due: bool) -> None:
         return
     raft.round += 1
     interval_ms = raft.timing.heartbeat_interval_ms
-    due_ms, overdue_ms = raft.now_ms - interval_ms, raft.now_ms - interval_ms * INTERVALS_UNANSWERED
+    due_ms = raft.now_ms - interval_ms
+    overdue_ms = raft.now_ms - interval_ms * INTERVALS_UNANSWERED
     for progress in raft.progress.values():
-        # Appends do for heartbeats while they are sent and answered. Who has not got round to answering the last one is
-        # only kept longer from it by another; but a slow disk answers only heartbeats.
+        # Appends do for heartbeats while they are sent and answered. A member that has not got round to answering the
+        # last one is only kept longer from it by another; but a slow disk answers only heartbeats.
         heard_ms = max(progress.last_answer_ms, raft.active_since_ms)
         is_answered = progress.last_answer_ms >= progress.last_sent_ms
         is_due = progress.last_sent_ms <= (due_ms if is_answered else overdue_ms) or heard_ms <= overdue_ms
@@ -198,7 +198,8 @@ def _fall_silent_when_done(raft: RaftState) -> bool:
 
 def _all_have_everything(raft: RaftState) -> bool:
     """Tell whether no live member lacks anything, and the live ones are a majority."""
-    live_voter_count, last_index = int(raft.is_voter), raft.log.last_index
+    live_voter_count = int(raft.is_voter)
+    last_index = raft.log.last_index
     for progress in raft.progress.values():
         if progress.live:
             if progress.match_index != last_index or progress.uncertain:
@@ -237,14 +238,15 @@ def _mark_live(raft: RaftState, progress: Progress) -> None:
 
 def _mark_silent(raft: RaftState, progress: Progress) -> None:
     """Send it nothing but heartbeats until it answers."""
-    progress.live = progress.is_missed = False
+    progress.live = False
+    progress.is_missed = False
     raft.silent.add(progress.peer)
     if progress.state is ProgressState.REPLICATE:
         progress.become_probe(progress.match_index + 1)
 
 
 def mark_lost(raft: RaftState, progress: Progress) -> None:
-    """What a member promised went with its disk; the node that has its id now is somebody else (KIP-853)."""
+    """Drop a member whose promises went with its disk; the node that has its id now is somebody else (KIP-853)."""
     if not progress.is_lost:
         progress.is_lost = True
         raft.note("member lost", f"node {progress.peer} answers with another disk than the one it was added with")
@@ -256,9 +258,9 @@ def mark_lost(raft: RaftState, progress: Progress) -> None:
 def on_peer_silent(raft: RaftState, event: PeerSilent) -> None:
     """Go on without it; awake, unless a majority is there all the same, which has everything already.
 
-    Who has trusted in silence is judged by when a majority was last heard, not by when that was noticed: what clients
-    bring to a leader that is cut off would wait for another election timeout, and with it all that follows on their
-    connections.
+    A leader at rest is judged by when a majority was last heard, not by when the silence was noticed: else the requests
+    of clients to a leader that is cut off, and all behind them on their connections, would wait for another election
+    timeout.
     """
     progress = raft.progress.get(event.peer)
     if progress is None:
@@ -274,7 +276,7 @@ def on_peer_silent(raft: RaftState, event: PeerSilent) -> None:
 
 
 def on_peer_live(raft: RaftState, event: PeerLive) -> None:
-    """Ask a returned member where it is; what its predecessor on that link acknowledged counts for nothing."""
+    """Ask a returned member where it is; acknowledgements of its predecessor on that link count for nothing."""
     progress = raft.progress.get(event.peer)
     if progress is None:
         return

@@ -1,24 +1,22 @@
-"""Where a leader's log ended, and when: what "it had everything at that time" is measured by. Pure.
+"""Remembers where a leader's log ended, and when: by that followers are in sync. Pure.
 
-Whether a follower keeps up cannot be seen by comparing what it has with what the leader has *now*. Under load an
-entry is always on its way: the acknowledgement that arrives now tells of the log as it was a round trip and a sync ago,
-and by now the log has gone on. So the question is always about a moment: *which is the newest moment t, so that the
-follower has everything that this log had at t?* For a follower that has the log up to an index, t is when the entry
-behind that index was appended; with nothing behind it, t is now. How often acknowledgements come, how many appends
-are under way and how long they take do not matter.
+Under load an entry is always on its way to a follower, so what it has says little beside what the leader has *now*: the
+acknowledgement that arrives now tells of the log as it was a round trip and a sync ago. So the question is always about
+a moment: *which is the newest moment t, so that the follower has everything that this log had at t?* For a follower
+that has the log up to an index, t is when the entry behind that index was appended; with nothing behind it, t is now.
 
-When each entry was appended would be too much to keep, so there are samples. One is taken before an append, if the last
-one is at least `spacing_ms` old: up to that moment the log ended there. What a sample says stays true for ever, as a
-leader's log only grows. Samples thin out as they age: two neighbours are at most a third of their age apart, or nothing
-was appended between them for which another was due. So the moment that is reported is never too late; if the true one
-is `a` milliseconds ago, it is too early by `spacing_ms + a / 3` at most.
+To keep the time of each append would be too much, so there are samples. One is taken before an append, if the last one
+is at least `spacing_ms` old: up to that moment the log ended there. A sample stays true for ever, as a leader's log
+only grows. Samples thin out as they age: two neighbours are at most a third of their age apart, or nothing was appended
+between them for which another was due. So the moment that is reported is never too late; if the true one is `a`
+milliseconds ago, it is too early by `spacing_ms + a / 3` at most.
 
 The samples belong to the leader and not to its followers: one list serves them all, and an acknowledgement costs
-nothing here. Kafka keeps one sample for each follower (`lastFetchLeaderLogEndOffset`), renewed by each fetch; that is
-right because no fetch is sent before the last one was answered, and would not be under pipelining.
+nothing here. (Kafka keeps one sample for each follower, renewed by each fetch: right, because no fetch is sent before
+the last one was answered, and wrong with several appends under way.)
 
-Limit: `SAMPLES_MAX` samples of 16 bytes. Two steps back lengthen the age by a third, so with `spacing_ms` = 100 the
-samples that are kept reach back ten minutes in the worst pattern of appends; of older moments nothing is known.
+Limit: `SAMPLES_MAX` samples of 16 bytes. With `spacing_ms` = 100 the samples that are kept reach back ten minutes in
+the worst pattern of appends; of older moments nothing is known.
 """
 
 from array import array
@@ -41,8 +39,10 @@ class LogEnds:
     __slots__ = ("_ends", "_moments_ms", "_spacing_ms", "last_index")
 
     def __init__(self, last_index: int, spacing_ms: int) -> None:
-        self.last_index, self._spacing_ms = last_index, spacing_ms
-        self._ends, self._moments_ms = array("q"), array("q")
+        self.last_index = last_index
+        self._spacing_ms = spacing_ms
+        self._ends = array("q")
+        self._moments_ms = array("q")
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -66,8 +66,9 @@ class LogEnds:
         return self._moments_ms[count - 1] if count else NEVER_MS
 
     def _thin_out(self, now_ms: int) -> None:
-        """From the newest to the oldest, leave out what lies between two that are near enough for their age."""
-        ends, moments_ms = self._ends, self._moments_ms
+        """From the newest to the oldest, leave out samples between two that are near enough for their age."""
+        ends = self._ends
+        moments_ms = self._moments_ms
         kept = [len(ends) - 1]
         for position in range(len(ends) - 2, -1, -1):
             newer_ms = moments_ms[kept[-1]]

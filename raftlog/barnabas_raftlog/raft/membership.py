@@ -1,10 +1,10 @@
-"""Who belongs to a group: one configuration, which changes are allowed, and which configuration holds where. Pure.
+"""Says who belongs to a group, which changes are allowed, and what holds where. Pure.
 
 A member is a node *and* the directory that it keeps its data in. A node that comes back with an empty disk has another
-directory id: it is somebody else, who never voted and never acknowledged anything, and must not do either in the name
-of the lost one. Such a node is removed and added like any other (KIP-853 does the same). A directory id of zeros is
-unknown and taken for any other: that is for tests, and for groups that are older than this. To fill one in changes no
-majority, because the members stay the same nodes; it counts as a change of one voter all the same.
+directory id: it is another member, which never voted and never acknowledged anything, and must not do either in the
+name of the lost one. Such a node is removed and added like any other (KIP-853 does the same). A directory id of zeros
+is unknown and taken for any other: that is for tests, and for groups that are older than this. To fill one in changes
+no majority, because the members stay the same nodes; it counts as a change of one voter all the same.
 
 Voters decide; learners are sent everything and decide nothing. A *witness* is a voter that serves nobody and keeps
 only what another voter still lacks.
@@ -13,8 +13,8 @@ only what another voter still lacks.
 by one voter have a member in common, so two leaders cannot be elected by two configurations, and no joint consensus
 is needed. Replacing a voter is two changes. Learners count in no majority and may come and go freely.
 
-**A configuration holds from where it stands in the log**, committed or not, and truncation takes it back (4.1): so
-what holds is a question to the log, and `ConfigurationHistory` is how a log answers it.
+**A configuration holds from where it stands in the log**, committed or not, and truncation takes it back (4.1).
+`ConfigurationHistory` is how a log answers what holds.
 
 Not here: which members are wanted; joint consensus, so no change of several voters at once is ever atomic.
 """
@@ -60,7 +60,7 @@ class Member(msgspec.Struct, frozen=True, order=True):
 class Configuration(msgspec.Struct, frozen=True):
     """The members of a group. All three are sorted; no node id twice; `witnesses` are node ids of voters.
 
-    Without voters it is `NOBODY`: what a node knows of a group that it is only about to hear of.
+    Without voters it is `NOBODY`: all that a node knows of a group that it is only about to hear of.
     """
 
     voters: tuple[Member, ...]
@@ -181,14 +181,15 @@ def check_change(old: Configuration, new: Configuration) -> None:
     """
     if not new.voters:
         raise ValueError("a group needs a voter")
-    gone, come = set(old.voters) - set(new.voters), set(new.voters) - set(old.voters)
+    gone = set(old.voters) - set(new.voters)
+    come = set(new.voters) - set(old.voters)
     identified = {member for member in come if Member(member.node_id) in gone}
     if len(gone | come) - len(identified) > 1:
         raise ValueError(f"one voter at a time, not {sorted({member.node_id for member in gone | come})}")
     staying = old.voter_ids & new.voter_ids
     turned = staying & (set(old.witnesses) ^ set(new.witnesses))
     if turned:
-        # A witness may have dropped what only it could have given to somebody later.
+        # A witness may have dropped entries that only it could have given to somebody later.
         raise ValueError(f"node {sorted(turned)} would turn from witness to voter or back: remove and add it instead")
     staying = new.learner_ids.intersection(old.witnesses)
     if staying:
@@ -197,11 +198,11 @@ def check_change(old: Configuration, new: Configuration) -> None:
 
 
 class ConfigurationHistory:
-    """Which configuration holds at every index of one log, from the one before `first_index` on.
+    """The configuration that holds at every index of one log, from the one before `first_index` on.
 
-    As large as there are changes in the log: one row each. Invariant: indexes strictly increase. `newest` is the
-    object given last, so that a reader sees a change by identity; `newest_index` is its entry, or what a snapshot
-    covers; 0 for the one that a group began with, and for `NOBODY`.
+    It has one row for each change in the log. Invariant: indexes strictly increase. `newest` is the object given last,
+    so that a reader sees a change by identity; `newest_index` is its entry, or an index that a snapshot covers; 0 for
+    the one that a group began with, and for `NOBODY`.
     """
 
     __slots__ = ("_configurations", "_indexes", "newest", "newest_index")
@@ -209,14 +210,16 @@ class ConfigurationHistory:
     def __init__(self) -> None:
         self._indexes: list[int] = []
         self._configurations: list[Configuration] = []
-        self.newest, self.newest_index = NOBODY, 0
+        self.newest = NOBODY
+        self.newest_index = 0
 
     def assign(self, index: int, configuration: Configuration) -> None:
         """Let `configuration` hold from `index` on."""
         assert not self._indexes or index > self._indexes[-1], (index, self._indexes)
         self._indexes.append(index)
         self._configurations.append(configuration)
-        self.newest, self.newest_index = configuration, index
+        self.newest = configuration
+        self.newest_index = index
 
     def at(self, index: int) -> Configuration:
         """Return what holds once entry `index` is in the log."""
@@ -232,7 +235,7 @@ class ConfigurationHistory:
         self.newest_index = self._indexes[-1] if self._indexes else 0
 
     def drop_prefix(self, index: int) -> None:
-        """Forget what nobody asks for when the log starts after `index`; what holds there stays known."""
+        """Forget the rows that nobody asks for when the log starts after `index`; what holds there stays known."""
         drop = bisect_right(self._indexes, index) - 1
         if drop > 0:
             del self._indexes[:drop], self._configurations[:drop]

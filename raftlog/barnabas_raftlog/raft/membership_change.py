@@ -1,9 +1,9 @@
-"""How a group changes its members while it works: one voter at a time. Ongaro's thesis, chapter 4. Pure.
+"""Changes the members of a group while it works: one voter at a time. Pure.
 
-A change is an entry like any other. It holds on each member from the moment that it is in that member's log, so the
-leader counts by it before it is committed (4.1); whoever truncates it goes back to what was before. Here that is one
-question at the beginning of each step, because the log knows its configurations and the core keeps nothing that could
-contradict it.
+Ongaro's thesis, chapter 4. A change is an entry like any other. It holds on each member from the moment that it is in
+that member's log, so the leader counts by it before it is committed (4.1); a member that truncates it goes back to the
+one before. That is one question to the log at the beginning of each step; the core keeps nothing that could contradict
+it.
 
 A leader proposes no change while another one is not committed, and none before it has committed an entry of its own
 term. The second rule is missing in the thesis: two leaders of neighbouring terms that each began a change from the
@@ -13,12 +13,11 @@ membership changes", 2015).
 *A leader that is not among the new voters* leads on, counting only the others, until the change is committed; then it
 tells them so, asks the most advanced one to take over, and ends its leadership (4.2.2).
 
-*Who was removed* is told when that is committed (`Removed`), and told again if it asks for a vote later. It disturbs
-nobody until then: it only asks for pre-votes, and those who follow a leader refuse them (4.2.3). Strangers who ask do
-not wake a quiet group.
+*A removed member* is told when that is committed (`Removed`), and again if it asks for a vote later. It disturbs nobody
+until then: it only asks for pre-votes, which members with a leader refuse (4.2.3). Strangers do not wake a quiet group.
 
-*Learners* are sent everything from the moment they are added (4.2.1). Promoting one is a change like any other, and
-when is up to whoever asks for it: `Progress.has_caught_up` says what the thesis would wait for.
+*Learners* are sent everything from the moment they are added (4.2.1). Promoting one is a change like any other;
+`Progress.has_caught_up` says what the thesis would wait for.
 
 Not here: deciding which changes to make, and in which order.
 """
@@ -57,7 +56,7 @@ def check(raft: RaftState, new: Configuration) -> None:
         raise ChangeInProgressError(f"no entry of term {raft.term} is committed yet")
     unsure = {peer for peer, progress in raft.progress.items() if progress.uncertain} & new.voter_ids
     if unsure and len(new.voters) - len(unsure) < majority(len(new.voters)):
-        # Should this leader fail now, these could elect nobody (`uncertainty`), and only a leader makes them certain.
+        # If this leader failed now, these could elect nobody (`uncertainty`), and only a leader makes them certain.
         raise ChangeInProgressError(f"nodes {sorted(unsure)} may have forgotten something, and have not caught up yet")
     if present.witnesses:
         for node_id in sorted(new.full_voter_ids - present.full_voter_ids):
@@ -67,13 +66,15 @@ def check(raft: RaftState, new: Configuration) -> None:
 
 def adopt(raft: RaftState) -> None:
     """Take the newest configuration in the log for the one that holds."""
-    known, before = raft.configuration, raft.directories
+    known = raft.configuration
+    before = raft.directories
     raft.read_members()
     raft.refresh_membership()
-    # Whoever is new is silent until it is reported live.
+    # A new member is silent until it is reported live.
     raft.silent = {peer for peer in raft.peers if peer in raft.silent or peer not in before}
     if raft.configuration != known:
-        voters, learners = sorted(raft.voters), sorted(raft.learners)
+        voters = sorted(raft.voters)
+        learners = sorted(raft.learners)
         raft.note("configuration", f"voters {voters}, learners {learners}, since entry {raft.configuration_index}")
     if raft.role is Role.LEADER:
         _lead(raft)
@@ -82,7 +83,7 @@ def adopt(raft: RaftState) -> None:
 
 
 def _lead(raft: RaftState) -> None:
-    """Follow the new members instead of the old ones; what is known of those that stay is kept."""
+    """Follow the new members instead of the old ones; the progress of those that stay is kept."""
     followed, raft.progress = raft.progress, {}
     for peer in raft.peers:
         progress = followed.get(peer)
@@ -111,7 +112,7 @@ def _lead(raft: RaftState) -> None:
 
 
 def on_committed(raft: RaftState) -> None:
-    """Tell those who are out; end a leadership that ends with this; wait for nothing if this node itself is out."""
+    """Tell members that are out; end a leadership that ends with this; wait for nothing if this node is out."""
     raft.refresh_membership()
     if raft.role is not Role.LEADER:
         if raft.is_outside:

@@ -1,4 +1,4 @@
-"""Values that enter and leave the Raft core. Nothing here performs I/O. Pure.
+"""Declares the values that enter and leave the Raft core. Pure.
 
 Messages carry `term`, `source` and `target`; local events carry none. An *entry* is one frame at one index:
 the core reads `index`, `term` and `size_bytes` and never looks at `frame`.
@@ -84,7 +84,7 @@ class Entry(msgspec.Struct):
 
 
 class LogReader(Protocol):
-    """What the core may ask of the log. The driver changes the log between steps, never during one."""
+    """The log as the core sees it. The driver changes the log between steps, never during one."""
 
     @property
     def first_index(self) -> int:
@@ -108,7 +108,7 @@ class LogReader(Protocol):
 
     @property
     def partial_since(self) -> Place | None:
-        """Where the configuration stands that made this a witness's log, without its beginning; None: it is whole."""
+        """Place of the configuration that made this a witness's log, without its beginning; None: it is whole."""
 
     def term_at(self, index: int) -> int | None:
         """Term of the entry at `index`; 0 for index 0; the snapshot's term at `first_index` - 1; else None."""
@@ -122,7 +122,7 @@ class LogReader(Protocol):
         """The entry that brought it, or an index that a snapshot covers; 0: the group began with it."""
 
     def configuration_at(self, index: int) -> Configuration:
-        """What holds once entry `index` is in the log, for an index from `first_index` - 1 on."""
+        """Return what holds once entry `index` is in the log, for an index from `first_index` - 1 on."""
 
     def entries(self, start_index: int, bytes_max: int) -> Sequence[Entry] | None:
         """Return entries from `start_index` on: at least one, about `bytes_max` bytes.
@@ -133,7 +133,7 @@ class LogReader(Protocol):
 
 
 class HardState(msgspec.Struct, frozen=True):
-    """State that must survive a crash: the term, and whom this node voted for in it."""
+    """State that must survive a crash: the term, and the vote of this node in it."""
 
     term: int
     voted_for: int | None
@@ -246,7 +246,7 @@ class TimeoutNow(msgspec.Struct):
 
 
 class LeadershipEnded(msgspec.Struct):
-    """`source` does not lead this group (any more) in `term`: whoever trusts it must stop."""
+    """`source` does not lead this group (any more) in `term`: a member that trusts it must stop."""
 
     term: int
     source: int
@@ -254,7 +254,7 @@ class LeadershipEnded(msgspec.Struct):
 
 
 class Removed(msgspec.Struct):
-    """`target` is no member according to what holds at entry `index` of term `index_term`, which is committed."""
+    """`target` is no member by the configuration at entry `index` of term `index_term`, which is committed."""
 
     term: int
     source: int
@@ -266,7 +266,7 @@ class Removed(msgspec.Struct):
 class Tick(msgspec.Struct):
     """Time has moved: `now_ms` is an argument of every step.
 
-    `is_behind`: what peers have said is not all taken in yet, so that their silence proves little.
+    `is_behind`: messages of peers wait to be taken in, so that their silence proves little.
     """
 
     is_behind: bool = False
@@ -293,10 +293,10 @@ class PeerLive(msgspec.Struct):
 
 
 class PeerDigest(msgspec.Struct):
-    """Where `peer` stands in this group, told when the link works again or one of the two began to take part.
+    """The place of `peer` in this group, told when the link works again or one of the two began to take part.
 
-    `leader_id`: whom it follows, itself if it leads. `at_rest`: its log is durable to its end; on a leader also that
-    everything is committed and nothing under way. `round` is the leader's. `wants_answer` is for the shell.
+    `leader_id`: the leader that it follows, itself if it leads. `at_rest`: its log is durable to its end; on a leader
+    also that everything is committed and nothing under way. `round` is the leader's. `wants_answer` is for the shell.
     `directory_id` as in a vote.
     """
 
@@ -328,7 +328,7 @@ class Stalled(msgspec.Struct):
 class StartRound(msgspec.Struct):
     """Ask all members now whether this node still leads (ReadIndex, thesis 6.4).
 
-    The step begins a new `core.round`; once `core.answered_round` reaches it, what was committed before is readable.
+    The step begins a new `core.round`; once `core.answered_round` reaches it, everything committed before is readable.
     """
 
 

@@ -1,4 +1,4 @@
-"""What a leader knows about one follower, and what it may send it next. Pure.
+"""Keeps what a leader knows about one follower, and what it may send it next. Pure.
 
 Three states. PROBE: the leader does not know where the logs part; one append at a time asks. REPLICATE: the
 follower's log is known to match, so appends are pipelined: `next_index` moves when entries are sent, not when they
@@ -8,8 +8,8 @@ entries that the follower needs are gone; a snapshot is under way and nothing el
 Lost appends need no timer of their own. An active leader's heartbeats follow the last entry it has sent, so a
 follower with a hole refuses the next one, and the refusal takes the follower back to PROBE.
 
-*In sync* and *caught up* compare a follower with the leader as of a moment in the past (`log_ends`): while entries
-are appended a follower never has what the leader has at the same instant, however well it keeps up. What differs is how
+*In sync* and *caught up* compare a follower with the leader as of a moment in the past (`log_ends`): while entries are
+appended a follower never has what the leader has at the same instant, however well it keeps up. The two differ in how
 old that moment may be, and whether it must have been seen: a new leader takes its followers to have been in sync when
 its term began, because it cannot know better; nobody is promoted or handed a leadership on such an assumption.
 """
@@ -25,7 +25,7 @@ APPENDS_IN_FLIGHT_MAX = 256
 
 
 class ProgressState(Enum):
-    """How the leader may send to this follower; see the module."""
+    """The way in which the leader may send to this follower; see the module."""
 
     PROBE = auto()
     REPLICATE = auto()
@@ -132,7 +132,8 @@ class Progress:
         """Wait for a snapshot up to `index` to arrive."""
         self.become_probe(max(index, self.match_index) + 1)
         self.state = ProgressState.SNAPSHOT
-        self.snapshot_index, self.snapshot_sent_ms = index, now_ms
+        self.snapshot_index = index
+        self.snapshot_sent_ms = now_ms
 
     def has_room(self, bytes_max: int) -> bool:
         """True while another append may be sent. A single append may overshoot `bytes_max`."""
@@ -157,7 +158,7 @@ class Progress:
         return True
 
     def forget_match(self, now_ms: int) -> None:
-        """What it acknowledged counts for nothing any more; how well it kept up until now still does."""
+        """Let its acknowledgements count for nothing any more; how well it kept up until now still does."""
         self.assumed_ms = self.caught_up_ms(now_ms)
         self.match_index = 0
 

@@ -1,13 +1,13 @@
-"""When is an entry committed: the rule alone. Raft paper 5.3, 5.4.2. Pure.
+"""Decides when an entry is committed: the rule alone. Pure.
 
-An entry is committed once a majority of the voters hold it durably *and* the leader that counts wrote it, or a
-later one, in its own term. An entry of an older term is never committed by counting: figure 8 of the paper shows
-such an entry on a majority and overwritten afterwards. It is committed together with the first entry of the
+Raft paper 5.3, 5.4.2. An entry is committed once a majority of the voters hold it durably *and* the leader that counts
+wrote it, or a later one, in its own term. An entry of an older term is never committed by counting: figure 8 of the
+paper shows such an entry on a majority and overwritten afterwards. It is committed together with the first entry of the
 leader's own term, which is why every leader starts its term with an empty one.
 
-The leader counts itself like anybody else, by what its own disk holds; a leader whose disk is slow may therefore
-commit what it could still lose itself, which is sound, because the others could not. Where they could, too, it counts
-nothing while its newest configuration is not on its own disk (`uncertainty` has the reason).
+The leader counts itself like anybody else, by what its own disk holds. A leader whose disk is slow may therefore commit
+an entry that it could still lose itself, which is sound, because the others could not lose it. If they could, too, it
+counts nothing while its newest configuration is not on its own disk (`uncertainty` names the reason).
 
 A leader that its newest configuration leaves out is not among those that are counted (thesis 4.2.2).
 
@@ -33,7 +33,7 @@ def committable_index(durable_indexes: list[int], commit_index: int, term_start_
 
     Args:
         durable_indexes: One for each voter, the leader's own included if it is one. Sorted in place.
-        commit_index: What is known committed so far; the result is never lower.
+        commit_index: The index that is known committed so far; the result is never lower.
         term_start_index: Index of the first entry of the leader's own term.
     """
     index = majority_value(durable_indexes)

@@ -1,17 +1,17 @@
-"""What a member makes of where another one stands, told once when the two nodes find each other again. Pure.
+"""Compares where two members stand when their nodes find each other again. Pure.
 
 Waking every group that two nodes share, to find that nothing has changed in nearly all of them, is how thousands of
 quiet groups become a storm. So each node says of each shared group in a few bytes where it stands (`PeerDigest`), and
 only those that differ are woken:
 
-- *A leader at rest* whose log ends exactly as the other one's, durable there, counts that as an acknowledgement. What
-  an earlier life of that member acknowledged is forgotten. Anything else wakes the leader, as `PeerLive` does.
-- *A claim to lead* by a leader at rest is what the last heartbeat before silence was: an append of nothing, behind
-  the leader's last entry, all of it committed. It is taken in as exactly that, so who cannot match it refuses it, and
-  the refusal wakes the leader. A leader that is at work speaks for itself.
+- *A leader at rest* whose log ends exactly as the other one's, durable there, counts that as an acknowledgement;
+  acknowledgements of an earlier life of that member are forgotten. Anything else wakes the leader, as `PeerLive` does.
+- *A claim to lead* by a leader at rest stands for the last heartbeat before silence: an append of nothing, behind the
+  leader's last entry, all of it committed. It is taken in as exactly that. A member that cannot match it refuses it,
+  and the refusal wakes the leader. A leader that is at work speaks for itself.
 - *No claim to lead* from the node that this member trusts in silence ends that trust. Else two followers could wait
   for ever for a node that is live and no longer leads.
-- Where neither knows a leader, a voter more is a reason to try; and what it says may spare it a question (`consent`).
+- If neither knows a leader, a voter more is a reason to try; and its digest may spare it a question (`consent`).
 
 A digest is no promise: nobody votes or commits because of one, and nothing is taken from it that the log beside it
 does not prove (equal index and term at the end: equal logs, paper 5.3). Its term deposes a leader all the same.
@@ -29,7 +29,7 @@ __all__ = ["on_peer_digest"]
 def on_peer_digest(raft: RaftState, digest: PeerDigest) -> None:
     """Compare, and wake only what differs."""
     claims_to_lead = digest.leader_id == digest.peer and digest.term >= raft.term
-    # Also from a leader that is no member as far as this log goes: the newest members may be in what it lacks.
+    # Also from a leader that is no member as far as this log goes: the newest members may be in entries that it lacks.
     if digest.peer not in raft.directories and digest.peer != raft.leader_id and not claims_to_lead:
         return
     if raft.role is Role.LEADER:
@@ -50,7 +50,8 @@ def on_peer_digest(raft: RaftState, digest: PeerDigest) -> None:
 
 
 def _as_leader(raft: RaftState, digest: PeerDigest) -> None:
-    log, progress = raft.log, raft.progress.get(digest.peer)
+    log = raft.log
+    progress = raft.progress.get(digest.peer)
     if progress is None:
         return
     if not raft.is_of(digest.peer, digest.directory_id):

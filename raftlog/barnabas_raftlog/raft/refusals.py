@@ -1,22 +1,22 @@
-"""What no member can mean: messages that contradict what this node knows for certain. Pure.
+"""Refuses messages that contradict what this node knows for certain. Pure.
 
-A core believes its peers; Byzantine members are none of its business. But what a peer says must never end this node,
-so what cannot be is refused before anything has changed (`ImpossibleMessageError`); the driver then closes the link of
-its sender. It cannot be, whoever is wrong about it, that in one term
+A core believes its peers; Byzantine members are none of its business. But no message of a peer may end this node, so an
+impossible one is refused before anything has changed (`ImpossibleMessageError`); the driver then closes the link of its
+sender. Whoever of the two is wrong, it cannot be that in one term
 
 - another node leads where this one does;
-- a follower acknowledges, or refuses, what its leader's log does not reach to: that log only grows in its term;
+- a follower acknowledges, or refuses, entries beyond its leader's log: that log only grows in its term;
 - a leader changes an entry up to `verified_index`, which it had when it verified it;
 
 nor that a snapshot ends with an entry of a later term than the message's own. All of it is a comparison of ints in the
 common case.
 
-*Ignored instead*, because one that says so need not be to blame, and closing its link time and again would help nobody:
-an answer to a round that its leader has not begun (the answer counts, the round does not), and a permission to forget
-what is not committed here (`follower`). *Believed*, within what the log beside it proves: commit indexes beyond what is
-verified, hints, refusals and snapshots of what is committed, places of removals.
+*Ignored instead*, because the sender need not be to blame, and closing its link time and again would help nobody: an
+answer to a round that its leader has not begun (the answer counts, the round does not), and a permission to forget
+entries that are not committed here (`follower`). *Believed*, within what the log beside it proves: commit indexes
+beyond the verified part, hints, refusals and snapshots of committed entries, places of removals.
 
-Entries whose offsets do not continue the log are for the log to refuse (`ReplicaLog.append`), for only it knows them.
+Entries whose offsets do not continue the log are for the log to refuse (`ReplicaLog.append`): only it knows them.
 """
 
 from barnabas_raftlog.errors import ImpossibleMessageError
@@ -41,7 +41,9 @@ def check_append(raft: RaftState, append: AppendEntries) -> None:
 
 def check_snapshot(raft: RaftState, snapshot: InstallSnapshot) -> None:
     """Refuse a snapshot of this term, or a later one, that its leader cannot have sent."""
-    index, term, source = snapshot.snapshot_index, snapshot.snapshot_term, snapshot.source
+    index = snapshot.snapshot_index
+    term = snapshot.snapshot_term
+    source = snapshot.source
     if term > snapshot.term:
         raise ImpossibleMessageError(source, f"a snapshot that ends in term {term}, sent in term {snapshot.term}")
     if snapshot.term == raft.term:
@@ -51,8 +53,9 @@ def check_snapshot(raft: RaftState, snapshot: InstallSnapshot) -> None:
 
 
 def check_answer(raft: RaftState, response: AppendResponse) -> None:
-    """Refuse a follower's answer to this leader, in its term, about what its log does not reach to."""
-    index, last_index = response.match_index, raft.log.last_index
+    """Refuse a follower's answer to this leader, in its term, about entries beyond its log."""
+    index = response.match_index
+    last_index = raft.log.last_index
     if index > last_index:
         what = "refuses what follows" if response.rejected else "acknowledges"
         raise ImpossibleMessageError(

@@ -1,13 +1,13 @@
-"""How a leader copies its log and learns what is committed. Raft paper 5.3; thesis 10.2 (pipelining). Pure.
+"""Copies a leader's log to its followers, and learns what is committed. Pure.
 
-The driver appends proposals to the leader's own log and then steps `Proposed`; what to send is simply what lies
-between `next_index` and the end of the log. Every answer moves a follower on, frees its window and may commit.
-A peer whose disk is far behind (`busy_peers`) is sent no entries, as if its window were full; heartbeats go on, and the
-answer to the first one after that sends it what it lacks.
-A refusal names the highest place where the logs could agree; the leader meets it from its side, so that a conflict
-costs one round trip for each term in it, not for each entry.
+Raft paper 5.3; thesis 10.2 (pipelining). The driver appends proposals to the leader's own log and then steps
+`Proposed`; the entries to send are simply those between `next_index` and the end of the log. Every answer moves a
+follower on, frees its window and may commit. A peer whose disk is far behind (`busy_peers`) is sent no entries, as if
+its window were full; heartbeats go on, and the answer to the first one after that sends it what it lacks. A refusal
+names the highest place where the logs could agree; the leader meets it from its side, so that a conflict costs one
+round trip for each term in it, not for each entry.
 
-Refusals and acknowledgements may be old. An acknowledgement is true for ever within a term (what was durable stays
+Refusals and acknowledgements may be old. An acknowledgement is true for ever within a term (a durable entry stays
 durable), so a lower one is ignored. A refusal is true only of the append it answers: it carries that append's
 `prev_index` (in `match_index`) and `round`. Each refusal that counts begins a new round, and those of older rounds
 are ignored.
@@ -36,8 +36,8 @@ __all__ = [
 def may_send(raft: RaftState) -> bool:
     """False for a lone voter until an entry of its term is on its own disk.
 
-    Its vote for itself needs nobody's answer, so nothing else makes that vote durable before it is used. Were its
-    entries sent to learners first, a crash could bring it back to lead the same term again with other entries.
+    Its vote for itself needs nobody's answer, so nothing else makes that vote durable before it is used. If its entries
+    were sent to learners first, a crash could bring it back to lead the same term again with other entries.
     """
     return not raft.is_lone_voter or raft.log.durable_index >= raft.term_start_index
 
@@ -114,7 +114,8 @@ def _needs_none(raft: RaftState, progress: Progress) -> bool:
 
 def _entries_from(raft: RaftState, start_index: int) -> tuple[Sequence[Entry] | None, int]:
     """Read the log once for all followers that are equally far; `step` drops the batch at its end."""
-    batch, last_index = raft.out_batch, raft.log.last_index
+    batch = raft.out_batch
+    last_index = raft.log.last_index
     if batch is not None and batch[0] == start_index and batch[1] == last_index:
         return batch[2], batch[3]
     entries = raft.log.entries(start_index, raft.timing.bytes_per_append)
@@ -134,8 +135,9 @@ def heartbeat(raft: RaftState, progress: Progress, *, quiesce: bool = False) -> 
     prev_index = progress.next_index - 1
     prev_term = _prev_term(raft, prev_index + 1)
     if prev_term is None or progress.state is ProgressState.SNAPSHOT:
-        # What it lacks is gone. The place before all logs matches always, and the answer says how far it is.
-        prev_index = prev_term = 0
+        # The entries it lacks are gone. The place before all logs matches always, and the answer says how far it is.
+        prev_index = 0
+        prev_term = 0
         if raft.now_ms - progress.snapshot_sent_ms >= raft.timing.election_timeout_ms:
             _send_snapshot(raft, progress)
     raft.out_messages.append(
@@ -159,7 +161,7 @@ def heartbeat(raft: RaftState, progress: Progress, *, quiesce: bool = False) -> 
 
 def _send_snapshot(raft: RaftState, progress: Progress) -> None:
     if raft.is_witness:
-        return  # It has none to give; whoever leads next has.
+        return  # It has none to give; the next leader has.
     assert raft.snapshot_source is not None, f"entry {progress.next_index} is gone and there is no snapshot"
     start = max(releasable_index(raft), raft.log.first_index - 1) if progress.is_witness else None
     snapshot = raft.snapshot_source(start)
@@ -229,7 +231,7 @@ def _on_refusal(raft: RaftState, progress: Progress, response: AppendResponse) -
 
 
 def advance_commit(raft: RaftState) -> None:
-    """Commit what a majority of the voters holds durably: those of the newest configuration, committed or not."""
+    """Commit the entries that a majority of the voters of the newest configuration, committed or not, holds durably."""
     durable_index = raft.log.durable_index
     if durable_index < raft.configuration_index and raft.log.may_forget:
         return  # Nobody counts by a configuration that this disk may forget: see `uncertainty`.
@@ -243,7 +245,7 @@ def advance_commit(raft: RaftState) -> None:
         assert index <= raft.log.last_index
         raft.commit_index = index
         if raft.replaced.voters and index >= raft.configuration_index:
-            raft.out_repeat_members = True  # Where no loss of power takes it, the log says that this is committed.
+            raft.out_repeat_members = True  # So that the log says, after any loss of power, that this is committed.
         if not raft.confirmed:
             confirm(raft)
 

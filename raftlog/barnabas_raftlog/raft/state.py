@@ -1,8 +1,8 @@
 """The state of one member of a Raft group, field by field. Pure.
 
-`election`, `replication`, `leadership` and `follower` are functions over this state, one file for each subject of
-the paper; `core` chooses among them and turns what they left behind into one `Ready`. The rules that all of them need
-are methods here: who the members are, who trusts whom, when to stand for election. Nothing outside `raft/` writes here.
+`election`, `replication`, `leadership` and `follower` are functions over this state, one file for each subject of the
+paper; `core` chooses among them and turns their output into one `Ready`. The rules that all of them need are methods
+here: who the members are, who trusts whom, when to stand for election. Nothing outside `raft/` writes here.
 """
 
 from collections.abc import Callable, Container, Sequence
@@ -29,7 +29,7 @@ Called with an index of the log, or the one before its first: of that very place
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """How long to wait, and how much to send. All members of a group should agree on the times.
+    """Times to wait, and how much to send. All members of a group should agree on the times.
 
     The times are for nodes next to each other; if others are farther away, waits for their answers are longer
     (`RoundTrip`). `election_timeout_ms` must exceed the longest round trip that is to be survived, including a slow
@@ -44,7 +44,7 @@ class Timing(msgspec.Struct, frozen=True):
 
 
 class RoundTrip(msgspec.Struct):
-    """How long the farthest live node takes to answer, in ms, as it was measured. One for all groups of a node.
+    """The time that the farthest live node takes to answer, in ms, as measured. One for all groups of a node.
 
     The driver's side changes it, cores read it: waits for answers, and the time that is left to others to stand for
     election, are longer by it.
@@ -54,7 +54,7 @@ class RoundTrip(msgspec.Struct):
 
 
 class Role(Enum):
-    """What a member currently is. Everyone starts, and restarts, as a follower."""
+    """The present role of a member. Everyone starts, and restarts, as a follower."""
 
     FOLLOWER = auto()
     CANDIDATE = auto()
@@ -210,7 +210,7 @@ class RaftState:
 
     def _init_log(self, log: LogReader, commit_index: int, *, uncertain: bool, blank: bool) -> None:
         self.log = log
-        self.commit_index = max(commit_index, log.first_index - 1)  # What a snapshot covers was committed.
+        self.commit_index = max(commit_index, log.first_index - 1)  # All that a snapshot covers was committed.
         self.released_index = 0
         self.uncertain = self.rng.randrange(1, 1 << 31) if uncertain else 0
         self.is_blank = blank
@@ -334,7 +334,7 @@ class RaftState:
 
     @property
     def configuration_place(self) -> Place:
-        """Where the newest configuration stands; its term is taken for 0 if the log begins behind it."""
+        """Place of the newest configuration; its term is taken for 0 if the log begins behind it."""
         return self.log.term_at(self.configuration_index) or 0, self.configuration_index
 
     @property

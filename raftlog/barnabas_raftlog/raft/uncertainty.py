@@ -1,66 +1,21 @@
-"""Voters that may have forgotten what they acknowledged: page-cache logs after a loss of power. Pure.
+"""Counts votes and acknowledgements of voters that may have forgotten something. Pure.
 
-Raft rests on disks that keep what was acknowledged. A log in *page-cache* mode does not, when its machine loses power:
-the replica comes back with a shorter log, and would vote as if it had never had more. One such voter and one crashed
-one are then enough to elect a leader without an entry that a majority had acknowledged. So the shell tells the core of
-a member whose machine has lost power that it is *uncertain*, and three rules follow.
+A log in *page-cache* mode may come back shorter after a loss of power; its member is *uncertain* then, as the shell
+says. Raft's promises hold by three rules, which `docs/raft.md` ("Voters that may have forgotten") proves:
 
-*Elections.* A vote (or pre-vote) of an uncertain voter says so. A candidate is elected by a majority of certain votes;
-or by the votes of **every** voter. Any majority that ever acknowledged an entry has a certain voter in common with the
-first, and all its voters, certain or not, with the second; and no voter votes for a shorter log than its own. If fewer
-than a majority of those votes were certain, entries may be missing that all of their holders have lost: that is what
-page-cache mode allows, and a fact says it.
+1. *Elections.* The votes of a majority of certain voters elect, or the votes of **every** voter. If the newest
+   configuration is not known to be committed, every voter is not enough: the candidate must win in the one before as
+   well (`RaftState.rivals`), by its majority of certain voters or by all of them.
+2. *Acknowledgements.* Those of an uncertain voter carry a number, drawn anew at every return. A leader that meets a new
+   number counts nothing of that voter until it has acknowledged the last entry that the leader had then. Then the
+   leader says so with the number (`certain`): a message from an earlier return means nothing.
+3. *A new leader* is certain.
 
-*Acknowledgements* of an uncertain voter carry its number, drawn anew at every return. A leader that meets a new number
-forgets what it knew of that follower's log, and counts nothing it acknowledges until it has acknowledged the last
-entry that the leader had when it met the number. All that was ever committed with the help of what was lost lies
-before that. Then the leader says so (`certain`), with the number: a message from an earlier return means nothing.
+*Blank* is an uncertain member whose log was begun empty. Its vote counts for a configuration only beside those of a
+majority that is not blank. An operator may *give up* a voter that never comes back (`why_not_given_up`).
 
-*A new leader* is certain: it was elected by a majority of certain voters none of which had a longer log, or by all.
-
-Terms and votes are always on disk, in both modes, so nobody votes twice, and rounds of an uncertain voter count.
-
-*Members* may have changed in what was lost, and the majorities above are those of a configuration that must hold. So in
-page-cache mode a log makes a change of members durable, with all that is before it, before it counts as durable here:
-a voter that comes back knows every configuration that it ever acknowledged, and never one without the entries before
-it. Nor does a leader commit anything while its newest configuration is not durable on its own disk
-(`replication.advance_commit`): what it held then would be committed by the new voters, and forgotten together with
-them. Otherwise a group of one or two voters that was just growing could elect by the configuration of before.
-
-*A change may have been overruled*: the leader of three shrinks the group to itself and one other, nobody hears of it,
-the other two elect a leader and commit something; then the other loses power, and with it that entry. All voters of
-what the first one takes for the group would vote for it. So "every voter" is enough only by a configuration that is
-known to be committed; by any other the candidate must win in the one before as well, which was committed (`rivals`): a
-majority of that one's certain voters, or all of them. Whoever overruled the change did so with a majority of the voters
-before it, or of what replaced them, one voter apart; and that replacement is durable wherever it was acknowledged. A
-majority of certain votes needs no more than that, in neither configuration.
-
-What is known must survive a restart: a leader that commits a change appends the same configuration once more
-(`Ready.repeat_members`), which no loss of power takes. A newest configuration that is equal to the one before it was
-committed, wherever it is found, committed itself or not. A group of two whose third member is gone for good can thus
-elect by two, as soon as the repetition is on the disk of one of them that has the longer log. Whoever answers a
-candidate says what it knows to be committed, too: the one that has left may have the longest log of all. Only a change
-that was interrupted within that moment still waits for the voter that it would have removed.
-
-*A log that has failed*, in either mode, is replaced by an empty one, whose member is uncertain like any other. Before
-it is deleted the leader is told, and takes it for one that has come back with the number `DISCOUNTED`, which no member
-draws: so what the old log acknowledged has ceased to count when it ceases to exist.
-
-*Blank* is an uncertain member whose log was begun empty: that of a failed one, of a witness that is to be a replica, or
-of a node that was a member before, was removed, and is one again. It does not know every configuration that it ever
-acknowledged; while it catches up it passes through all that the group has had, and might be the only voter of one. Its
-vote counts for a configuration only beside those of a majority that is not blank: whoever replaced that configuration
-has an acknowledgement of one of these, so that one has a longer log, and does not vote. No blank member elects itself.
-
-Not here: *a group of one voter*. What it lost when its power failed is lost; it elects itself, and the fact says so.
-Not here either: how it is known that power was lost (`log.startup`).
-
-*A voter that never comes back* would keep the others waiting for ever. An operator can give it up (`give_up`): it then
-counts as if it had voted, but only as one that all must have, never as one of a majority: a leader still needs the
-votes of more than half, so there is one a term. What is given up are the acknowledged entries that only that voter has
-kept. It is remembered by those who were told, in memory: by a follower until it hears of a leader, by the leader until
-its leadership is confirmed, since one that another candidate ends before that has led nobody. And it is void as soon as
-anything is heard of that voter. Who may be given up, and when, `why_not_given_up` says: not one that only `rivals` has.
+Not here: a group of one voter, which elects itself and says in a fact that records may be missing; how a loss of power
+is noticed (`log.recovery.startup`).
 """
 
 from collections.abc import Set as AbstractSet
@@ -77,7 +32,9 @@ DISCOUNTED = 1 << 31
 
 def has_won(raft: RaftState) -> bool:
     """Tell whether the votes (or pre-votes) of this campaign are enough."""
-    votes, voters, rivals = raft.votes, raft.voters, raft.rivals.voter_ids
+    votes = raft.votes
+    voters = raft.voters
+    rivals = raft.rivals.voter_ids
     certain = votes - raft.doubtful
     if len(certain & voters) >= majority(len(voters)):
         return True
@@ -87,7 +44,7 @@ def has_won(raft: RaftState) -> bool:
 
 
 def _has_all(raft: RaftState, voters: AbstractSet[int]) -> bool:
-    """True with the votes of all these, but of who was given up and is still silent; a majority of them not blank."""
+    """True with the votes of all but voters that are given up and still silent, and of a majority that is not blank."""
     missing = voters - raft.votes
     return missing <= raft.given_up & raft.silent and len(voters - missing - raft.blank) >= majority(len(voters))
 
@@ -124,24 +81,28 @@ def note_elected(raft: RaftState) -> None:
     if len(certain) < majority(len(raft.voters)):
         text = f"only {sorted(certain)} of {sorted(raft.voters)} have surely kept what they acknowledged"
         raft.note("acknowledged records may be missing", text)
-    raft.uncertain, raft.is_blank = 0, False
+    raft.uncertain = 0
+    raft.is_blank = False
 
 
 def become_certain(raft: RaftState, number: int) -> None:
     """The leader says that this member has caught up, if it means this return of it."""
     if raft.uncertain and raft.uncertain == number:
-        raft.uncertain, raft.is_blank = 0, False
+        raft.uncertain = 0
+        raft.is_blank = False
         raft.note("certain again", f"node {raft.leader_id} has sent all that may have been lost")
 
 
 def note_answer(raft: RaftState, progress: Progress, response: AppendResponse) -> bool:
-    """Compare a follower's number with what is known of it; False if what it says is old."""
+    """Compare a follower's number with the one that is known of it; False if its answer is old."""
     number = response.uncertain
     if number == progress.uncertain:
         return True
     if number:
-        progress.uncertain, progress.certain_index, progress.is_told = number, raft.log.last_index, False
-        # What is asked from here on cannot be answered by what it was before.
+        progress.uncertain = number
+        progress.certain_index = raft.log.last_index
+        progress.is_told = False
+        # No question that is asked from here on can be answered by an earlier return of it.
         raft.round += 1
         progress.certain_round = raft.round
         progress.match_index = 0
@@ -151,6 +112,6 @@ def note_answer(raft: RaftState, progress: Progress, response: AppendResponse) -
         return True
     if response.round < progress.certain_round:
         return False  # It may be from before its return.
-    # It was certain when it answered a round begun since: it was told so, or the number that was met was an old one.
+    # It was certain when it answered a round begun since: it was told so, or the number came from an old message.
     progress.uncertain = 0
     return True

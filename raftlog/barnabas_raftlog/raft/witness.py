@@ -1,44 +1,21 @@
-"""A witness: a voter that keeps what another voter still lacks, and nothing else. Pure.
+"""A witness: a voter that keeps only what another voter still lacks. Pure.
 
 Two replicas cannot lose one: a majority of two is two. A *witness* on a third node votes and acknowledges like any
 voter, so that two of three decide, but it serves nobody, and forgets an entry once every *full* voter has it. (Ongaro's
-thesis, 11.7.2, names the idea; Harp and the tie breakers of other systems have it without a log.)
+thesis, 11.7.2, names the idea.) `docs/raft.md` ("Witnesses: why none is missed") has the proofs; the rules are:
 
-*What it may forget.* The leader tells it, with each append, up to which index every full voter holds the log durably
-and all is committed (`releasable_index`). What holds once holds for ever: who becomes a full voter later must have all
-that was ever released (`lacks_released`), so whatever a witness has forgotten, no member of the group can lack. That
-is the whole proof that a witness can feed every full voter: the entry before its first one is in all their logs, and
-its (index, term) is what a log that starts later keeps. While a change of members is not committed, both
-configurations' full voters must hold what is released, for the change may be undone.
+- *It may forget* up to the index that the leader tells it with each append: every full voter holds the log durably up
+  to there, under both configurations while a change is not committed, and all of it is committed (`releasable_index`).
+  A new full voter must have everything that was ever released (`lacks_released`). Learners that are in place are waited
+  for.
+- *It stands last*: it waits longer than any full voter, a full voter with an equal log refuses it a pre-vote
+  (`should_yield_to_us`), it is no target of a transfer, and hands leadership on at once. It never leads in silence.
+- *Its log never passes for a whole one* (`LogReader.partial_since`): a witness that comes back as a learner or voter
+  *lacks the beginning*. It stands for nothing and acknowledges nothing until the driver has emptied its log.
+- *A new witness* gets no log: an `InstallSnapshot` without a state names the entry behind which its own begins.
 
-*Learners* are waited for as well, if they are in place (`Progress.has_caught_up`): else one that is about to be
-promoted would be behind what is released for ever, under load. One that is not in place is not waited for.
-
-*Bound.* While all full voters answer, a witness keeps what is on its way to the slowest of them (and to learners that
-are in place: at most what was written in an election timeout). While one is away it keeps all that is written, until
-that one is back, or is no voter any more. The log drops whole segments, so up to two small ones remain (`multiraft`).
-
-*Elections.* An entry that only the dead leader and the witness had is committed, so the witness must be able to lead.
-It must not want to: it waits longer than any full voter would, a full voter with an equal log does not grant it a
-pre-vote (and will stand itself, with as good a chance), and it is no target of a transfer. If its log is longer than
-that of each live full voter, it wins, sends them what they lack, and hands leadership on to the first that has
-everything. It is never quiescent as a leader: nobody shall trust in silence in one that serves nobody.
-
-*What was a witness's log* must never pass for a whole one. The log itself says what it is (`LogReader.partial_since`);
-a witness is never turned into something else, nor into a learner (`membership.check_change`); and one that comes back
-as a learner or voter *lacks the beginning*: it stands for nothing and acknowledges nothing, the driver empties its
-log, and it goes on as one that may have forgotten what it acknowledged (`uncertainty`). Nobody misses what it said as
-a witness: the change that removed it is committed by the others, and all that came before lies on a majority of them.
-
-*A new witness* does not get the log. Where everybody has everything is where its own begins: an `InstallSnapshot`
-names that entry, with the state left out. The same happens to one that was away, and to one for which entries would
-have to be read from disk although all full voters have them.
-
-Not here: what a witness lacks of the state (producers, the log's start) no one can get from it; so while it leads, a
-member that has lost its page cache, a new learner, or another witness may have to wait for the next leader. With a
-witness, `page-cache` mode does not survive a loss of power on one full voter and the loss of the other's disk. If all
-full voters have lost what it forgot, it finds that out when it leads, and gives its log up as well
-(`cannot_feed_anyone`).
+Not here: the state (producers, the log's start), which nobody can get from a witness. If all full voters have lost what
+it forgot, it finds that out when it leads, and gives up its log as well (`cannot_feed_anyone`).
 """
 
 from .messages import VoteRequest
@@ -81,7 +58,8 @@ def cannot_feed_anyone(raft: RaftState) -> bool:
 def lacks_released(raft: RaftState, node_id: int) -> bool:
     """Tell whether a witness may have forgotten what this node, if it became a full voter now, could need from it.
 
-    What an earlier leader released was committed before this one's term; a witness may also begin where this log does.
+    Entries that an earlier leader released were committed before this one's term; a witness may also begin where this
+    log does.
     """
     progress = raft.progress.get(node_id)
     match_index = 0 if progress is None or progress.uncertain else progress.match_index

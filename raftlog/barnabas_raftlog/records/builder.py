@@ -69,10 +69,12 @@ def build_batch(
     """Return one whole batch that holds `records` at consecutive offsets; at least one record is needed."""
     pieces: list[Buffer] = []
     count = 0
-    base_timestamp = max_timestamp = -1
+    base_timestamp = -1
+    max_timestamp = -1
     for key, value, timestamp, headers in records:
         if count == 0:
-            base_timestamp = max_timestamp = timestamp
+            base_timestamp = timestamp
+            max_timestamp = timestamp
         elif timestamp > max_timestamp:
             max_timestamp = timestamp
         body = [b"\x00", varint(timestamp - base_timestamp), varint(count)]

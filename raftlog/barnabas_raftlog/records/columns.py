@@ -121,7 +121,9 @@ def read_columns(
     """
     found: list[_Batch] = []
     view = memoryview(data)
-    next_offset, position, plain_bytes = start_offset, 0, 0
+    next_offset = start_offset
+    position = 0
+    plain_bytes = 0
     for header, frame in batches(view, check_crc=check_crc):
         if header.base_offset >= end_offset:
             next_offset = max(next_offset, end_offset)
@@ -150,7 +152,8 @@ def _arena(data: memoryview, found: Sequence[_Batch]) -> tuple[memoryview, list[
 
 def _record_starts(body: memoryview, count: int, base: int, starts: list[int]) -> None:
     """Add the position of every record's length field. The one loop over records: keep it short."""
-    position, signs = 0, 0
+    position = 0
+    signs = 0
     append = starts.append
     try:
         for _ in range(count):
@@ -158,7 +161,8 @@ def _record_starts(body: memoryview, count: int, base: int, starts: list[int]) -
             zigzag = body[position]
             position += 1
             if zigzag >= 0x80:
-                byte, shift = body[position], 7
+                byte = body[position]
+                shift = 7
                 position += 1
                 zigzag = zigzag & 0x7F | (byte & 0x7F) << 7
                 while byte >= 0x80 and shift < 28:
@@ -180,7 +184,9 @@ class _Cursor:
     """One reading position for each record, all moved on together; none passes the end of its record."""
 
     def __init__(self, data: Any, positions: Ints, ends: Ints) -> None:
-        self.data, self.positions, self.ends = data, positions, ends
+        self.data = data
+        self.positions = positions
+        self.ends = ends
 
     def select(self, chosen: Ints) -> "_Cursor":
         return _Cursor(self.data, self.positions[chosen], self.ends[chosen])
@@ -248,7 +254,8 @@ def _decode(arena: memoryview, found: Sequence[_Batch], bases: Sequence[int], *,
     if ((offset_deltas <= before) | (offset_deltas > of_batch([b.header.last_offset_delta for b in found]))).any():
         raise CorruptBatchError("an offset outside its batch, or one that is not larger than the one before")
     offsets = of_batch([batch.header.base_offset for batch in found]) + offset_deltas
-    keys, values = cursor.slices(), cursor.slices()
+    keys = cursor.slices()
+    values = cursor.slices()
     headers = _headers(cursor, with_headers=with_headers)
     is_log_append = of_batch([batch.header.attributes & TIMESTAMP_LOG_APPEND for batch in found]) != 0
     timestamps = _sum(of_batch([batch.header.base_timestamp for batch in found]), timestamp_deltas)
@@ -320,7 +327,8 @@ def _headers(cursor: _Cursor, *, with_headers: bool) -> HeaderColumns | None:
                 size, position = varint_at(arena, position, int(cursor.ends[record]))
                 if size < (0 if target is names else -1):
                     raise CorruptBatchError(f"a header's string of {size} bytes")
-                target.starts[at], target.sizes[at] = position, size
+                target.starts[at] = position
+                target.sizes[at] = size
                 position += max(size, 0)
         cursor.positions[record] = position
     if (cursor.positions != cursor.ends).any():

@@ -39,7 +39,9 @@ _XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version and lowest c
 _XERIAL_BLOCK_BYTES = 32 << 10  # what the Java library cuts at
 _BLOCK_SIZE = struct.Struct(">i")
 
-_GZIP_LEVEL, _LZ4_LEVEL, _ZSTD_LEVEL = 6, 1, 3
+_GZIP_LEVEL = 6
+_LZ4_LEVEL = 1
+_ZSTD_LEVEL = 3
 
 
 class Compression(IntEnum):

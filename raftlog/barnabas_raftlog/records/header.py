@@ -33,13 +33,18 @@ HEADER_BYTES = 61
 BATCH_BYTES_MAX = 63 << 20
 """The largest batch that is taken, whatever is configured: with what is said of it, it fits a frame between nodes."""
 SIZE_PREFIX_BYTES = 12  # base_offset and batch_length: what precedes the bytes that batch_length counts
-CRC_POSITION, CRC_START = 17, 21
+CRC_POSITION = 17
+CRC_START = 21
 MAGIC = 2
-TRANSACTIONAL, CONTROL, TIMESTAMP_LOG_APPEND, COMPRESSION_MASK = 0x10, 0x20, 0x08, 0x07
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+TIMESTAMP_LOG_APPEND = 0x08
+COMPRESSION_MASK = 0x07
 NO_PRODUCER_ID = -1
 
 _LAYOUT = struct.Struct(">qiibIhiqqqhii")
-_BASE_OFFSET, _EPOCH = struct.Struct(">q"), struct.Struct(">i")
+_BASE_OFFSET = struct.Struct(">q")
+_EPOCH = struct.Struct(">i")
 
 
 class BatchHeader(NamedTuple):

@@ -41,7 +41,8 @@ __all__ = ["Record", "batch_body", "batches", "placed_records", "read_batch", "r
 Buffer = bytes | bytearray | memoryview
 
 _LENGTH = struct.Struct(">i")
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+INT64_MIN = -(2**63)
+INT64_MAX = 2**63 - 1
 RECORD_BYTES_MIN = 7  # length, attributes, two deltas, two nulls and a header count, a byte each
 
 
@@ -66,7 +67,8 @@ def batches(data: Buffer, *, check_crc: bool = True) -> Iterator[tuple[BatchHead
         CorruptBatchError: a header is impossible, or a checksum is wrong.
     """
     view = memoryview(data)
-    position, end = 0, len(view)
+    position = 0
+    end = len(view)
     while end - position >= SIZE_PREFIX_BYTES:
         size = SIZE_PREFIX_BYTES + _LENGTH.unpack_from(view, position + 8)[0]
         if size < HEADER_BYTES:
@@ -132,7 +134,8 @@ def placed_records(header: BatchHeader, body: bytes) -> Iterator[tuple[Record, i
         CorruptBatchError: as above.
     """
     log_append_timestamp = header.max_timestamp if header.attributes & TIMESTAMP_LOG_APPEND else None
-    position, offset_min = 0, header.base_offset
+    position = 0
+    offset_min = header.base_offset
     for _ in range(header.record_count):
         length, start = varint_at(body, position, len(body))
         position = start + length
@@ -201,7 +204,8 @@ def _varlong(body: bytes, position: int, end: int) -> tuple[int, int]:
 
 
 def _long_varint(body: Buffer, position: int, end: int, bits: int) -> tuple[int, int]:
-    value = shift = 0
+    value = 0
+    shift = 0
     while position < end and shift < bits:
         byte = body[position]
         position += 1

@@ -91,7 +91,10 @@ class _Decoder:
                 "unpack_from": unpack_from,
             }
         )
-        self._version, self._flexible, self._is_view, self._in_steps = version, flexible, is_view, in_steps
+        self._version = version
+        self._flexible = flexible
+        self._is_view = is_view
+        self._in_steps = in_steps
         self._run: list[tuple[str, str]] = []
 
     def message(self, message: type[Any]) -> None:
@@ -184,7 +187,8 @@ class _Decoder:
         source = self.source
         readers = number_readers(element.code)
         length, one_more = self._length("i")
-        width, first = element.size_bytes, 1 if self._flexible else 0
+        width = element.size_bytes
+        first = 1 if self._flexible else 0
         source.indent(f"if {first} <= {length} < {len(readers) + first}:")
         name = source.constant("readers", readers)
         self._count(f"{length}{one_more}", path)
@@ -220,7 +224,8 @@ class _Decoder:
             self.source.dedent()
 
     def _tags(self, fields: list[Field], places: dict[str, str], path: str) -> None:
-        source, count = self.source, self.source.fresh("tags")
+        source = self.source
+        count = self.source.fresh("tags")
         self._run.append(("B", count))
         self._flush()
         if not fields:
@@ -233,7 +238,9 @@ class _Decoder:
         source.line(f"{count}, p = read_uvarint_tail(data, p, {count})")
         source.line(f"if {count} > {TAGS_MAX}: refuse({path!r} + ' tagged fields', {count}, p, size)")
         source.dedent()
-        tag, length, end = source.fresh("tag"), source.fresh("length"), source.fresh("end")
+        tag = source.fresh("tag")
+        length = source.fresh("length")
+        end = source.fresh("end")
         source.indent(f"for _ in range({count}):")
         source.line(f"{tag}, p = read_uvarint(data, p)")
         source.line(f"{length}, p = read_uvarint(data, p)")

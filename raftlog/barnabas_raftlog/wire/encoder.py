@@ -64,7 +64,10 @@ class _Encoder:
 
     def __init__(self, version: int, *, flexible: bool, in_pieces: bool, in_steps: bool) -> None:
         self.source = Source({"ONE_BYTE": ONE_BYTE, "text_length": text_length, "uvarint": uvarint})
-        self._version, self._flexible, self._in_pieces, self._in_steps = version, flexible, in_pieces, in_steps
+        self._version = version
+        self._flexible = flexible
+        self._in_pieces = in_pieces
+        self._in_steps = in_steps
         self._out = "out"
         self._run: list[tuple[str, str]] = []
         self._items: list[str] = []
@@ -116,7 +119,9 @@ class _Encoder:
                 self._nested(struct, expression, nullable=nullable)
 
     def _text(self, expression: str, *, nullable: bool) -> None:
-        source, data, length = self.source, self.source.fresh("text"), self.source.fresh("length")
+        source = self.source
+        data = self.source.fresh("text")
+        length = self.source.fresh("length")
         plus = " + 1" if self._flexible else ""
         if nullable:
             source.line(f"{data} = {expression}")
@@ -146,7 +151,8 @@ class _Encoder:
     def _records(self, expression: str, *, nullable: bool) -> None:
         source = self.source
         data = self._local("records", expression)
-        many, size = source.fresh("many"), source.fresh("size")
+        many = source.fresh("many")
+        size = source.fresh("size")
         source.line(f"{many} = isinstance({data}, (list, tuple))")
         counted = f"sum(map(len, {data})) if {many} else len({data})"
         source.line(f"{size} = 0 if {data} is None else {counted}" if nullable else f"{size} = {counted}")
@@ -168,7 +174,8 @@ class _Encoder:
             self._item(f"{arrays}[(*{expression},)]")
 
     def _array(self, element: Kind, expression: str, *, nullable: bool) -> None:
-        values, value = self._local("values", expression), self.source.fresh("value")
+        values = self._local("values", expression)
+        value = self.source.fresh("value")
         self._length(self._length_of(f"len({values})", values, nullable=nullable), "i")
         self._flush()
         self.source.indent(f"for {value} in {values} or ():" if nullable else f"for {value} in {values}:")
@@ -205,7 +212,9 @@ class _Encoder:
             self._run.append(("B", "0"))
             return
         self._flush()
-        source, tags, outer = self.source, self.source.fresh("tags"), self._out
+        source = self.source
+        tags = self.source.fresh("tags")
+        outer = self._out
         source.line(f"{tags} = ()")
         for field in fields:
             assert not holds_records(field.kind, self._version), "records are never tagged"

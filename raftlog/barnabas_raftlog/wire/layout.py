@@ -146,7 +146,8 @@ def layout_of(struct: type[Any], version: int) -> tuple[Field, ...]:
     """Return the fields of `struct` that `version` carries: in wire order, then the tagged ones by tag."""
     known = _LAYOUTS.get((struct, version))
     if known is None:
-        known = _LAYOUTS[struct, version] = tuple(_fields_of(struct, version))
+        known = tuple(_fields_of(struct, version))
+        _LAYOUTS[struct, version] = known
     return known
 
 

@@ -112,7 +112,8 @@ class NumberArrays(dict[tuple[int, ...], bytes]):
 
     def __init__(self, code: str, *, flexible: bool) -> None:
         super().__init__()
-        self._code, self._flexible = code, flexible
+        self._code = code
+        self._flexible = flexible
 
     def __missing__(self, key: tuple[int, ...]) -> bytes:
         count = len(key)

@@ -170,9 +170,13 @@ def message(*, api_key: int, versions: range, flexible_since: int) -> Callable[[
     """Say which API a message belongs to, and in which versions it is declared."""
 
     def declare(declared: type[_Declared]) -> type[_Declared]:
-        declared.api_key, declared.versions, declared.flexible_since = api_key, versions, flexible_since
-        declared._encoders, declared._decoders = {}, {}
-        declared._step_encoders, declared._step_decoders = {}, {}
+        declared.api_key = api_key
+        declared.versions = versions
+        declared.flexible_since = flexible_since
+        declared._encoders = {}
+        declared._decoders = {}
+        declared._step_encoders = {}
+        declared._step_decoders = {}
         return declared
 
     return declare
@@ -182,7 +186,8 @@ def _compiled(
     known: dict[int, _Codec], compile_codec: Callable[..., _Codec], message: type[Message], version: int
 ) -> _Codec:
     """Compile what is not `known` of this version yet, and keep it there."""
-    codec = known[version] = compile_codec(message, version, flexible=_is_flexible(message, version))
+    codec = compile_codec(message, version, flexible=_is_flexible(message, version))
+    known[version] = codec
     return codec
 
 
