@@ -128,10 +128,6 @@ PLACES = 30  # attributes of an instance that CPython keeps in place
 LONGER_FUNCTIONS = {  # May only shrink.
     ("broker/barnabas_broker/cli/parser/streams.py", "consume"),  # One parameter an option.
     ("broker/barnabas_broker/node.py", "start"),
-    ("clients/barnabas_clients/admin/groups.py", "reset_group_offsets"),
-    ("clients/barnabas_clients/consumer/consumer.py", "__init__"),
-    ("clients/barnabas_clients/producer/producer.py", "send"),
-    ("clients/barnabas_clients/consumer/decoder.py", "_decode"),
     ("raftlog/barnabas_raftlog/raft/state.py", "__init__"),
 }
 ENTRIES_MAX = 20  # of a folder: what a reader takes in at a glance
