@@ -138,12 +138,6 @@ SHELL_FOLDERS = {  # that hold pure modules beside their shell: their __init__ h
 }
 FUNCTION_LINES_MAX = 60
 PLACES = 30  # attributes of an instance that CPython keeps in place
-LONGER_FUNCTIONS = {  # May only shrink.
-    ("clients/barnabas_clients/admin/groups.py", "reset_group_offsets"),
-    ("clients/barnabas_clients/consumer/consumer.py", "__init__"),
-    ("clients/barnabas_clients/producer/producer.py", "send"),
-    ("clients/barnabas_clients/consumer/decoder.py", "_decode"),
-}
 ENTRIES_MAX = 20  # of a folder: what a reader takes in at a glance
 ONE_FILE_AN_API = {"broker/barnabas_broker/server/handlers", "clients/barnabas_clients/protocol"}
 FOLDERS = ("raftlog", "metadata_quorum", "broker", "clients", "spark", "tests", "docs", "scripts")
@@ -264,17 +258,11 @@ def test_pure_modules_load_only_pure_modules() -> None:
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_functions_are_short_enough_to_read(path: Path) -> None:
     """A file is one concern, however long; what a reader holds in mind at once is a function."""
-    name = str(path.relative_to(ROOT))
-    longer = {
-        (name, node.name)
+    assert not [
+        node.name
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and function_lines(node) > FUNCTION_LINES_MAX
-    }
-    assert longer == {entry for entry in LONGER_FUNCTIONS if entry[0] == name}, "this list may only shrink"
-
-
-def test_every_longer_function_is_in_a_file_that_exists() -> None:
-    assert {name for name, _ in LONGER_FUNCTIONS} <= {str(path.relative_to(ROOT)) for path in SOURCES}
+    ]
 
 
 def attributes(node: ast.ClassDef) -> set[str]:

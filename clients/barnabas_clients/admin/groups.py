@@ -279,22 +279,14 @@ async def reset_group_offsets(
     """
     deadline = asyncio.get_running_loop().time() + timeout_s
     committed = await group_offsets(cluster, group_id, timeout_s)
-    chosen = set(partitions or ())
-    names = sorted({topic for topic, _ in chosen} | set(topics or ()))
     if partitions is None and topics is None:
         if not committed:
             members = (await describe_groups(cluster, [group_id], left_s(deadline)))[group_id].members
             if members and not dry_run:
                 raise _has_members(group_id)
             raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"{group_id}: it has committed nothing; name topics")
-        chosen = set(committed)
-        names = sorted({topic for topic, _ in chosen})
-    for view in await known_topics(cluster, names, left_s(deadline)):
-        if topics is not None and view.name in topics:
-            chosen |= {TopicPartition(view.name, number) for number in view.partitions}
-        for partition in sorted(chosen):
-            if partition.topic == view.name and partition.partition not in view.partitions:
-                raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(partition))
+        partitions = committed
+    chosen = await _chosen_partitions(cluster, partitions or (), topics or (), deadline)
     starts = await list_offsets(cluster, dict.fromkeys(chosen, int(OffsetSpec.EARLIEST)), left_s(deadline))
     ends = await list_offsets(cluster, dict.fromkeys(chosen, int(OffsetSpec.LATEST)), left_s(deadline))
     at_ms = target.timestamp_ms(int(time.time() * 1000))
@@ -313,6 +305,21 @@ async def reset_group_offsets(
         positions = {partition: OffsetAndMetadata(change.after) for partition, change in plan.items()}
         await alter_group_offsets(cluster, group_id, positions, left_s(deadline))
     return plan
+
+
+async def _chosen_partitions(
+    cluster: Cluster, partitions: Collection[TopicPartition], topics: Collection[str], deadline: float
+) -> set[TopicPartition]:
+    """Return these partitions, which must exist, and all those of these topics."""
+    chosen = set(partitions)
+    names = sorted({topic for topic, _ in chosen} | set(topics))
+    for view in await known_topics(cluster, names, left_s(deadline)):
+        if view.name in topics:
+            chosen |= {TopicPartition(view.name, number) for number in view.partitions}
+        for partition in sorted(chosen):
+            if partition.topic == view.name and partition.partition not in view.partitions:
+                raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(partition))
+    return chosen
 
 
 async def group_lag(cluster: Cluster, group_id: str, timeout_s: float) -> dict[TopicPartition, PartitionLag]:

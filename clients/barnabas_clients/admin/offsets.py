@@ -44,9 +44,6 @@ __all__ = [
 
 Key = TypeVar("Key", bound=tuple[str, int])
 
-END_OFFSET = -1
-"""Stands for a partition's high watermark when deleting records."""
-
 
 class OffsetSpec(IntEnum):
     """Positions that ListOffsets knows by a negative timestamp. Anything from 0 up is a timestamp in ms."""

@@ -146,18 +146,6 @@ class Cluster:
         """Ask the broker that the metadata calls the controller (any broker forwards what only it may do)."""
         return await self._request(message, self.ask_controller, timeout_s, check)
 
-    async def request_leader(
-        self, topic: str, partition: int, message: Message, timeout_s: float, check: Check | None = None
-    ) -> Any:
-        """Ask the leader of a partition, following it when it moves."""
-
-        async def ask(message: Message, left_s: float) -> Any:
-            deadline = self._now() + left_s
-            leader = await self.find_leader(topic, partition, deadline)
-            return await self._ask(leader, message, deadline)
-
-        return await self._request(message, ask, timeout_s, check, (topic,))
-
     # Asking once.
 
     async def ask_any(self, message: Message, timeout_s: float) -> Any:
@@ -264,7 +252,6 @@ class Cluster:
         ask: Callable[[Message, float], Awaitable[Any]],
         timeout_s: float,
         check: Check | None,
-        topics: Collection[str] = (),
     ) -> Any:
         async def attempt(deadline: float) -> Any:
             response = await ask(message, deadline - self._now())
@@ -272,7 +259,7 @@ class Cluster:
                 check(response)
             return response
 
-        return await self.retry(type(message).__name__, timeout_s, attempt, topics)
+        return await self.retry(type(message).__name__, timeout_s, attempt)
 
     async def retry(
         self,

@@ -63,7 +63,46 @@ class ConsumerMetrics(NamedTuple):
 
 
 class Consumer:
-    """Reads records. Use it as `async with`, from one event loop; `close` ends everything it started."""
+    """Reads records. Use it as `async with`, from one event loop; `close` ends everything it started.
+
+    Names and meanings are Kafka's where Kafka has the setting; times are in seconds.
+
+    Args:
+        bootstrap: `host:port`, several separated by commas or as a sequence.
+        topics: what to read. In a group the partitions are shared among its members; without a group all are read.
+        pattern: in place of topics, a regular expression that whole names match; new topics are found
+            within `metadata_max_age_s`.
+        group_id: the group to be a member of.
+        group_instance_id: makes the membership static (KIP-345): a restart within `session_timeout_s` keeps
+            the partitions and disturbs nobody.
+        client_id: tells brokers and their operators who asks.
+        auto_offset_reset: where to begin when nothing is committed, or what is does not exist any more; "none"
+            raises.
+        auto_commit: whether finished offsets are committed every `auto_commit_interval_s`, and when partitions
+            leave or the consumer closes.
+        auto_commit_interval_s: more than 0.
+        assignors: how a group's leader divides partitions, best first; all members must have one in common.
+        session_timeout_s: a member that is silent for so long is out. Brokers have limits, 6 s to 30 min.
+        heartbeat_interval_s: below a third of `session_timeout_s`.
+        max_poll_interval_s: a member that does not ask for records for so long gives its partitions up.
+        read_committed: leave out records of transactions that were aborted, and wait for open ones.
+        fetch_max_wait_s: how long a broker may wait for `fetch_min_bytes` to be there.
+        fetch_min_bytes: 1 for the least delay.
+        fetch_max_bytes: of one request; a single larger batch still comes.
+        partition_fetch_bytes: of one partition in a request, and about as much is kept ready ahead.
+        buffer_bytes: of everything fetched and not handed out.
+        client_rack: the rack this client runs in, told to the brokers (KIP-392).
+        on_assigned: called with this consumer and the partitions that came, and awaited if there is something to
+            await; may seek.
+        on_revoked: called with those that go, while they are still owned; may commit.
+        on_lost: called with those that are owned by somebody else already; default: `on_revoked`.
+        metadata_max_age_s: how old the knowledge about topics may grow.
+        request_timeout_s: when a broker that does not answer is given up.
+        timeout_s: the deadline of calls that are not given another.
+
+    Raises:
+        TypeError, ValueError: a setting is impossible; the message names it.
+    """
 
     def __init__(  # noqa: PLR0913 - what can be told to a consumer, by name, is told in one place
         self,
@@ -95,44 +134,6 @@ class Consumer:
         request_timeout_s: float = 30.0,
         timeout_s: float = 30.0,
     ) -> None:
-        """Names and meanings are Kafka's where Kafka has the setting; times are in seconds.
-
-        Args:
-            bootstrap: `host:port`, several separated by commas or as a sequence.
-            topics: what to read. In a group the partitions are shared among its members; without a group all are read.
-            pattern: in place of topics, a regular expression that whole names match; new topics are found
-                within `metadata_max_age_s`.
-            group_id: the group to be a member of.
-            group_instance_id: makes the membership static (KIP-345): a restart within `session_timeout_s` keeps
-                the partitions and disturbs nobody.
-            client_id: tells brokers and their operators who asks.
-            auto_offset_reset: where to begin when nothing is committed, or what is does not exist any more; "none"
-                raises.
-            auto_commit: whether finished offsets are committed every `auto_commit_interval_s`, and when partitions
-                leave or the consumer closes.
-            auto_commit_interval_s: more than 0.
-            assignors: how a group's leader divides partitions, best first; all members must have one in common.
-            session_timeout_s: a member that is silent for so long is out. Brokers have limits, 6 s to 30 min.
-            heartbeat_interval_s: below a third of `session_timeout_s`.
-            max_poll_interval_s: a member that does not ask for records for so long gives its partitions up.
-            read_committed: leave out records of transactions that were aborted, and wait for open ones.
-            fetch_max_wait_s: how long a broker may wait for `fetch_min_bytes` to be there.
-            fetch_min_bytes: 1 for the least delay.
-            fetch_max_bytes: of one request; a single larger batch still comes.
-            partition_fetch_bytes: of one partition in a request, and about as much is kept ready ahead.
-            buffer_bytes: of everything fetched and not handed out.
-            client_rack: the rack this client runs in, told to the brokers (KIP-392).
-            on_assigned: called with this consumer and the partitions that came, and awaited if there is something to
-                await; may seek.
-            on_revoked: called with those that go, while they are still owned; may commit.
-            on_lost: called with those that are owned by somebody else already; default: `on_revoked`.
-            metadata_max_age_s: how old the knowledge about topics may grow.
-            request_timeout_s: when a broker that does not answer is given up.
-            timeout_s: the deadline of calls that are not given another.
-
-        Raises:
-            TypeError, ValueError: a setting is impossible; the message names it.
-        """
         settings = ConsumerSettings(
             group_id=group_id,
             group_instance_id=group_instance_id,
@@ -156,15 +157,20 @@ class Consumer:
                 rack=client_rack,
             ),
         )
-        callbacks = Callbacks(
-            self._bound("on_assigned", on_assigned),
-            self._bound("on_revoked", on_revoked),
-            self._bound("on_lost", on_lost),
-        )
+        callbacks = self._callbacks(on_assigned, on_revoked, on_lost)
         self._core = ConsumerCore(bootstrap, client_id, settings, callbacks)
         given = names("topics", topics)
         self._first = Subscription.to_topics(given, pattern) if given or pattern is not None else NOTHING
         self._reader = self._core.reader
+
+    def _callbacks(
+        self, on_assigned: Callback | None, on_revoked: Callback | None, on_lost: Callback | None
+    ) -> Callbacks:
+        return Callbacks(
+            on_assigned=self._bound("on_assigned", on_assigned),
+            on_revoked=self._bound("on_revoked", on_revoked),
+            on_lost=self._bound("on_lost", on_lost),
+        )
 
     def _bound(self, name: str, callback: Callback | None) -> Notify | None:
         if callback is None:

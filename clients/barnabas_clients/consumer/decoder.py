@@ -36,7 +36,7 @@ from barnabas_raftlog.records.header import (
 from barnabas_raftlog.records.reader import INT64_MAX, INT64_MIN, batch_body
 
 from .record import ConsumerRecord, Header
-from .runs import RUN_MIN, BatchFrame, Shape, take_run
+from .runs import FAR_TIMESTAMP, RUN_MIN, BatchFrame, Shape, take_run
 
 __all__ = ["Aborted", "CorruptRecordsError", "FetchedRecords"]
 
@@ -50,8 +50,6 @@ _MARKER = struct.Struct(">hh")  # version and type of a control record's key
 _ABORT = 0
 PLAIN_MIN, PLAIN_MAX = 16, 1024
 """How many records are decoded one by one before a run is looked for again."""
-
-_NO_HEADERS: tuple[Header, ...] = ()
 
 
 class CorruptRecordsError(CorruptBatchError):
@@ -295,24 +293,23 @@ class FetchedRecords:
             self._pass(self._next_frame_at, self._end_offset)
 
 
-def _decode(  # noqa: C901, PLR0912, PLR0915 - one loop without calls is the point of this module
+def _decode(  # noqa: C901, PLR0915 - one loop with one call is the point of this module
     records: list[ConsumerRecord], count: int, body: bytes, position: int, frame: BatchFrame, delta_min: int
 ) -> int:
     """Append `count` records from `position` on; return the position behind them. On damage those before it stay."""
     topic, number, base_offset, last_delta, base_timestamp, log_append_timestamp, epoch = frame
-    new, size, zigzag_min, zigzag_max = ConsumerRecord, len(body), delta_min * 2, last_delta * 2
-    append = records.append
+    new, append, size = ConsumerRecord, records.append, len(body)
+    zigzag_min, zigzag_max = delta_min * 2, last_delta * 2
+    may_overflow = not -FAR_TIMESTAMP < base_timestamp < FAR_TIMESTAMP
     for _ in range(count):
         # Each field is a zigzag varint: even is positive. Two bytes reach to 8191, beyond that `_varint` takes over.
         value = body[position]
         position += 1
         if value >= 0x80:
-            byte = body[position]
-            if byte < 0x80:
-                value += (byte << 7) - 0x80
-                position += 1
-            else:
-                value, position = _varint(body, position - 1, 32)
+            value += (body[position] << 7) - 0x80
+            position += 1
+            if value >= 0x4000:
+                value, position = _varint(body, position - 2, 32)
         end = position + (value >> 1)
         if value & 1 or end > size:
             raise CorruptBatchError(f"a record of impossible length at {position} of {size}")
@@ -321,77 +318,70 @@ def _decode(  # noqa: C901, PLR0912, PLR0915 - one loop without calls is the poi
         value = body[position + 1]
         position += 2
         if value >= 0x80:
-            byte = body[position]
-            if byte < 0x80:
-                value += (byte << 7) - 0x80
-                position += 1
-            else:
-                value, position = _varint(body, position - 1, 64)
+            value += (body[position] << 7) - 0x80
+            position += 1
+            if value >= 0x4000:
+                value, position = _varint(body, position - 2, 64)
+                may_overflow = True
         timestamp = base_timestamp - (value >> 1) - 1 if value & 1 else base_timestamp + (value >> 1)
 
         value = body[position]
         position += 1
         if value >= 0x80:
-            byte = body[position]
-            if byte < 0x80:
-                value += (byte << 7) - 0x80
-                position += 1
-            else:
-                value, position = _varint(body, position - 1, 32)
-        if value & 1 or not zigzag_min <= value <= zigzag_max:
-            raise CorruptBatchError(
-                f"offset delta {value >> 1} of a record where {zigzag_min >> 1} to {last_delta} is due"
-            )
+            value += (body[position] << 7) - 0x80
+            position += 1
+            if value >= 0x4000:
+                value, position = _varint(body, position - 2, 32)
+        if value > zigzag_max or (value != zigzag_min and (value & 1 or value < zigzag_min)):
+            due = f"{zigzag_min >> 1} to {last_delta}"
+            raise CorruptBatchError(f"offset delta {value >> 1} of a record where {due} is due")
         zigzag_min = value + 2
         offset = base_offset + (value >> 1)
 
-        value = body[position]
-        position += 1
-        if value == 1:
-            key = None
-        else:
-            if value >= 0x80:
-                value, position = _varint(body, position - 1, 32)
-            start = position
-            position += value >> 1
-            key = body[start:position]
-            if value & 1:
-                _check_null(value)
-                key = None
-
-        value = body[position]
-        position += 1
-        if value == 1:
-            content = None
-        else:
-            if value >= 0x80:
-                byte = body[position]
-                if byte < 0x80:
-                    value += (byte << 7) - 0x80
-                    position += 1
-                else:
-                    value, position = _varint(body, position - 1, 32)
-            start = position
-            position += value >> 1
-            content = body[start:position]
-            if value & 1:
-                _check_null(value)
-                content = None
-
-        headers = _NO_HEADERS
-        if body[position]:
-            headers, position = _headers(body, position, end)
-        else:
-            position += 1
-        # Positions only grow, so this one comparison also says that no field reached beyond the record.
-        if position != end:
-            raise CorruptBatchError(f"a record ends at {position}, its length says {end}")
-        if not INT64_MIN <= timestamp <= INT64_MAX:
+        key, content, position = _key_and_value(body, position)
+        headers: tuple[Header, ...] = ()
+        # Most records end with the number of their headers, 0.
+        if body[position] or position + 1 != end:
+            headers = _headers(body, position, end)
+        position = end
+        if may_overflow and not INT64_MIN <= timestamp <= INT64_MAX:
             raise CorruptBatchError(f"timestamp {timestamp} does not fit 64 bits")
         if log_append_timestamp is not None:
             timestamp = log_append_timestamp
         append(new(topic, number, offset, timestamp, key, content, headers, epoch))
     return position
+
+
+def _key_and_value(body: bytes, position: int) -> tuple[bytes | None, bytes | None, int]:
+    """Return the key and the value that begin at `position`, and the position behind them."""
+    value = body[position]
+    position += 1
+    if value == 1:
+        key = None
+    else:
+        if value >= 0x80:
+            value, position = _varint(body, position - 1, 32)
+        start = position
+        position += value >> 1
+        key = body[start:position]
+        if value & 1:
+            _check_null(value)
+            key = None
+
+    value = body[position]
+    start = position + 1
+    if value == 1:
+        return key, None, start
+    if value >= 0x80:
+        value += (body[start] << 7) - 0x80
+        start += 1
+        if value >= 0x4000:
+            value, start = _varint(body, position, 32)
+    if value & 1:
+        _check_null(value)
+        return key, None, start
+    position = start + (value >> 1)
+    return key, body[start:position], position
 
 
 def _check_null(zigzag: int) -> None:
@@ -400,19 +390,26 @@ def _check_null(zigzag: int) -> None:
         raise CorruptBatchError(f"a byte string of size {-(zigzag >> 1) - 1}")
 
 
-def _headers(body: bytes, position: int, end: int) -> tuple[tuple[Header, ...], int]:
-    count, position = _varint(body, position, 32)
-    if count & 1 or count >> 1 > (end - position) // 2:  # a header is at least two sizes
-        raise CorruptBatchError(f"an impossible number of headers in {end - position} bytes")
+def _headers(body: bytes, position: int, end: int) -> tuple[Header, ...]:
+    """Return the headers of a record, which reach from `position` to its `end`."""
     headers: list[Header] = []
-    for _ in range(count >> 1):
-        name, position = _bytes(body, position, end)
-        if name is None:
-            raise CorruptBatchError("a header without a name")
-        content, position = _bytes(body, position, end)
-        # As the Java client does: a name that is not UTF-8 loses its odd bytes, not the whole batch.
-        headers.append((name.decode(errors="replace"), content))
-    return tuple(headers), position
+    if not body[position]:
+        position += 1
+    else:
+        count, position = _varint(body, position, 32)
+        if count & 1 or count >> 1 > (end - position) // 2:  # a header is at least two sizes
+            raise CorruptBatchError(f"an impossible number of headers in {end - position} bytes")
+        for _ in range(count >> 1):
+            name, position = _bytes(body, position, end)
+            if name is None:
+                raise CorruptBatchError("a header without a name")
+            content, position = _bytes(body, position, end)
+            # As the Java client does: a name that is not UTF-8 loses its odd bytes, not the whole batch.
+            headers.append((name.decode(errors="replace"), content))
+    # Positions only grow, so this one comparison also says that no field reached beyond the record.
+    if position != end:
+        raise CorruptBatchError(f"a record ends at {position}, its length says {end}")
+    return tuple(headers)
 
 
 def _bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:

@@ -19,18 +19,18 @@ from typing import NamedTuple
 
 from .record import ConsumerRecord
 
-__all__ = ["RUN_MIN", "BatchFrame", "Shape", "take_run"]
+__all__ = ["FAR_TIMESTAMP", "RUN_MIN", "BatchFrame", "Shape", "take_run"]
 
 RUN_MIN = 6
 """Fewer records than this are not worth the checks."""
+FAR_TIMESTAMP = 2**62
+"""Closer to 0 than this, no distance of two bytes leads out of 64 bits."""
 
 # Offsets count up from 0 within a batch. As zigzag varints the first 64 take one byte, the next 8,128 two.
 _ONE_BYTE_MAX, _TWO_BYTES_MAX = 64, 8192
 _ONE_BYTE = bytes(range(0, 128, 2))
 _LOW = bytes(range(128, 256, 2)) * 128
 _HIGH = b"".join(bytes((high,)) * 64 for high in range(128))
-# Far from the ends of 64 bits no distance of two bytes leads out of them.
-_TIMESTAMP_MAX = 2**62
 _ASCII, _NOT_ASCII = bytes(range(128)), bytes(range(128, 256))
 _SIGNED = [-(value >> 1) - 1 if value & 1 else value >> 1 for value in range(128)]
 
@@ -82,7 +82,7 @@ def take_run(
     of one producer mostly look the same, and then the first record need not be taken apart again.
     """
     count = min(count_max, frame.last_delta + 1 - first, _TWO_BYTES_MAX - first)
-    if count < RUN_MIN or not -_TIMESTAMP_MAX < frame.base_timestamp < _TIMESTAMP_MAX:
+    if count < RUN_MIN or not -FAR_TIMESTAMP < frame.base_timestamp < FAR_TIMESTAMP:
         return position
     is_wide = first >= _ONE_BYTE_MAX
     shape = shapes.get(is_wide)

@@ -30,7 +30,7 @@ from typing import Any
 from barnabas_clients import chance
 from barnabas_clients.backoff import Backoff, Jitter
 from barnabas_clients.cluster.cluster import Cluster
-from barnabas_clients.errors import ClientClosedError, ClientError, CommitFailedError, DeadlineExceededError
+from barnabas_clients.errors import ClientError, CommitFailedError, DeadlineExceededError
 from barnabas_clients.protocol.errors import ErrorCode, KafkaError
 from barnabas_clients.protocol.join_group import JoinGroupResponse
 from barnabas_clients.protocol.sync_group import SyncGroupResponse
@@ -108,7 +108,6 @@ class GroupSession:
         self._takings = 0
         self._is_taken_over = False
         self._wake = asyncio.Event()
-        self._settled = asyncio.Event()
         self._synced = asyncio.Event()
         self._synced.set()
 
@@ -237,26 +236,6 @@ class GroupSession:
         """
         return await look_up_offsets(self._coordinator, partitions, timeout_s)
 
-    async def wait_stable(self, timeout_s: float) -> None:
-        """Return once the member is in a generation, its assignment is taken over, and no rebalance is known of.
-
-        Raises:
-            DeadlineExceededError: not within `timeout_s`. ClientClosedError: the session has ended. What `failure` is.
-        """
-        group_id = self._settings.group_id
-        try:
-            async with asyncio.timeout(timeout_s):
-                while not self._is_stable():
-                    self._raise_failure()
-                    if self._task is None or self._task.done():
-                        raise ClientClosedError(f"group {group_id}: the session has ended")
-                    # Set also at the end of a task, which the lines above look at.
-                    self._settled.clear()
-                    await self._settled.wait()
-        except TimeoutError as error:
-            situation = self._member.situation.name
-            raise DeadlineExceededError(f"group {group_id}: {situation} after {timeout_s:g} s") from error
-
     # The session's task.
 
     async def _run(self) -> None:
@@ -287,7 +266,6 @@ class GroupSession:
             if self._task is not None:
                 self._task.cancel()
         self._synced.set()
-        self._settled.set()
 
     async def _take_part(self) -> None:
         member = self._member
@@ -470,13 +448,9 @@ class GroupSession:
     def _note(self) -> None:
         """Let everybody look again who waits for a change."""
         self._wake.set()
-        if self._is_stable():
-            self._settled.set()
-        else:
-            self._settled.clear()
-            # The heartbeats have found that there is nothing to wait for in a join.
-            if self._heartbeats.is_stalled or self._member.failure is not None:
-                self._interrupt()
+        # The heartbeats may have found that there is nothing to wait for in a join.
+        if not self._is_stable() and (self._heartbeats.is_stalled or self._member.failure is not None):
+            self._interrupt()
 
     def _interrupt(self) -> None:
         """End the join under way; once, for a timeout that is ending already cannot be moved."""

@@ -228,27 +228,19 @@ class Producer:
         if self._owes_a_turn:
             self._owes_a_turn = False
             await asyncio.sleep(0)
+        if (found := self._topics.get(topic)) is None:
+            deadline = deadline or self._deadline(timeout_s)
+            found = await self._learn_topic(topic, deadline)
         while True:
-            found = self._topics.get(topic)
-            if found is None:
-                deadline = deadline or self._deadline(timeout_s)
-                await self._learn_topic(topic, deadline)
-                continue
             queue = found.choose(key, partition)
-            batch = queue.open
-            if batch is None:
+            if (batch := queue.open) is None:
                 deadline = deadline or self._deadline(timeout_s)
                 await self._open(queue, _size_of(key, value, pairs), deadline)
                 continue
             index = batch.add(timestamp_ms, key, value, pairs)
             if index >= 0:
                 return Delivery(batch, index, timestamp_ms)
-            if batch.count:
-                self._complete(found, queue)
-            else:
-                # A bytearray grew while this call waited for a batch, which must not be sent empty.
-                self._accumulator.discard(batch)
-                self._room.on_room()
+            self._complete(found, queue)
 
     async def send_and_wait(
         self,
@@ -303,9 +295,10 @@ class Producer:
         deadline = self._deadline(timeout_s)
         self._check_open()
         topic_name("topic", topic)
-        if topic not in self._topics:
-            await self._learn_topic(topic, deadline)
-        return len(self._topics[topic].queues)
+        found = self._topics.get(topic)
+        if found is None:
+            found = await self._learn_topic(topic, deadline)
+        return len(found.queues)
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Send what was given so far without lingering, and wait until its outcome is known.
@@ -374,6 +367,14 @@ class Producer:
     # Where records go.
 
     def _complete(self, topic: TopicQueues, queue: PartitionQueue) -> None:
+        """Hand the open batch of a queue, which is too full for a record, over to the sender."""
+        batch = queue.open
+        assert batch is not None
+        if not batch.count:
+            # A bytearray grew while `send` waited for a batch, which must not be sent empty.
+            self._accumulator.discard(batch)
+            self._room.on_room()
+            return
         assert self._sender is not None
         self._accumulator.complete(queue)
         self._sender.on_complete(queue)
@@ -381,8 +382,8 @@ class Producer:
         # The sender, and everybody else, gets a turn after each batch.
         self._owes_a_turn = True
 
-    async def _learn_topic(self, name: str, deadline: float) -> None:
-        """Wait until the topic is known to have partitions."""
+    async def _learn_topic(self, name: str, deadline: float) -> TopicQueues:
+        """Return the queues of a topic that is new to this producer, when it is known to have partitions."""
         topic_name("topic", name)
         loop = asyncio.get_running_loop()
         sender = self._check_open()
@@ -400,12 +401,14 @@ class Producer:
 
         await self._cluster.retry(f"metadata of topic {name!r}", max(0.0, deadline - loop.time()), attempt, (name,))
         self._check_open()
-        if name not in self._topics:
+        topic = self._topics.get(name)
+        if topic is None:
             settings = self._settings
             topic = TopicQueues(name, settings.partitioner, self._identity, settings.in_flight_max)
             topic.grow(len(self._cluster.view.topics[name].partitions))
             self._topics[name] = topic
             sender.topics.add(name)
+        return topic
 
     def _on_metadata(self) -> None:
         for name, topic in self._topics.items():

@@ -1,7 +1,7 @@
 """The exceptions that carry Kafka's error codes. Pure.
 
-An error code in a response is an expected answer, not a fault: it becomes a `KafkaError` where a caller has to
-decide, with the code, whether trying again can help, and whether the caller's view of the cluster is out of date.
+An error code in a response is an expected answer, not a fault: it becomes a `KafkaError` where a caller has to decide,
+with the code, whether trying again can help.
 `error_for` picks the class; a code without one of its own is a plain `KafkaError` with that code, and a code newer
 than our list is UNKNOWN_SERVER_ERROR, as in Kafka's own clients.
 """
@@ -10,7 +10,7 @@ from typing import Final
 
 from barnabas_raftlog.errors import BarnabasError
 
-from .error_codes import RETRIABLE, STALE_METADATA, ErrorCode
+from .error_codes import RETRIABLE, ErrorCode
 
 __all__ = [
     "ClusterAuthorizationFailedError",
@@ -98,11 +98,6 @@ class KafkaError(BarnabasError):
     def retriable(self) -> bool:
         """True when the same request may succeed later."""
         return self.code in RETRIABLE
-
-    @property
-    def metadata_is_stale(self) -> bool:
-        """True when trying again is useless before the caller has refreshed its view of the cluster."""
-        return self.code in STALE_METADATA
 
 
 def error_for(code: int, message: str = "") -> KafkaError:

@@ -89,9 +89,6 @@ class Api(NamedTuple):
     def flexible_since(self) -> int:
         return self.request.flexible_since
 
-    def request_header_version(self, version: int) -> int:
-        return 2 if version >= self.flexible_since else 1
-
     def response_header_version(self, version: int) -> int:
         return 1 if version >= self.flexible_since and self.key != ApiVersionsRequest.api_key else 0
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from clients.conftest import Run
 from clients.fake_broker import Answer, FakeBroker, FakeCluster, serving
+from clients.leader_requests import request_leader
 
 from barnabas_clients.admin import topics as admin
 from barnabas_clients.admin.offsets import OffsetSpec, list_offsets
@@ -63,7 +64,7 @@ def test_a_request_follows_the_leader(run: Run) -> None:
 
         one.answers[ListOffsetsRequest], two.answers[ListOffsetsRequest] = moved, here
         async with serving(one, two), client(one) as asking:
-            answer = await asking.request_leader("t", 0, ListOffsetsRequest(), FOREVER_S, refuse)
+            answer = await request_leader(asking, "t", 0, ListOffsetsRequest(), FOREVER_S, refuse)
             assert answer.topics[0].partitions[0].offset == 42
             assert asking.view.topics["t"].partitions[0].leader_epoch == 2
 
@@ -91,7 +92,7 @@ def test_a_leader_hint_is_followed_without_asking_for_metadata(run: Run) -> None
                     asking.learn_leader("t", 0, 2, 2)
                     raise NotLeaderOrFollowerError("t-0")
 
-            await asking.request_leader("t", 0, ListOffsetsRequest(), FOREVER_S, check)
+            await request_leader(asking, "t", 0, ListOffsetsRequest(), FOREVER_S, check)
             assert one.count(MetadataRequest) + two.count(MetadataRequest) == before
 
     run(main())
@@ -121,7 +122,7 @@ def test_a_connection_that_breaks_is_opened_again(run: Run) -> None:
 
         broker.answers[ListOffsetsRequest] = answer
         async with serving(broker), client(broker) as asking:
-            await asking.request_leader("t", 0, ListOffsetsRequest(), FOREVER_S, refuse)
+            await request_leader(asking, "t", 0, ListOffsetsRequest(), FOREVER_S, refuse)
             assert broker.count(ListOffsetsRequest) == 2
 
     run(main())
@@ -138,7 +139,7 @@ def test_an_error_that_no_retry_mends_is_raised_at_once(run: Run) -> None:
         broker.answers[ListOffsetsRequest] = forbid
         async with serving(broker), client(broker) as asking:
             with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED"):
-                await asking.request_leader("t", 0, ListOffsetsRequest(), FOREVER_S, refuse)
+                await request_leader(asking, "t", 0, ListOffsetsRequest(), FOREVER_S, refuse)
             assert broker.count(ListOffsetsRequest) == 1
 
     run(main())
@@ -188,7 +189,7 @@ def test_a_broker_that_hangs_and_leaves_the_metadata_is_not_waited_for(
 
         hung.answers[ListOffsetsRequest], well.answers[ListOffsetsRequest] = hang, answer
         async with serving(hung, well), client(hung) as asking:
-            found = await asking.request_leader("t", 0, ListOffsetsRequest(), FOREVER_S, refuse)
+            found = await request_leader(asking, "t", 0, ListOffsetsRequest(), FOREVER_S, refuse)
             assert found.topics[0].partitions[0].offset == 5
 
     run(main())
@@ -265,7 +266,7 @@ def test_closing_ends_calls_under_way(run: Run) -> None:
         broker.answers[ListOffsetsRequest] = never
         async with serving(broker):
             asking = await client(broker).__aenter__()
-            call = asyncio.create_task(asking.request_leader("t", 0, ListOffsetsRequest(), FOREVER_S))
+            call = asyncio.create_task(request_leader(asking, "t", 0, ListOffsetsRequest(), FOREVER_S))
             await entered.wait()
             await asking.close()
             with pytest.raises(ClientClosedError):

@@ -12,10 +12,11 @@ from barnabas_clients.admin import topics as admin
 from barnabas_clients.assignors import COOPERATIVE_STICKY
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.groups.coordinator import Coordinator, fetch_offsets
-from barnabas_clients.groups.session import GroupSession, GroupSettings
+from barnabas_clients.groups.session import GroupSettings
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
 
 from .fake_coordinator import TOPIC, Recorder
+from .settled_session import SettledSession
 
 TIMEOUT_S = 30.0
 
@@ -39,7 +40,7 @@ async def test_a_group_goes_on_while_its_coordinator_is_frozen(brokers: cluster_
         await admin.create_topic(one, TOPIC, 2, 3, timeout_s=TIMEOUT_S)
         settings = GroupSettings("g", heartbeat_interval_s=0.2, assignors=(COOPERATIVE_STICKY,))
         sessions = [
-            GroupSession(cluster, settings, handler) for cluster, handler in zip((one, two), handlers, strict=True)
+            SettledSession(cluster, settings, handler) for cluster, handler in zip((one, two), handlers, strict=True)
         ]
         try:
             for session in sessions:

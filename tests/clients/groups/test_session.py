@@ -12,7 +12,7 @@ from barnabas_clients.assignors import COOPERATIVE_STICKY, RANGE, Assignor
 from barnabas_clients.backoff import Backoff
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.errors import CommitFailedError
-from barnabas_clients.groups.session import GroupSession, GroupSettings
+from barnabas_clients.groups.session import GroupSettings
 from barnabas_clients.protocol.errors import ErrorCode, FencedInstanceIdError, GroupAuthorizationFailedError
 from barnabas_clients.protocol.heartbeat import HeartbeatRequest
 from barnabas_clients.protocol.join_group import JoinGroupRequest
@@ -22,6 +22,7 @@ from barnabas_clients.protocol.sync_group import SyncGroupRequest
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
 
 from .fake_coordinator import TOPIC, FakeCoordinator, Recorder, refusal
+from .settled_session import SettledSession
 
 LONG_S = 15.0
 POLL_S = 60.0
@@ -37,11 +38,11 @@ async def member(
     *,
     assignor: Assignor = RANGE,
     instance: str | None = None,
-) -> AsyncIterator[GroupSession]:
+) -> AsyncIterator[SettledSession]:
     """Start a session, and close it in the end."""
     settings = GroupSettings("g", instance, 6.0, 0.01, POLL_S, (assignor,))
     async with Cluster(f"127.0.0.1:{broker.port}", backoff=QUICK) as cluster:
-        session = GroupSession(cluster, settings, handler, backoff=QUICK)
+        session = SettledSession(cluster, settings, handler, backoff=QUICK)
         session.start()
         try:
             yield session

@@ -12,7 +12,7 @@ from clients.fake_broker import FakeBroker, serving
 from barnabas_clients.backoff import Backoff
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.errors import ClientClosedError, DeadlineExceededError
-from barnabas_clients.groups.session import GroupSession, GroupSettings
+from barnabas_clients.groups.session import GroupSettings
 from barnabas_clients.protocol.errors import ErrorCode
 from barnabas_clients.protocol.find_coordinator import FindCoordinatorRequest
 from barnabas_clients.protocol.heartbeat import HeartbeatRequest
@@ -22,6 +22,7 @@ from barnabas_clients.protocol.offset_commit import OffsetCommitRequest
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
 
 from .fake_coordinator import TOPIC, FakeCoordinator, Recorder
+from .settled_session import SettledSession
 
 LONG_S = 15.0
 SHORT_S = 0.2
@@ -39,10 +40,10 @@ async def member(
     heartbeat_s: float = 0.01,
     session_s: float = SESSION_TIMEOUT_S,
     close_s: float = LONG_S,
-) -> AsyncIterator[GroupSession]:
+) -> AsyncIterator[SettledSession]:
     settings = GroupSettings("g", None, session_s, heartbeat_s)
     async with Cluster([f"127.0.0.1:{broker.port}" for broker in brokers], backoff=QUICK) as cluster:
-        session = GroupSession(cluster, settings, handler, backoff=QUICK)
+        session = SettledSession(cluster, settings, handler, backoff=QUICK)
         session.start()
         try:
             yield session
@@ -86,7 +87,7 @@ def test_a_dead_coordinator_is_noticed_between_heartbeats(run: Run) -> None:
             # Longer than the test may take.
             settings = GroupSettings("g", None, 3600.0, 1800.0)
             async with Cluster(f"127.0.0.1:{new.port}", backoff=QUICK) as cluster:
-                session = GroupSession(cluster, settings, handler, backoff=QUICK)
+                session = SettledSession(cluster, settings, handler, backoff=QUICK)
                 session.start()
                 await session.wait_stable(LONG_S)
                 await group.until(lambda: group.count(HeartbeatRequest, old) > 0)
@@ -169,7 +170,7 @@ def test_close_ends_within_its_deadline(run: Run, what: str, network: str) -> No
                     broker, lambda _: asyncio.Event().wait(), FindCoordinatorRequest
                 )
             async with Cluster(f"127.0.0.1:{broker.port}", backoff=QUICK) as cluster:
-                session = GroupSession(cluster, GroupSettings("g"), handler, backoff=QUICK)
+                session = SettledSession(cluster, GroupSettings("g"), handler, backoff=QUICK)
                 session.start()
                 if what == "joining":
                     await group.until(lambda: len(group.joined) == 1)
@@ -285,7 +286,7 @@ def test_a_close_that_is_cancelled_leaves_no_task(run: Run) -> None:
         async with serving(broker), Cluster(f"127.0.0.1:{broker.port}", backoff=QUICK) as cluster:
             for settled in (False, True):
                 known = asyncio.all_tasks()
-                session = GroupSession(cluster, GroupSettings("g"), handler, backoff=QUICK)
+                session = SettledSession(cluster, GroupSettings("g"), handler, backoff=QUICK)
                 session.start()
                 if settled:
                     await session.wait_stable(LONG_S)

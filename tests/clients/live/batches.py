@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from clients.leader_requests import request_leader
+
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.protocol.errors import error_for
 from barnabas_clients.protocol.produce import (
@@ -37,7 +39,7 @@ async def append(bootstrap: str, topic: str, partition: int, *batches: bytes | b
                 timeout_ms=10_000,
                 topic_data=[TopicProduceData(name=topic, topic_id=topic_id or bytes(16), partition_data=[data])],
             )
-            response: ProduceResponse = await cluster.request_leader(topic, partition, request, TIMEOUT_S, check)
+            response: ProduceResponse = await request_leader(cluster, topic, partition, request, TIMEOUT_S, check)
             offset = response.responses[0].partition_responses[0].base_offset
             first = offset if first < 0 else first
     return first

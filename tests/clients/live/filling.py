@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from clients.leader_requests import request_leader
+
 from barnabas_clients import TopicPartition
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.protocol.errors import ErrorCode, error_for
@@ -45,4 +47,4 @@ async def fill(
                 name=key.topic, topic_id=cluster.view.topics[key.topic].topic_id or bytes(16), partition_data=data
             )
             request = ProduceRequest(acks=-1, timeout_ms=int(TIMEOUT_S * 1000), topic_data=[topic])
-            await cluster.request_leader(*key, request, TIMEOUT_S, check)
+            await request_leader(cluster, *key, request, TIMEOUT_S, check)

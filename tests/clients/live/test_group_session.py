@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 from cancellation import sweep
+from clients.groups.settled_session import SettledSession
 
 from barnabas_clients.admin import topics as admin
 from barnabas_clients.admin.groups import describe_groups
 from barnabas_clients.assignors import ASSIGNORS, COOPERATIVE_STICKY, RANGE, Assignor
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.errors import CommitFailedError
-from barnabas_clients.groups.session import GroupSession, GroupSettings
+from barnabas_clients.groups.session import GroupSettings
 from barnabas_clients.protocol.errors import FencedInstanceIdError
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
 
@@ -55,9 +56,9 @@ class Holder:
 @contextlib.asynccontextmanager
 async def member(
     bootstrap: str, group_id: str, handler: Holder, assignor: Assignor = RANGE, instance: str | None = None
-) -> AsyncIterator[GroupSession]:
+) -> AsyncIterator[SettledSession]:
     async with Cluster(bootstrap, client_id="test-member") as cluster:
-        session = GroupSession(cluster, GroupSettings(group_id, instance, 10.0, 0.1, assignors=(assignor,)), handler)
+        session = SettledSession(cluster, GroupSettings(group_id, instance, 10.0, 0.1, assignors=(assignor,)), handler)
         session.start()
         try:
             yield session
@@ -153,7 +154,7 @@ async def test_calls_can_be_cancelled_anywhere(bootstrap: str, make_topic: MakeT
     async with Cluster(bootstrap) as cluster:
 
         async def live() -> None:
-            session = GroupSession(cluster, GroupSettings(group_id), Holder(name))
+            session = SettledSession(cluster, GroupSettings(group_id), Holder(name))
             session.start()
             try:
                 await session.wait_stable(TIMEOUT_S)

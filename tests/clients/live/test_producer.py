@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from cancellation import sweep
+from clients.leader_requests import request_leader
 
 from barnabas_clients import Producer
 from barnabas_clients.cluster.cluster import Cluster
@@ -45,7 +46,7 @@ async def read(bootstrap: str, topic: str, partition: int, count: int) -> list[R
                 session_epoch=-1,
                 topics=[FetchTopic(topic=topic, topic_id=topic_id, partitions=[wanted])],
             )
-            answer = await cluster.request_leader(topic, partition, request, TIMEOUT_S)
+            answer = await request_leader(cluster, topic, partition, request, TIMEOUT_S)
             for row in answer.responses:
                 for part in row.partitions:
                     assert part.error_code == 0

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
+from clients.leader_requests import request_leader
 from machines import cluster_handle
 
 from barnabas_clients import Producer
@@ -44,7 +45,7 @@ async def read_values(bootstrap: str, topic: str, count: int) -> list[bytes | No
                 session_epoch=-1,
                 topics=[FetchTopic(topic=topic, topic_id=topic_id, partitions=[part])],
             )
-            answer = await cluster.request_leader(topic, 0, request, TIMEOUT_S)
+            answer = await request_leader(cluster, topic, 0, request, TIMEOUT_S)
             values += [
                 record.value
                 for row in answer.responses

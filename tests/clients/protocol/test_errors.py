@@ -31,7 +31,7 @@ def test_no_two_classes_share_a_code() -> None:
 def test_common_codes_have_classes_of_their_own() -> None:
     error = error_for(6)
     assert isinstance(error, NotLeaderOrFollowerError)
-    assert error.metadata_is_stale
+    assert error.code in STALE_METADATA
     assert str(error) == "NOT_LEADER_OR_FOLLOWER"
 
 
