@@ -26,7 +26,7 @@ Limit: one entry per partition of the image; `SETTINGS_MAX` different settings o
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
@@ -35,7 +35,6 @@ from barnabas_broker.config.topic import TopicSettings, topic_settings
 from barnabas_broker.leadership.absences import Absences
 from barnabas_broker.leadership.cut_off import is_cut_off
 from barnabas_broker.leadership.hand_over import hand_over
-from barnabas_broker.leadership.pings import NodeLinks as PingLinks
 from barnabas_broker.leadership.pings import Pings
 from barnabas_broker.leadership.preferred_leaders import PreferredLeaders
 from barnabas_broker.partition.contracts import PartitionObserver, PendingAppend
@@ -51,6 +50,7 @@ from barnabas_metadata_quorum.pulse import Pulse
 from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS
 from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.errors import StorageFailedError
+from barnabas_raftlog.links.interfaces import NodeLinks
 from barnabas_raftlog.log.errors import DiskFullError, StorageBusyError
 from barnabas_raftlog.loop_meter import LoopMeter
 from barnabas_raftlog.multiraft.multiraft import MultiRaft
@@ -58,7 +58,6 @@ from barnabas_raftlog.raft.membership import Configuration
 from barnabas_raftlog.raft.messages import Fact, GroupId
 
 from .failed_replicas import FailedReplicas
-from .failed_replicas import NodeLinks as LivenessLinks
 from .hosted_topic import HostedTopic, directory_of, group_id_of, place_of
 from .open_replicas import LogStorage, Mode, OpenReplicas
 from .reassignment import Moves, Submit, founding_configuration
@@ -90,13 +89,6 @@ class ReplicaStorage(LogStorage, Protocol):
 
     def checkpoint(self) -> None: ...
     def unopened(self, is_expected: Callable[[GroupId], bool]) -> list[tuple[GroupId, str, Mode]]: ...
-
-
-class PartitionLinks(LivenessLinks, PingLinks, Protocol):
-    """The part of `Links` that is used here, and passed on from here."""
-
-    @property
-    def busy_peers(self) -> Container[int]: ...
 
 
 class Partitions:
@@ -156,7 +148,7 @@ class Partitions:
         multiraft: MultiRaft,
         announcer: LeaderAnnouncer,
         clocks: Clocks,
-        links: PartitionLinks,
+        links: NodeLinks,
         submit: Submit,
         on_fact: Callable[[GroupId, Fact], None],
         on_fatal: Callable[[BaseException], None],

@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 from raftlog.log.node import SMALL, Node, fill, group
+from raftlog.quiet_links import QuietLinks
 
 from barnabas_raftlog.catch_up.messages import ENTRIES, READ, EntriesRequest, encode
 from barnabas_raftlog.catch_up.repair import SegmentRepair
@@ -48,14 +49,12 @@ class Other:
         self.handlers[method] = handler
 
 
-class Links:
+class Links(QuietLinks):
     def __init__(self, others: dict[int, Other]) -> None:
+        super().__init__()
+        self.live_peers = sorted(others)
         self.others = others
         self.asked = list[tuple[int, str]]()
-
-    @property
-    def live_peers(self) -> list[int]:
-        return sorted(self.others)
 
     async def call(self, node_id: int, method: str, body: bytes, timeout_s: float) -> bytes:
         self.asked.append((node_id, method))
