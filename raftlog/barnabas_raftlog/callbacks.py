@@ -34,7 +34,7 @@ def call_each(
         try:
             call(item)
         except Exception as error:
-            logger.exception("what was to be done for %s has failed", item)
+            logger.exception("the call for %s has failed", item)
             unsaid = _tell(item, error, failed)
             first = first or unsaid
     if first is not None:

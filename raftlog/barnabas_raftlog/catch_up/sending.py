@@ -197,7 +197,7 @@ class CatchUpSource:
         # As of now, which is later than the files: the entries between are sent as such.
         snapshot = group.listener.snapshot()
         if snapshot is None:
-            raise CatchUpBusyError("what belongs to the log is not known yet as of anything that is committed")
+            raise CatchUpBusyError("the state that belongs to the log is not known yet as of any committed entry")
         # Of the same moment, and the log may lose its beginning while the state is encoded.
         manifest = log.manifest(files, b"")
         state = await log.in_thread(partial(made, snapshot[2]))

@@ -1,4 +1,4 @@
-"""Who fetches when: one transfer from each sender, a few together, the rest in order, and nothing for nobody."""
+"""Transfers run one from each sender, a few together, the rest in order."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -71,7 +71,7 @@ class Node:
         )
 
     async def settle(self) -> list[int]:
-        """Let tasks run; return who was asked since the last time."""
+        """Let tasks run; return the nodes that were asked since the last time."""
         before = getattr(self, "_seen", 0)
         for _ in range(10):
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""A copy of a damaged segment is made of what other replicas have, however they have sealed it."""
+"""Copies of a damaged segment come from other replicas, however they sealed it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -22,7 +22,7 @@ FRAMES = 60
 
 
 class Other:
-    """Another node that has the group, and serves what catch-up serves."""
+    """Another node that has the group, and serves the calls of catch-up."""
 
     def __init__(self, segment_bytes: int, *, count: int = FRAMES, **more: Any) -> None:
         self.handlers: dict[str, Callable[[int, bytes], Awaitable[bytes]]] = {}
@@ -62,7 +62,7 @@ class Links(QuietLinks):
 
 
 def copies(others: dict[int, Other]) -> tuple[list[bytes], bytes, Links]:
-    """Return the copies that are found of the second segment of eight KiB, what is in it, and who was asked."""
+    """Return the copies found of the second segment of eight KiB, its own bytes, and the links that were asked."""
     here = Node()
     log = here.log()
     fill(log, FRAMES)
