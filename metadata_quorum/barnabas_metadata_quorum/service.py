@@ -57,10 +57,11 @@ from barnabas_metadata_quorum.image.image import Image
 from barnabas_metadata_quorum.image.records import UnknownRecordError
 from barnabas_metadata_quorum.image.snapshots import Snapshot, decode_snapshot
 from barnabas_metadata_quorum.voters.changes import VoterChanges, status_of
-from barnabas_metadata_quorum.voters.formation import Formation, NodeLinks
+from barnabas_metadata_quorum.voters.formation import Formation
 from barnabas_metadata_quorum.voters.membership import Membership
 from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.errors import BarnabasError, MalformedMessageError, NotLeaderError, StorageFailedError
+from barnabas_raftlog.links.interfaces import NodeLinks
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.log.storage import Storage
 from barnabas_raftlog.loop_meter import LoopMeter

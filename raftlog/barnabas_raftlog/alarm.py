@@ -1,9 +1,8 @@
-"""One timer that is as fine as the kernel's: asyncio's are no finer than a millisecond.
+"""One timer as fine as the kernel's: asyncio's are no finer than a millisecond.
 
-`epoll_wait` and libuv count in whole milliseconds, so a `call_later` of 1 ms takes between 1 and 2. Whoever imitates a
-network whose round trip is 2 ms cannot use that. Linux has timers that are files (`timerfd`), which wake any event loop
-to within some 50 µs; Python has them from 3.13 on, so the C library is called here. Elsewhere `call_later`
-does the work.
+`epoll_wait` and libuv count in whole milliseconds, so a `call_later` of 1 ms takes between 1 and 2, which is too coarse
+to imitate a network whose round trip is 2 ms. Linux has timers that are files (`timerfd`), which wake any event loop to
+within some 50 µs; Python has them from 3.13 on, so the C library is called here. Elsewhere `call_later` does the work.
 """
 
 import asyncio

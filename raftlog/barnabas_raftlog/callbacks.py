@@ -1,9 +1,9 @@
-"""Calling many one after the other, where the failure of one is its own.
+"""Calls many, one after the other, so that the failure of one is its own.
 
-Whoever takes all that is due out of its queue and then calls one after the other has lost those behind the first that
+A caller that takes all due items out of its queue and then calls one after the other loses those behind the first that
 raises: nobody knows of them any more, and they wait for ever. So every such loop is `call_each`
-(`tests/test_architecture.py` finds those that are not). An exception goes to whoever can tell the one that it concerns.
-Where nobody can, and where it is a failed assertion, the others are called all the same, and then it is raised: the
+(`tests/test_architecture.py` finds those that are not). An exception goes to a function that can tell the item that it
+concerns. If there is none, and for a failed assertion, the others are called all the same, and then it is raised: the
 process ends with it, as with any bug, whether the Raft driver called or the event loop.
 """
 
@@ -23,7 +23,7 @@ def call_each(
 ) -> None:
     """Call `call(item)` for each of `items`, also for those behind one for which it raises.
 
-    `failed(item, error)` tells whoever waits for that one; the traceback has been logged then.
+    `failed(item, error)` tells those that wait for that one; the traceback has been logged then.
 
     Raises:
         AssertionError: from `call`, when all were called.
@@ -34,7 +34,7 @@ def call_each(
         try:
             call(item)
         except Exception as error:
-            logger.exception("what was to be done for %s has failed", item)
+            logger.exception("the call for %s has failed", item)
             unsaid = _tell(item, error, failed)
             first = first or unsaid
     if first is not None:
@@ -42,7 +42,7 @@ def call_each(
 
 
 def _tell(item: T, error: Exception, failed: Callable[[T, Exception], None] | None) -> Exception | None:
-    """Return what nobody could be told of."""
+    """Return the error that nobody could be told of."""
     if failed is None or isinstance(error, AssertionError):
         return error
     try:

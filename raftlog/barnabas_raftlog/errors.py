@@ -15,7 +15,7 @@ class MalformedMessageError(BarnabasError):
 
 
 class ImpossibleMessageError(BarnabasError):
-    """A node says what contradicts what is certain here; nothing has changed for it. `source` is that node's id."""
+    """A node's message contradicts a certainty of this one; nothing has changed for it. `source` is that node's id."""
 
     def __init__(self, source: int, text: str) -> None:
         super().__init__(text)
@@ -39,7 +39,7 @@ class ChangeInProgressError(BarnabasError):
 
 
 class NotLeaderError(BarnabasError):
-    """This node does not lead the Raft group, or no longer does; `leader_id` is who does, if known."""
+    """This node does not lead the Raft group, or no longer does; `leader_id` is the node that does, if known."""
 
     def __init__(self, leader_id: int | None = None) -> None:
         super().__init__(f"led by node {leader_id}" if leader_id is not None else "the leader is not known")

@@ -1,7 +1,8 @@
-"""Which other protocol a connection speaks that has come to one of our ports. Pure.
+"""Recognises TLS and HTTP on a connection to one of our ports. Pure.
 
-A client that was told to use TLS, a browser or a health check over HTTP: what they begin with, read as the length of a
-frame, is some hundred million bytes or more, and a log that says so sends its reader looking in the wrong place.
+It may be a client that was told to use TLS, a browser, or a health check over HTTP. Their first bytes, read as the
+length of a frame, are some hundred million bytes or more, and a log that says so sends its reader looking in the wrong
+place.
 """
 
 __all__ = ["complaint_about"]
@@ -11,7 +12,7 @@ _HTTP = {b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE", b"PATC", b"CONN",
 
 
 def complaint_about(start: bytes) -> str | None:
-    """Say what a connection speaks that begins with these four bytes; None: nothing that we know."""
+    """Name the protocol of a connection that begins with these four bytes; None: none that we know."""
     if start.startswith(_HANDSHAKE_OR_ALERT):
         return "it speaks TLS, and this port does not"
     return "it speaks HTTP, and this port does not" if start in _HTTP else None

@@ -1,29 +1,22 @@
-"""How long the callbacks of the event loop take: the longest, the 99th percentile, and which they were. Pure.
+"""Measures how long the callbacks of the event loop take, and which is the longest. Pure.
 
-Everything that a node does, it does on one loop, and whatever takes long keeps everybody waiting: clients, elections,
-the answers to both. So the few places where the loop comes in (the Raft driver's drive, what clients and peers sent,
-answers, turns, timers, tasks) go through `run`, which measures each of them twice: in time of the wall, and in time
-that the loop's thread used of a processor. The second says whose fault a long one is: if it used the processor, it was
-this program's; if not, it waited for one, or for a disk.
+A node does everything on one loop, and a long callback keeps everybody waiting: clients, elections, the answers to
+both. So the few places where the loop comes in (the Raft driver's drive, requests of clients and peers, answers, turns,
+timers, tasks) go through `run`, which measures each in time of the wall, and in time that the loop's thread used of a
+processor. The second says whose fault a long one is: this program's, or that it waited for a processor, or for a disk.
 
-*What it costs*: two readings of the wall's clock, and one of the processor's in `FRESH_NS`. That one is a system call
-in which the kernel may find that it is somebody else's turn: asked before each callback, it took 7 % of all processor
-time of brokers that share their processors. So of a callback that took less than `EXACT_NS` of the wall, processor time
-is at most that. Of a longer one it is what the thread has used since it was asked last, without what other callbacks
-have taken of the wall since then: too little by what those waited, too much by what does not go through here, neither
-by more than `FRESH_NS`.
+*Cost*: two readings of the wall's clock, and one of the processor's in `FRESH_NS`. That one is a system call in which
+the kernel may run somebody else: asked before each callback, it took 7 % of all processor time. So a callback that took
+less than `EXACT_NS` of the wall is taken to have used at most that. A longer one used the thread's time since it was
+asked last, without the wall time of other callbacks since then: wrong by no more than `FRESH_NS`.
 
-*What it keeps*: for each of the last six times `SLOT_NS` a histogram of whole numbers, four buckets to each doubling,
-so a percentile is at most a quarter too high; and the longest of each, by name.
+*Kept*: for each of the last six times `SLOT_NS` a histogram of whole numbers, four buckets to each doubling, so a
+percentile is at most a quarter too high; and the longest of each, by name. Limits: 6 slots of about 300 numbers and two
+names; one word to `on_long` in a second. `on_used` hears each time the thread has used `USED_NS` of its processor: for
+work that is to be done in proportion to all other work.
 
-Not here: callbacks that do not go through `run`, of which there are many small ones (futures, sockets that are made or
-lost, what storage threads hand back); what a callback inside of another takes, which counts for the outer one; the time
-between two callbacks, in which the loop looks for what is next.
-
-Because the processor's clock is asked here anyway, it is here that somebody hears how the loop's thread has used
-`USED_NS` of it since the last time (`on_used`): what has to be done in proportion to the work, whatever work that is.
-
-Limits: 6 slots of about 300 numbers and two names; one word to `on_long` in a second.
+Not here: callbacks that do not go through `run` (futures, sockets that are made or lost, results of storage threads); a
+callback inside of another, which counts for the outer one; the time between two callbacks.
 """
 
 from collections.abc import Callable, Coroutine, Generator
@@ -59,9 +52,10 @@ class Longest(NamedTuple):
 
 
 class _Slot:
-    """What was measured in one `SLOT_NS`. `processor` counts only what took `EXACT_NS` of the wall or more.
+    """The measurements of one `SLOT_NS`. `processor` counts only callbacks of `EXACT_NS` of the wall or more.
 
-    What ends before `ends_ns` and took no longer than `short_ns` is one more of its length, and nothing else.
+    A callback that ends before `ends_ns` and took no longer than `short_ns` is one more of its length, and nothing
+    else.
     """
 
     __slots__ = ("ends_ns", "longest_processor", "longest_wall", "number", "processor", "short_ns", "wall")
@@ -84,8 +78,8 @@ class _Slot:
 class LoopMeter:
     """The measurements of one loop.
 
-    `what` may be set by whatever runs, to say more precisely what it is. `on_long(what, processor_ns, wall_ns, unsaid)`
-    is told of a callback that used more than `LONG_NS`, and of how many it was not told since the last time.
+    `what` may be set by the callback that runs, to say more precisely what it is. `on_long(what, processor_ns, wall_ns,
+    unsaid)` is told of a callback that used more than `LONG_NS`, and of how many it was not told since the last time.
     `on_used()` is called in the midst of others, and had better only note that it was.
     """
 
@@ -103,11 +97,11 @@ class LoopMeter:
         self._on_used = on_used
         self._slots = [_Slot(-SLOTS)]
         self._is_running = False
-        # What the processor's clock said, when it has to be asked again, and what callbacks have taken since then.
+        # The processor's clock when it was asked, when it has to be asked again, and the time of callbacks since then.
         self._used_ns = 0
         self._stale_ns = 0
         self._since_ns = 0
-        self._due_ns = USED_NS  # what it says when `on_used` is called again
+        self._due_ns = USED_NS  # its reading at which `on_used` is called again
         self._told_ns = -TOLD_APART_NS
         self._unsaid = 0
         self.what = ""
@@ -141,11 +135,11 @@ class LoopMeter:
         return _Measured(self, f"task: {name}", coroutine)
 
     def status(self) -> dict[str, Any]:
-        """Return what was measured in the last minute, in milliseconds, as plain values.
+        """Return the measurements of the last minute, in milliseconds, as plain values.
 
         `slots`: the longest of each of its parts, the latest last; a `slot` is `SLOT_NS` long, and counted since the
-        beginning of the wall's clock. So what began after another look can be told from what was before it; and of the
-        one that used the processor longest, by `ended_ms` and `lasted_ms` of that clock, what else there was meanwhile.
+        beginning of the wall's clock. So callbacks after another look can be told from those before it; and `ended_ms`
+        and `lasted_ms` say when the one was that used the processor longest, to compare with other events.
         """
         oldest = self._wall_ns() // SLOT_NS - SLOTS
         slots = [slot for slot in self._slots if slot.number > oldest]

@@ -1,14 +1,14 @@
-"""Memory that is about to be filled, without the zeros that `bytearray(size)` writes into it first; and given back.
+"""Hands out memory without zeroing it first, and gives freed memory back to the kernel.
 
-A broker receives and reads in pieces of a megabyte. Zeros beforehand were a tenth of its processor time while it
-answered consumers, and made a length that somebody only claimed cost real memory: pages that nobody writes to stay the
-kernel's.
+A broker receives and reads in pieces of a megabyte. The zeros that `bytearray(size)` writes were a tenth of its
+processor time while it answered consumers, and made a length that somebody only claimed cost real memory: pages that
+nobody writes to stay the kernel's.
 
-What was freed the C library keeps for later, if anything lies behind it: after a load that had waited for a slow disk,
-a broker of 45 MiB kept 255. `give_back` returns such pages. And what nothing lies behind it returns at once, all of it
-together: as the last piece of a long answer was freed, the 90 MiB of the pieces before it went with it, which took the
-thread that happened to free it 10 ms. So who has a loop and calls `give_back` calls `keep_freed` first: an answer of
-100 MiB took a third less time then, because the next piece finds its pages where the one before it had them.
+The C library keeps freed memory for later, if anything lies behind it: after a load that had waited for a slow disk, a
+broker of 45 MiB kept 255. `give_back` returns such pages. Freed memory with nothing behind it goes back at once, all of
+it together: as the last piece of a long answer was freed, the 90 MiB of the pieces before it went with it, which took
+the thread that happened to free it 10 ms. So a process with a loop that calls `give_back` calls `keep_freed` first: an
+answer of 100 MiB took a third less time then, because the next piece finds its pages where the one before it had them.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ __all__ = ["give_back", "keep_freed", "resident_bytes", "spare_bytes", "unfilled
 
 LARGE_BYTES = 32 << 10  # below, a call through ctypes costs more than the zeros
 MAPPED_BYTES = 17 << 20
-"""What is larger is no part of the heap, and returned when it is freed: the largest read from disk (16 MiB) comes so
+"""Larger pieces are no part of the heap, and returned when they are freed: the largest read from disk (16 MiB) comes so
 often that its pages are better kept. glibc allows twice as much, with which requests of 30 MB left 200 MiB of holes."""
 # As in glibc's <malloc.h>.
 _M_TRIM_THRESHOLD = -1
@@ -30,7 +30,7 @@ _NEVER = (1 << 31) - 1
 
 
 def unfilled(size_bytes: int) -> bytearray:
-    """Return so many bytes of anything: the caller fills them, or cuts off what it has not, before they go on."""
+    """Return so many bytes of anything: the caller fills them, or cuts off the rest, before they go on."""
     if size_bytes < LARGE_BYTES or _allocate is None:
         return bytearray(size_bytes)
     return cast("bytearray", _allocate(None, size_bytes))
@@ -40,8 +40,8 @@ def keep_freed() -> bool:
     """Have freed memory stay with this process until `give_back`; false where the C library is not glibc."""
     if _set_option is None:
         return False
-    # Either of the two ends the library's own rule for both, which makes what it maps, and what it returns, larger
-    # with each large piece that is freed.
+    # Either of the two ends the library's own rule for both, which maps and returns ever larger pieces with each large
+    # one that is freed.
     return bool(_set_option(_M_MMAP_THRESHOLD, MAPPED_BYTES) and _set_option(_M_TRIM_THRESHOLD, _NEVER))
 
 
@@ -66,10 +66,10 @@ def resident_bytes() -> int | None:
 
 
 def spare_bytes() -> int | None:
-    """Return how much memory of this process is in use beside what the C library has handed out.
+    """Return the bytes of this process that are in use beside those that the C library has handed out.
 
-    What it keeps of what was freed is part of that, so it grows with it; so are code, stacks, and the interpreter's
-    small objects. None as for `resident_bytes`. Takes 20 to 100 us.
+    Freed memory that it keeps is part of that, so it grows with it; so are code, stacks, and the interpreter's small
+    objects. None as for `resident_bytes`. Takes 20 to 100 us.
     """
     resident = resident_bytes()
     if resident is None or _handed_out is None:
@@ -82,8 +82,16 @@ class _Mallinfo2(ctypes.Structure):
     """glibc's struct of this name: bytes in use in the heap (`uordblks`) and mapped (`hblkhd`), and others."""
 
     _fields_ = [
-        *((name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks")),
-        *((name, ctypes.c_size_t) for name in ("uordblks", "fordblks", "keepcost")),
+        ("arena", ctypes.c_size_t),
+        ("ordblks", ctypes.c_size_t),
+        ("smblks", ctypes.c_size_t),
+        ("hblks", ctypes.c_size_t),
+        ("hblkhd", ctypes.c_size_t),
+        ("usmblks", ctypes.c_size_t),
+        ("fsmblks", ctypes.c_size_t),
+        ("uordblks", ctypes.c_size_t),
+        ("fordblks", ctypes.c_size_t),
+        ("keepcost", ctypes.c_size_t),
     ]
 
 

@@ -1,14 +1,14 @@
-r"""Text that somebody else chose, made fit for one line of a log or a terminal. Pure.
+r"""Makes text that somebody else chose fit for one line of a log or terminal. Pure.
 
-Group ids, client ids, names of software, reasons: whatever a client or a peer sends may stand in front of a person, and
-a terminal obeys what it is shown. `printable` leaves letters of all scripts, digits, punctuation, symbols and spaces
-alone, and spells out in ASCII what is not for eyes: control characters (a newline is `\n`, the escape `\x1b`), the
-separators of lines and paragraphs, what changes the direction of text, other characters without a shape, and halves of
+Text from clients and peers may stand in front of a person: group ids, client ids, names of software, reasons; and a
+terminal obeys it. `printable` leaves letters of all scripts, digits, punctuation, symbols and spaces alone, and spells
+out in ASCII the characters that are not for eyes: control characters (a newline is `\n`, the escape `\x1b`), the
+separators of lines and paragraphs, changes of the direction of text, other characters without a shape, and halves of
 surrogate pairs. The two joiners (U+200C, U+200D) stay: Persian, the scripts of India and emoji are written with them.
 
-The result may be given to `printable` again and stays as it is, so whoever hands text on need not know who has seen to
-it before. The price: a backslash is not escaped, and a name that really contains `\n` looks like one with a newline.
-JSON output tells them apart: it carries text as it is.
+The result may be given to `printable` again and stays as it is, so a function that hands text on need not know whether
+that was done before. The price: a backslash is not escaped, and a name that really contains `\n` looks like one with a
+newline. JSON output tells them apart: it carries text as it is.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Work that is written as a generator which pauses between small pieces, done without the pauses. Pure.
+"""Does the work of a generator that pauses between small pieces, without the pauses. Pure.
 
 The broker's `timing.slices` and `timing.turns`, and the controller, do it with them.
 """

@@ -1,7 +1,7 @@
-"""What comes out of msgspec when bytes cannot be read. Pure.
+"""Names the exceptions of msgspec for bytes that cannot be read. Pure.
 
-It says `MsgspecError`. Text that is not UTF-8 comes out as `UnicodeDecodeError` all the same, and arrays within arrays,
-a few thousand deep in a field that nobody knows, as `RecursionError`. Whoever reads bytes of others catches all three.
+It raises `MsgspecError`. Text that is not UTF-8 raises `UnicodeDecodeError` all the same, and arrays within arrays, a
+few thousand deep in a field that nobody knows, `RecursionError`. A reader of bytes from outside catches all three.
 """
 
 import msgspec

@@ -16,7 +16,7 @@ S = 1_000 * MS
 
 
 class Loop:
-    """A loop whose callbacks take what the test says, and its meter."""
+    """A loop whose callbacks take the times that the test gives, and its meter."""
 
     def __init__(self) -> None:
         self.wall_ns = 100 * S

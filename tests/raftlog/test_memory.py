@@ -1,4 +1,4 @@
-"""Memory that is about to be filled, and what is given back."""
+"""Memory that is about to be filled, and memory that is given back."""
 
 import platform
 import resource

@@ -1,4 +1,4 @@
-"""What strangers chose becomes text of one line, whatever it was, and stays readable where it was harmless."""
+"""Text of strangers becomes one line, and stays readable if it was harmless."""
 
 import unicodedata
 

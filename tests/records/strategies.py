@@ -1,4 +1,4 @@
-"""What batches in tests are made of."""
+"""The parts that batches in tests are made of."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ def damaged(draw: st.DrawFn) -> bytes:
     records = draw(st.lists(new_records(), min_size=1, max_size=4))
     batch = build_batch(records, compression=draw(st.sampled_from(Compression)))
     for _ in range(draw(st.integers(1, 3))):
-        # Everything but the base offset, whose value is not checked, and mostly what lies behind the header.
+        # Everything but the base offset, whose value is not checked, and mostly the bytes behind the header.
         position = draw(st.integers(8, len(batch) - 1) | st.integers(57, len(batch) - 1))
         batch[position] = draw(st.integers(0, 255))
     return bytes(batch)

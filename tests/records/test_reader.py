@@ -1,4 +1,4 @@
-"""What the plain reader, the builder and the codecs promise."""
+"""The promises of the plain reader, the builder and the codecs."""
 
 import contextlib
 import gc

@@ -14,23 +14,14 @@ Limit: one question a broker and loop iteration, which all share who ask in it.
 
 import asyncio
 from collections.abc import Iterable
-from typing import Protocol
 
 from barnabas_raftlog.errors import BarnabasError
-from barnabas_raftlog.raft.state import RoundTrip
+from barnabas_raftlog.links.interfaces import NodeLinks
 
 __all__ = ["METHOD", "WAIT_S", "Pings"]
 
 METHOD = "ping"
 WAIT_S = 0.1
-
-
-class NodeLinks(Protocol):
-    """The part of `Links` that is used here."""
-
-    round_trip: RoundTrip
-
-    async def call(self, node_id: int, method: str, body: bytes, timeout_s: float) -> bytes: ...
 
 
 class Pings:

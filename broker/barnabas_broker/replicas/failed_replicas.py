@@ -17,18 +17,18 @@ round of them every `RETRY_S` for as long as any replica is out.
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
 
 from barnabas_broker.partition.in_sync import is_held_without
 from barnabas_broker.partition.partition import Partition
 from barnabas_metadata_quorum.leaders.table import NO_LEADER, Leadership
 from barnabas_raftlog.errors import BarnabasError, NotLeaderError, StorageFailedError
+from barnabas_raftlog.links.interfaces import NodeLinks
 from barnabas_raftlog.raft.messages import GroupId
 from barnabas_raftlog.tasks import Tasks, failure_of, report
 
 from .hosted_topic import GROUP_ID_BYTES, place_of
 
-__all__ = ["AGAIN_MS", "METHOD", "FailedReplicas", "NodeLinks"]
+__all__ = ["AGAIN_MS", "METHOD", "FailedReplicas"]
 
 METHOD = "replica failed"
 AGAIN_MS = 60_000
@@ -36,13 +36,6 @@ RETRY_S = 1.0
 CALL_S = 5.0
 _YES = b"\1"
 _NO = b"\0"
-
-
-class NodeLinks(Protocol):
-    """The part of `Links` that is used here."""
-
-    def is_live(self, node_id: int) -> bool: ...
-    async def call(self, node_id: int, method: str, body: bytes, timeout_s: float) -> bytes: ...
 
 
 class FailedReplicas:

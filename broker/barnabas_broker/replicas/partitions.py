@@ -21,7 +21,7 @@ Limit: one entry per partition of the image.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 from typing import Protocol
@@ -39,6 +39,7 @@ from barnabas_metadata_quorum.image.image import Image, Topic, configured_topics
 from barnabas_metadata_quorum.leaders.announcer import LeaderAnnouncer
 from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.errors import StorageFailedError
+from barnabas_raftlog.links.interfaces import NodeLinks
 from barnabas_raftlog.log.errors import DiskFullError, StorageBusyError
 from barnabas_raftlog.loop_meter import LoopMeter
 from barnabas_raftlog.multiraft.multiraft import MultiRaft
@@ -47,7 +48,6 @@ from barnabas_raftlog.raft.messages import Fact, GroupId
 from barnabas_raftlog.tasks import Tasks, failure_of
 
 from .failed_replicas import FailedReplicas
-from .failed_replicas import NodeLinks as LivenessLinks
 from .hosted_topic import HostedTopic, directory_of, group_id_of, place_of
 from .open_replicas import LogStorage, Mode, OpenReplicas
 from .reassignment import Moves, Submit, founding_configuration
@@ -73,13 +73,6 @@ class ReplicaStorage(LogStorage, Protocol):
 
     def checkpoint(self) -> None: ...
     def unopened(self, is_expected: Callable[[GroupId], bool]) -> list[tuple[GroupId, str, Mode]]: ...
-
-
-class PartitionLinks(LivenessLinks, Protocol):
-    """The part of `Links` that is used here, and passed on from here."""
-
-    @property
-    def busy_peers(self) -> Container[int]: ...
 
 
 class Partitions:
@@ -130,7 +123,7 @@ class Partitions:
         multiraft: MultiRaft,
         announcer: LeaderAnnouncer,
         clocks: Clocks,
-        links: PartitionLinks,
+        links: NodeLinks,
         submit: Submit,
         on_fact: Callable[[GroupId, Fact], None],
         on_fatal: Callable[[BaseException], None],
@@ -162,7 +155,7 @@ class Partitions:
         self._replicas = OpenReplicas(storage, self.wall_ms, self._open_again)
         self._add_parts(announcer, links, submit)
 
-    def _add_parts(self, announcer: LeaderAnnouncer, links: PartitionLinks, submit: Submit) -> None:
+    def _add_parts(self, announcer: LeaderAnnouncer, links: NodeLinks, submit: Submit) -> None:
         """Make what goes through the replicas here for a purpose of its own."""
         config = self._config
         now_ms = self.now_ms

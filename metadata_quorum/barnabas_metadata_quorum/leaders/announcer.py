@@ -30,7 +30,7 @@ leaderships of this node if they differ.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
 from typing import Protocol
 
@@ -39,6 +39,7 @@ import msgspec
 from barnabas_metadata_quorum.image.image import Image, topic_changes
 from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.errors import MalformedMessageError
+from barnabas_raftlog.links.interfaces import NodeLinks
 from barnabas_raftlog.unpacking import UNREADABLE
 
 from .table import NO_LEADER, Announcement, LeaderTable, PartitionKey, decode_announcements, encode_announcements
@@ -60,15 +61,6 @@ Subscriber = Callable[[list[PartitionKey]], None]
 
 _check_decoder: msgspec.msgpack.Decoder[int] = msgspec.msgpack.Decoder(int)
 _checked_decoder: msgspec.msgpack.Decoder[tuple[int, bool]] = msgspec.msgpack.Decoder(tuple[int, bool])
-
-
-class NodeLinks(Protocol):
-    """The part of `Links` that an announcer uses."""
-
-    on_peer: list[Callable[[int, bool], None]]
-
-    def serve(self, method: str, handler: Callable[[int, bytes], Awaitable[bytes]]) -> None: ...
-    def post(self, node_id: int, method: str, body: bytes) -> None: ...
 
 
 class ImageSource(Protocol):

@@ -37,14 +37,14 @@ import msgspec
 from barnabas_metadata_quorum.controller.commands import RefusalReason, Refused
 from barnabas_metadata_quorum.pulse import Pulse
 from barnabas_raftlog.errors import MalformedMessageError, StorageFailedError
+from barnabas_raftlog.links.interfaces import NodeLinks
 from barnabas_raftlog.links.links import LinkDownError, RemoteError
-from barnabas_raftlog.links.rpc import Handler
 from barnabas_raftlog.raft.membership import NOBODY, UNKNOWN_DIRECTORY, Configuration
 from barnabas_raftlog.raft.messages import Fact
 
 from .membership import Membership, founders
 
-__all__ = ["Formation", "FoundingLog", "NodeLinks"]
+__all__ = ["Formation", "FoundingLog"]
 
 METHOD = "metadata.formation"
 FORMAT = 1
@@ -52,16 +52,6 @@ ASK_S = 1.0
 RETRY_S = 0.5
 LEARNERS_S = 2.0
 PATIENT_S = 3.0  # before an operator is told that this node waits
-
-
-class NodeLinks(Protocol):
-    """The part of `Links` that the service and its formation use."""
-
-    on_peer: list[Callable[[int, bool], None]]
-
-    def serve(self, method: str, handler: Handler) -> None: ...
-    async def call(self, node_id: int, method: str, body: bytes, timeout_s: float) -> bytes: ...
-    def is_live(self, node_id: int) -> bool: ...
 
 
 class FoundingLog(Protocol):

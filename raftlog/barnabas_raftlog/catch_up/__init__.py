@@ -1,1 +1,1 @@
-"""Whole segments from node to node: for followers that are far behind, and in place of damaged ones."""
+"""Moves whole segments from node to node: for followers far behind, and repairs."""

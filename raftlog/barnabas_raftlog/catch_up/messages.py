@@ -1,7 +1,7 @@
-"""What the two ends of a transfer of segments say to each other, as bodies of RPC calls. Pure.
+"""Declares what the two ends of a transfer of segments say to each other. Pure.
 
-Everything is a msgpack array, except the bytes of a file, which follow their checksum (`u32`, CRC-32C) as they are. A
-reader checks the shape; whether the numbers make sense is for whoever uses them.
+They are bodies of RPC calls: msgpack arrays, except for the bytes of a file, which follow their checksum (`u32`,
+CRC-32C) as they are. A reader checks the shape; whether the numbers make sense is for the user of the message to see.
 """
 
 import struct
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class CatchUpBusyError(BarnabasError):
-    """Not now: the sender has too many transfers, or does not know yet what it would have to say."""
+    """Not now: the sender has too many transfers, or does not know its answer yet."""
 
 
 class ManifestRequest(msgspec.Struct, array_like=True, frozen=True):
@@ -84,7 +84,7 @@ class EntriesRequest(msgspec.Struct, array_like=True, frozen=True):
 
 
 class DamagedNotice(msgspec.Struct, array_like=True, frozen=True):
-    """Tell the sender that what it reads from a sealed segment cannot be right. No answer."""
+    """Tell the sender that the bytes it reads from a sealed segment cannot be right. No answer."""
 
     group: bytes
     base_offset: int

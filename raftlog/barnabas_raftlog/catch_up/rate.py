@@ -1,8 +1,8 @@
-"""A token bucket: how long whoever wants to send so many bytes must wait. Pure.
+"""A token bucket: says how long a sender of so many bytes must wait. Pure.
 
-The bucket holds at most `burst_bytes` and fills at `rate_bytes` a second. Who takes more than is in it goes into debt
-and waits until the debt would be paid; whoever comes next waits behind that. So the long-run rate holds however large
-the pieces are, nobody is starved, and the order is that of asking.
+The bucket holds at most `burst_bytes` and fills at `rate_bytes` a second. A caller that takes more than is in it goes
+into debt and waits until the debt would be paid; the next one waits behind that. So the long-run rate holds however
+large the pieces are, nobody is starved, and the order is that of asking.
 
 Amounts are kept in thousandths of a byte: at any rate a millisecond then fills a whole number of them.
 """

@@ -1,7 +1,7 @@
-"""The chunks of one file of another node, asked for several at a time and given in their order.
+"""Asks for several chunks of a remote file at a time, and yields them in order.
 
-Who asks for the next chunk when the last one is there has one of them under way in a round trip: 10 MiB a second of
-the 64 that the throttle allows, between nodes that are 50 ms from each other.
+A reader that asks for the next chunk when the last one is there has one of them under way in a round trip: 10 MiB a
+second of the 64 that the throttle allows, between nodes that are 50 ms from each other.
 
 Limit: `ahead_max` chunks are asked for, or there and not taken yet. A task exists for each of them.
 """
@@ -21,7 +21,8 @@ async def read_ahead(
 ) -> AsyncGenerator[tuple[int, memoryview], None]:
     """Yield (position, bytes) from `start` to `stop`. `read(position, size_bytes)` may give fewer bytes, not none.
 
-    What it raises is raised here, when its turn has come. Ended early, what was asked for is cancelled: use `aclosing`.
+    Its exceptions are raised here, when their turn has come. Ended early, the reads under way are cancelled: use
+    `aclosing`.
     """
     asked: deque[tuple[int, asyncio.Task[memoryview]]] = deque()
     wanted = start  # the position of the next to ask for
@@ -41,7 +42,7 @@ async def read_ahead(
             yield taken, data
             taken += len(data)
             if len(data) < size_bytes:
-                # What was asked for behind it is not what follows.
+                # The chunks that were asked for behind it do not follow.
                 await _cancel(asked)
                 wanted = taken
     finally:

@@ -1,24 +1,23 @@
-"""The receiving end of catch-up: a follower that needs segments whole, because its leader has no entries for it.
+"""The receiving end of catch-up: a follower that needs segments whole.
 
 A leader whose log no longer begins early enough for a follower sends it an InstallSnapshot *without data*: an offer.
 It does not reach the core. Here it becomes a transfer: the manifest, then every file that it names, in chunks, of
 which as many are asked for at a time as a quarter of a second carries (`read_ahead`). When everything is there and
 checked, an InstallSnapshot *with* data is made of it and stepped like any message of the current leader; only that
-replaces the log (`Driver`, `ReplicaLog.adopt`). Until then the replica is what it was: it votes and acknowledges by its
-old log.
+replaces the log (`Driver`, `ReplicaLog.adopt`). Until then the replica votes and acknowledges by its old log.
 
 *Interrupted* is the normal case: the link goes, the leader changes, a process restarts, the disk fills, a file is gone
-because retention was faster. Whatever happened, the transfer stands still with all that was received, until the next
-offer, which a leader sends every election timeout for as long as it is needed. Then it begins again with a fresh
-manifest, of whoever leads now, and fetches what is missing. While a transfer runs, later offers change nothing but what
-is said in the end: files that are being sent are committed, and stay good whoever leads.
+because retention was faster. The transfer then stands still with all that was received, until the next offer, which a
+leader sends every election timeout for as long as it is needed. Then it begins again with a fresh manifest, of the
+present leader, and fetches the missing files. While a transfer runs, later offers change nothing but the term and
+source that it names in the end: files that are being sent are committed, and stay good under any leader.
 
 *Bounds.* A task exists only while its transfer runs; one at a time from each sender, `TRANSFERS_MAX` together; the
 rest wait in the order of their first offer. Bytes are throttled over the node by the same rate as the sending end.
 A transfer that turns out not to be needed (another leader had the entries), or that nobody has offered for `KEEP_MS`,
 is deleted, the one of a removed replica with the replica.
 
-What is not here: a choice of the sender (it is the leader), and several senders at once.
+Not here: a choice of the sender (it is the leader), and several senders at once.
 """
 
 import asyncio
@@ -26,9 +25,10 @@ import logging
 from collections.abc import Callable
 from contextlib import aclosing, suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from barnabas_raftlog.errors import BarnabasError, MalformedMessageError
+from barnabas_raftlog.links.interfaces import NodeLinks
 from barnabas_raftlog.log.transfer.incoming import DamagedTransferError, Incoming, Prepared
 from barnabas_raftlog.log.transfer.manifest import MANIFEST_BYTES_MAX, Manifest, SegmentFile, decode_manifest
 from barnabas_raftlog.multiraft.group import RaftGroup
@@ -49,7 +49,7 @@ from .messages import (
     open_chunk,
 )
 from .read_ahead import read_ahead
-from .sending import CatchUpSource, Serves, Throttle, log_of
+from .sending import CatchUpSource, Throttle, log_of
 
 __all__ = ["CatchUp"]
 
@@ -61,14 +61,6 @@ KEEP_MS = 600_000
 SWEEP_MS = 30_000
 
 logger = logging.getLogger(__name__)
-
-
-class CatchUpLinks(Serves, Protocol):
-    """The part of `Links` that both ends use."""
-
-    async def call(self, node_id: int, method: str, body: bytes, timeout_s: float) -> bytes: ...
-
-    def post(self, node_id: int, method: str, body: bytes) -> None: ...
 
 
 class Transfer:
@@ -127,7 +119,7 @@ class CatchUp:
     def __init__(
         self,
         node_id: int,
-        links: CatchUpLinks,
+        links: NodeLinks,
         multiraft: MultiRaft,
         clock: Callable[[], int],
         rate_bytes: int,
@@ -153,7 +145,7 @@ class CatchUp:
         self.finished = 0
 
     def status(self) -> dict[str, Any]:
-        """Return what an operator may ask, as plain values."""
+        """Return the state of all transfers, for an operator, as plain values."""
         return {
             "transfers": [transfer.status() for transfer in self._transfers.values()],
             "sending": len(self.source),
@@ -163,7 +155,7 @@ class CatchUp:
         }
 
     async def close(self) -> None:
-        """End all transfers. What was received is kept on the disk."""
+        """End all transfers. Received files are kept on the disk."""
         self._closing = True
         if self._timer is not None:
             self._timer.cancel()
@@ -174,7 +166,7 @@ class CatchUp:
         self._transfers.clear()
         self.source.close()
 
-    # What the groups tell.
+    # Told by the groups.
 
     def on_offer(self, group: RaftGroup, offer: InstallSnapshot) -> None:
         """A leader says that this replica cannot go on without files."""
@@ -216,7 +208,7 @@ class CatchUp:
         log_of(group).adopt(prepared)
 
     def on_adopted(self, group: RaftGroup, prepared: Prepared) -> None:
-        """What was received is the log now."""
+        """Note that the received files are the log now."""
         transfer = self._transfers.pop(group.group_id, None)
         self.finished += 1
         if transfer is not None:
@@ -224,7 +216,7 @@ class CatchUp:
             text = f"{transfer.files} segments, {transfer.total_bytes} bytes in {took_ms} ms"
             self._say(transfer, "catch-up finished", f"{text}; the log ends with {prepared.manifest.snapshot_index}")
 
-    # Who runs.
+    # Which transfers run.
 
     def _start_next(self) -> None:
         busy = {self._transfers[group_id].offer.source for group_id in self._running if group_id in self._transfers}
@@ -244,7 +236,7 @@ class CatchUp:
         self._start_next()
 
     async def _run(self, transfer: Transfer) -> None:
-        """Fetch what is missing; whatever stops that is written down, and the next offer goes on."""
+        """Fetch the missing files; an error that stops that is written down, and the next offer goes on."""
         try:
             await self._fetch(transfer)
         except (DamagedTransferError, MalformedMessageError, OSError) as error:
@@ -381,7 +373,7 @@ class CatchUp:
             self._timer = asyncio.get_running_loop().call_later(SWEEP_MS / 1000, self._sweep)
 
     def _sweep(self) -> None:
-        """Delete what is not needed any more, and what nobody has offered in a long time."""
+        """Delete transfers that are not needed any more, or that nobody has offered in a long time."""
         self._timer = None
         before_ms = self._clock() - KEEP_MS
         for group_id, transfer in list(self._transfers.items()):
@@ -396,5 +388,5 @@ class CatchUp:
 
     async def _let_go(self, transfer: Transfer, *, delete: bool) -> None:
         incoming = transfer.incoming
-        with suppress(OSError):  # The directory may be gone already, and that is what is wanted.
+        with suppress(OSError):  # The directory may be gone already, which is as good.
             await log_of(transfer.group).in_writer(incoming.clear if delete else incoming.close)

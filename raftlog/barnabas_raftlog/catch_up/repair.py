@@ -1,21 +1,21 @@
-"""Where the scrub gets copies of a damaged segment: from any live member of the group that has the same entries.
+"""Finds copies of a damaged segment for the scrub, on any live member.
 
-The leader is asked first, then the others, a chunk at a time, by the calls that catch-up serves (`sending`),
-which also throttle. Segments have one name and one content on all replicas that sealed them alike. A member that sealed
-at another time or size has the entries all the same, in files with other ends, so it is asked for those, one after the
-other. What arrives is judged by the scrub, entry by entry, so nothing is trusted here but the length; if a copy is no
-better, the next is asked for. A replica that cannot be opened because of the damage is no member yet of a group that is
-hosted here, so whoever lives is asked.
+The leader is asked first, then the others, a chunk at a time, by the calls that catch-up serves (`sending`), which also
+throttle. Segments have one name and one content on all replicas that sealed them alike. A member that sealed at another
+time or size has the entries all the same, in files with other ends, so it is asked for those, one after the other. The
+scrub judges the copy, entry by entry, so nothing is trusted here but the length; if a copy is no better, the next is
+asked for. A replica that cannot be opened because of the damage is no member yet of a group that is hosted here, so all
+live nodes are asked.
 
 Limits: one copy at a time, in the file `repair` of the data directory; `CALL_S` for each chunk. Of segments that were
-compacted there are copies only where they were compacted alike.
+compacted there are copies only if they were compacted alike.
 """
 
 from collections.abc import AsyncGenerator, Mapping
 from functools import partial
-from typing import Protocol
 
 from barnabas_raftlog.errors import BarnabasError
+from barnabas_raftlog.links.interfaces import NodeLinks
 from barnabas_raftlog.log.segments.frame_walk import count_frames
 from barnabas_raftlog.log.segments.segment import Segment
 from barnabas_raftlog.log.shared import SharedStorage
@@ -29,19 +29,11 @@ __all__ = ["SegmentRepair"]
 CALL_S = 30.0
 
 
-class RepairLinks(Protocol):
-    """The part of `Links` that is used here."""
-
-    @property
-    def live_peers(self) -> list[int]: ...
-    async def call(self, node_id: int, method: str, body: bytes, timeout_s: float) -> bytes: ...
-
-
 class SegmentRepair:
     """A `RepairSource` for one node."""
 
     def __init__(
-        self, links: RepairLinks, groups: Mapping[GroupId, RaftGroup], host: SharedStorage, directory: str
+        self, links: NodeLinks, groups: Mapping[GroupId, RaftGroup], host: SharedStorage, directory: str
     ) -> None:
         self._links = links
         self._groups = groups

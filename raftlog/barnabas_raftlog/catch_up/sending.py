@@ -1,23 +1,20 @@
-"""The sending end of catch-up: a leader that gives its sealed segments to a follower that needs them whole.
+"""The sending end of catch-up: a leader that gives out its sealed segments.
 
 A follower begins by asking for a manifest, and keeps asking: for the rest of it, then for the files, a chunk at a time.
-So this end has no task and decides nothing; what it has is a *session* for each follower and group: the manifest that
-was given out, and a pin on the files that it names. A session ends when another one takes its place, when nobody has
-asked for `IDLE_MS`, or with the group. Whoever goes on asking then gets `SegmentGoneError`, and begins again: what it
-has received it keeps, as far as the new manifest names the same files.
+So this end has no task and decides nothing. It has a *session* for each follower and group: the manifest that was given
+out, and a pin on the files that it names. A session ends when another one takes its place, when nobody has asked for
+`IDLE_MS`, or with the group. A follower that goes on asking then gets `SegmentGoneError`, and begins again: it keeps
+the files that it has, as far as the new manifest names the same.
 
-*A manifest takes time* where checksums are not known yet, because each file has to be read once. They are computed
-while a request waits, for `PREPARE_MS` at most; the answer then says how far it is, and the follower asks again.
-Reading for checksums is not throttled, but it is one file at a time and a few MiB in one go.
-
-*Throttled:* every chunk waits for its share of the node's rate before it is read.
+*A manifest takes time* if checksums are not known yet, because each file has to be read once. They are computed while a
+request waits, for `PREPARE_MS` at most; the answer then says how far it is, and the follower asks again. Reading for
+checksums is not throttled, but it is one file at a time and a few MiB in one go. *Throttled:* every chunk waits for its
+share of the node's rate before it is read.
 
 A follower that gets the same file damaged several times says so. The file is then checked, and mended from another
-replica if it is this one's fault (`scrub`).
-
-A read without a session, of any sealed segment by its name, is served too, by leaders and followers alike: a repair
-needs one file, and takes it from wherever it is (`repair`). Nothing is pinned for that. Nor for entries by
-their index, which a repair asks for where segments end elsewhere.
+replica if it is this one's fault (`scrub`). A read without a session, of any sealed segment by its name, is served too,
+by leaders and followers alike: a repair takes one file from wherever it is (`repair`), or entries by their index if
+segments end elsewhere. Nothing is pinned for that.
 
 Limits: `SESSIONS_MAX` sessions, of which each holds its manifest in memory; `CHUNK_BYTES_MAX` bytes in an answer.
 """
@@ -26,12 +23,12 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from functools import partial
-from typing import Protocol, cast
+from typing import cast
 
 from msgspec import structs
 
 from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
-from barnabas_raftlog.links.rpc import Handler
+from barnabas_raftlog.links.interfaces import NodeLinks
 from barnabas_raftlog.log.replica.lending import SegmentGoneError
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.log.segments.segment import Segment
@@ -66,14 +63,8 @@ IDLE_MS = 60_000  # longer than any restart of a follower should take
 PREPARE_MS = 5_000
 
 
-class Serves(Protocol):
-    """The part of `Links` that this end uses."""
-
-    def serve(self, method: str, handler: Handler) -> None: ...
-
-
 class Throttle:
-    """A token bucket and somebody who waits. One for all that a node sends, one for all that it receives."""
+    """Waits by a token bucket. One for all that a node sends, one for all that it receives."""
 
     def __init__(self, rate_bytes: int, clock: Callable[[], int]) -> None:
         # A quarter of a second's worth: the pieces are small against the rate, or the rate would not be one.
@@ -112,7 +103,7 @@ class CatchUpSource:
     """See the module. Owned by the node's loop."""
 
     def __init__(
-        self, links: Serves, groups: Mapping[GroupId, RaftGroup], clock: Callable[[], int], throttle: Throttle
+        self, links: NodeLinks, groups: Mapping[GroupId, RaftGroup], clock: Callable[[], int], throttle: Throttle
     ) -> None:
         self._groups = groups
         self._clock = clock
@@ -140,7 +131,7 @@ class CatchUpSource:
         if self._timer is not None:
             self._timer.cancel()
 
-    # What followers ask.
+    # Asked by followers.
 
     async def _on_manifest(self, source: int, body: bytes) -> bytes:
         request = decode(body, ManifestRequest)
@@ -203,10 +194,10 @@ class CatchUpSource:
                     session.used_ms = self._clock()
                     return len(files)
             files.append(log.file_of(segment, checksum))
-        # As of now, which is later than the files: what lies between is sent as entries.
+        # As of now, which is later than the files: the entries between are sent as such.
         snapshot = group.listener.snapshot()
         if snapshot is None:
-            raise CatchUpBusyError("what belongs to the log is not known yet as of anything that is committed")
+            raise CatchUpBusyError("the state that belongs to the log is not known yet as of any committed entry")
         # Of the same moment, and the log may lose its beginning while the state is encoded.
         manifest = log.manifest(files, b"")
         state = await log.in_thread(partial(made, snapshot[2]))

@@ -1,1 +1,1 @@
-"""How one node talks to another: connections, frames, datagrams, calls. Begin with `links`."""
+"""Connects nodes: connections, frames, datagrams, calls."""

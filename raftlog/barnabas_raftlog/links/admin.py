@@ -1,7 +1,7 @@
-"""Ask a running node something from outside the cluster, with plain sockets: for the command line and for scripts.
+"""Asks a running node something from outside the cluster, with plain sockets.
 
-One connection, one question, one answer, in the caller's thread. No event loop is needed, and importing this costs
-a few milliseconds.
+For the command line and for scripts. One connection, one question, one answer, in the caller's thread. No event loop is
+needed, and importing this costs a few milliseconds.
 """
 
 import os

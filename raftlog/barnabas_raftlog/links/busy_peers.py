@@ -1,12 +1,12 @@
-"""Which peers have so much waiting for their disks that they must not be sent more.
+"""Knows the peers whose disks are so far behind that they get no entries.
 
-A leader may refuse what it is asked to append (`StorageBusyError`); a follower cannot, and each of thousands of groups
+A leader may refuse a proposal (`StorageBusyError`); a follower cannot refuse an append, and each of thousands of groups
 has a window of its own. So a node says in its datagrams whether its disk is far behind, and leaders keep entries for it
 to themselves meanwhile: they are in their logs anyway. Others make up the majority, or the producers wait. A node whose
 disk is full says the same: it would refuse them.
 
-What it costs a node beyond the bound at which it says so: what arrives within a datagram's interval, and what was on
-its way.
+The cost for a node, beyond the bound at which it says so: the entries that arrive within a datagram's interval, and
+those that were on their way.
 """
 
 from collections.abc import Callable
@@ -17,9 +17,9 @@ __all__ = ["BusyPeers"]
 
 
 class BusyPeers(set[int]):
-    """Node ids, as of their newest datagrams. Whoever is not live is not in it: that is for a link to say.
+    """Node ids, as of their newest datagrams. It holds no node that is not live: that is for a link to say.
 
-    A set, because every append of a leader looks into it.
+    It is a set, because every append of a leader looks into it.
     """
 
     __slots__ = ("_on_fact",)
@@ -29,7 +29,7 @@ class BusyPeers(set[int]):
         self._on_fact = on_fact
 
     def on_notice(self, node_id: int, *, is_busy: bool) -> None:
-        """Take in what a peer says of itself."""
+        """Take in a datagram's word on its sender."""
         if is_busy == (node_id in self):
             return
         if is_busy:

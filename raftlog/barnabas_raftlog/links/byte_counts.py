@@ -1,4 +1,4 @@
-"""Do the bytes that one end of a connection sends arrive at the other? Both ends compare, by way of datagrams. Pure.
+"""Compares the bytes sent at one end of a connection with those that arrive. Pure.
 
 A connection can swallow bytes without a word to either end: a firewall forgot it, a route lets small packets through
 and no large ones. TCP itself gives up after many seconds at best, and only at the end that sends. Datagrams take
@@ -6,28 +6,28 @@ another way, so both nodes are live all the while, and followers of a quiet lead
 whose every word is swallowed could keep them waiting for ever.
 
 So each end says, in the datagrams that flow anyway, how many bytes of each connection it has sent and received
-(`ByteCounts`), and each compares with its own (`ByteWatch`): whoever sends finds that nothing arrives, whoever
-receives finds that something was sent. Both must, because what one of them says about it may be swallowed, too. A
-connection is *broken* when, for a stated time in which the other end kept reporting, none of the bytes that were under
-way at its beginning arrived, although not all of them had; or when the other end does not have this connection.
+(`ByteCounts`), and each compares with its own (`ByteWatch`): the sender finds that nothing arrives, the receiver finds
+that something was sent. Both must compare, because the word of either may be swallowed, too. A connection is *broken*
+when, for a stated time in which the other end kept reporting, none of the bytes that were under way at its beginning
+arrived, although not all of them had; or when the other end does not have this connection.
 
 Any progress begins a new time: a slow link is not broken. So does a gap in the reports: an end that stood still reads
 nothing, and has no time to. Counts are of one connection, named by a number that both took from its handshake; they
-begin anew with the next. What it costs: eight numbers in each datagram, a few comparisons for each that arrives;
-nothing for a frame but one addition.
+begin anew with the next. Cost: eight numbers in each datagram, a few comparisons for each that arrives; nothing for a
+frame but one addition.
 
-Not here: what becomes of a broken connection (`links`).
+Not here: the end of a broken connection (`links`).
 """
 
 from typing import NamedTuple
 
 __all__ = ["NO_CONNECTION", "ByteCounts", "ByteWatch"]
 
-GAP_MS = 500  # Five datagrams missed in a row: whoever reports again may have stood still.
+GAP_MS = 500  # Five datagrams missed in a row: an end that reports again may have stood still.
 
 
 class ByteCounts(NamedTuple):
-    """What one end says of one connection: which one, and its bytes from the first of the handshake on."""
+    """One end's word on one connection: which one, and its bytes from the first of the handshake on."""
 
     mark: int
     sent: int

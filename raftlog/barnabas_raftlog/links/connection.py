@@ -1,15 +1,14 @@
-"""One TCP connection between nodes: bytes in, frames out, from the handshake to the reason it was closed.
+"""One TCP connection between nodes, from the handshake to the reason it closed.
 
-A connection knows nothing of peers or Raft. It runs its side of the handshake, then hands every frame to its owner,
-in the callback in which the bytes arrived: no task and no timer per connection. One read may bring six frames of a
-thousand heartbeats each, so a callback begins with no other frame after `BYTES_AT_ONCE` of what is not entries: the
-frames left have callbacks of their own, and the bytes behind them stay in the kernel until then. Whatever a peer does
-wrong ends here: the connection closes with a reason, and nobody else notices.
+A connection knows nothing of peers or Raft. It runs its side of the handshake, then hands every frame to its owner, in
+the callback in which the bytes arrived: no task and no timer per connection. One read may bring six frames of a
+thousand heartbeats each, so a callback begins with no other frame after `BYTES_AT_ONCE` that are not entries: the
+frames left have callbacks of their own, and the bytes behind them stay in the kernel until then. Every mistake of a
+peer ends here: the connection closes with a reason, and nobody else notices.
 
-Limit on memory: a frame in construction (`FRAME_BYTES_MAX`, before the handshake 4 KiB; where another node sends
-entries, `ENTRY_FRAME_BYTES_MAX`), frames of one read, and a write buffer of `WRITE_BYTES_MAX`, or of a larger frame and
-half of that; who sends beyond that loses the connection, because its reader is stuck. Those who can wait look at
-`buffered_bytes` first.
+Limit on memory: a frame in construction (`FRAME_BYTES_MAX`, before the handshake 4 KiB; if another node sends entries,
+`ENTRY_FRAME_BYTES_MAX`), frames of one read, and a write buffer of `WRITE_BYTES_MAX`, or of a larger frame and half of
+that; a peer that does not read beyond that loses the connection. Senders that can wait look at `buffered_bytes` first.
 """
 
 import asyncio
@@ -43,9 +42,9 @@ USER_TIMEOUT_MS = 10_000  # Linux: unacknowledged bytes this old end the connect
 
 
 class ConnectionOwner(Protocol):
-    """Who is told what happens on a connection, on the loop.
+    """The owner of a connection, which is told of its events, on the loop.
 
-    Of what a peer can cause, only `on_frame` may raise, and only `MalformedMessageError`.
+    Of the calls that a peer can cause, only `on_frame` may raise, and only `MalformedMessageError`.
     """
 
     def on_connected(self, connection: "Connection") -> None: ...
@@ -107,7 +106,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def target(self) -> int:
-        """Whom we dialled; only for an outgoing connection."""
+        """The node that we dialled; only for an outgoing connection."""
         assert isinstance(self._handshake, Dialler)
         return self._handshake.target
 
@@ -117,14 +116,14 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def peer(self) -> Identity:
-        """Who is at the other end; only for an authenticated connection."""
+        """The other end; only for an authenticated connection."""
         assert self._handshake.done
         assert self._handshake.peer is not None
         return self._handshake.peer
 
     @property
     def buffered_bytes(self) -> int:
-        """How much of what was sent has not been taken by the kernel."""
+        """Bytes that were sent and that the kernel has not taken yet."""
         assert self._transport is not None
         return self._transport.get_write_buffer_size()
 
@@ -142,17 +141,17 @@ class Connection(asyncio.BufferedProtocol):
                 self.abort("it does not read what we send")
 
     def abort(self, reason: str) -> None:
-        """Close at once; what is buffered is lost. The first reason given stays."""
+        """Close at once; the buffered bytes are lost. The first reason given stays."""
         if self.reason is None:
             self.reason = reason
         if self._transport is not None:
             self._transport.abort()
 
     def abandon(self, reason: str) -> None:
-        """Abort what its dialler has given up, and take it for lost at once.
+        """Abort a connection that its dialler has given up, and take it for lost at once.
 
-        Nobody else may say so: of a connection whose making was cancelled when it had just been made, uvloop closes the
-        transport without a word to the protocol.
+        Nobody else may say so: if the making of a connection was cancelled when it had just been made, uvloop closes
+        the transport without a word to the protocol.
         """
         self.abort(reason)
         if self._transport is not None:
@@ -186,7 +185,7 @@ class Connection(asyncio.BufferedProtocol):
         self.bytes_in += nbytes
         if self.reason is not None:
             self._frames.clear()
-            return  # Closing: what still arrives, or waits, is nobody's.
+            return  # Closing: bytes that still arrive, and frames that wait, are nobody's.
         try:
             if nbytes:
                 self._frames += self._splitter.received(nbytes)
@@ -207,7 +206,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._owner.on_frame(self, header, frame)
             else:
                 self._shake(header)
-            # Entries are taken in as they are; what a header lists, and other payloads, are read one thing at a time.
+            # Entries are taken in as they are; the items of a header, and other payloads, are read one at a time.
             taken_bytes += len(frame.header) + (0 if header[0] == FrameKind.RAFT else len(frame.payload))
             if taken_bytes >= BYTES_AT_ONCE and frames and self.reason is None:
                 self._go_on_later()

@@ -1,9 +1,9 @@
-"""The socket of the liveness datagrams: UDP on the number of the TCP port, through asyncio-dgram.
+"""The socket of the liveness datagrams: UDP on the number of the TCP port.
 
-The library's receive queue is unbounded, so the one reader takes whatever is in it before the loop goes on (`recv`
-does not suspend while the queue has something), and the kernel's buffer is the only queue that can fill. The socket
-is bound by us and handed over (`from_socket`), which is the way to set its receive buffer: 1 MiB holds the datagrams
-of a stalled second from more peers than a cluster has.
+The library (asyncio-dgram) has an unbounded receive queue, so the one reader takes all that is in it before the loop
+goes on (`recv` does not suspend while the queue has something), and the kernel's buffer is the only queue that can
+fill. The socket is bound by us and handed over (`from_socket`), which is the way to set its receive buffer: 1 MiB holds
+the datagrams of a stalled second from more peers than a cluster has.
 """
 
 import socket
@@ -19,7 +19,7 @@ RECEIVE_BUFFER_BYTES = 1 << 20
 
 
 class Datagrams(Protocol):
-    """What the links need of datagrams; the simulator brings its own."""
+    """Datagrams as the links use them; the simulator brings its own."""
 
     on_datagram: Callable[[bytes, object], None]
 
@@ -63,7 +63,7 @@ class DatagramSocket:
             self._stream = None
 
     async def run(self) -> None:
-        """Hand over every datagram until the socket closes. Cancellation: nothing is lost but what was queued."""
+        """Hand over every datagram until the socket closes. Cancellation: only queued datagrams are lost."""
         while self._stream is not None:
             try:
                 data, address = await self._stream.recv()

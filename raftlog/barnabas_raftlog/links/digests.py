@@ -1,14 +1,14 @@
-"""Where a node stands in many groups, in a few bytes each: what two nodes tell each other when they meet. Pure.
+"""Packs where a node stands in many groups, in a few bytes each. Pure.
 
-The header of a DIGEST frame is ``[kind, wants answer, [prefix, numbers, prefix, numbers, ...]]``. Group ids of one
-topic share their first 16 bytes, so these are said once; `numbers` are six for each group: the last four bytes of its
-id, the term, the leader's node id plus one (0: nobody is known to lead), the last index, its term, and the leader's
-round times two, plus one if the group is at rest there. Small numbers are one byte each in msgpack: 7 to 9 bytes a
-group, against 30 and a wake-up for a heartbeat.
+Two nodes tell each other so when they meet. The header of a DIGEST frame is ``[kind, wants answer, [prefix, numbers,
+prefix, numbers, ...]]``. Group ids of one topic share their first 16 bytes, so these are said once; `numbers` are six
+for each group: the last four bytes of its id, the term, the leader's node id plus one (0: nobody is known to lead), the
+last index, its term, and the leader's round times two, plus one if the group is at rest there. Small numbers are one
+byte each in msgpack: 7 to 9 bytes a group, against 30 and a wake-up for a heartbeat.
 
 Decoding trusts nothing: a contradiction raises `MalformedMessageError`, which closes that connection.
 
-Limit: `DIGESTS_PER_FRAME` groups in one frame; who has more sends more frames.
+Limit: `DIGESTS_PER_FRAME` groups in one frame; a node that has more sends more frames.
 """
 
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ def encode_digests(
 
 
 def decode_digests(header: tuple[Any, ...], source: int) -> list[tuple[GroupId, PeerDigest]]:
-    """Return what a DIGEST frame of node `source` says.
+    """Return the digests in a DIGEST frame of node `source`.
 
     Raises:
         MalformedMessageError: it is none.

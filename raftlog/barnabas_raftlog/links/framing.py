@@ -1,4 +1,4 @@
-"""Frames between nodes: how they are laid out, and how a byte stream is cut into them. Pure.
+"""Lays out the frames between nodes, and cuts a byte stream into them. Pure.
 
 A frame is ``u32 length | u32 header length | msgpack header | payload``; `length` counts everything after itself.
 The header is one msgpack array whose first item is the `FrameKind`. Payload bytes never enter msgpack: the encoder
@@ -10,7 +10,7 @@ not arrive whole gets a buffer of its own, and the rest of it is read straight i
 scratch must be used up before the callback ends, and one that is *owned* may be kept as long as anybody likes.
 
 Not here: checksums of the frame. TCP's covers the wire, and the entries inside carry their own CRC, which the Raft
-codec verifies; a damaged header fails one of the bounds checks or is what a peer could have sent anyway.
+codec verifies; a damaged header fails one of the bounds checks, or is one that a peer could have sent anyway.
 """
 
 import struct
@@ -88,7 +88,7 @@ def encode_frame(header: Sequence[object], payloads: Sequence[Buffer] = (), payl
 
 
 def frame_of(body: memoryview, *, owned: bool) -> Frame:
-    """Split what follows the length into header and payload.
+    """Split the bytes behind the length into header and payload.
 
     Raises:
         MalformedMessageError: the header would reach beyond the frame.
@@ -102,7 +102,7 @@ def frame_of(body: memoryview, *, owned: bool) -> Frame:
 
 
 def read_header(header: memoryview) -> tuple[Any, ...]:
-    """Return the header's items; the first is an int, the rest is whatever the peer sent.
+    """Return the header's items; the first is an int, the others are as the peer sent them.
 
     Raises:
         MalformedMessageError: this is not a msgpack array that starts with an int.
@@ -119,7 +119,7 @@ def read_header(header: memoryview) -> tuple[Any, ...]:
 class FrameSplitter:
     """Cuts one connection's byte stream into frames. `bytes_max` may be raised once the peer is known.
 
-    `allocate` makes what a large frame is received into; see `memory.unfilled`.
+    `allocate` makes the buffer that a large frame is received into; see `memory.unfilled`.
 
     Limit: one frame of `bytes_max` bytes under construction, and three bytes of a length cut in half.
     """

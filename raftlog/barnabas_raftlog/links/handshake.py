@@ -1,19 +1,19 @@
-"""Who is at the other end of a connection: the handshake as two small machines without I/O. Pure.
+"""The handshake between nodes, as two small machines without I/O. Pure.
 
-Four frames: the dialler's HELLO names its cluster, itself and whom it wants; the acceptor's WELCOME answers; the
+Four frames: the dialler's HELLO names its cluster, itself and the node it wants; the acceptor's WELCOME answers; the
 dialler's PROOF and the acceptor's ACCEPTED end it. REFUSED may take the place of any answer and says why in words, so
 that the operators of both sides read the same sentence.
 
-*Keyed* (version 2), when a cluster secret is set: WELCOME is a nonce and nothing else. PROOF is an HMAC over what HELLO
-said and both nonces. Only then the acceptor looks at whom it has before it, and ACCEPTED tells who it is itself, with
-an HMAC over both identities and both nonces. So neither side can be replayed or impersonated, and who lacks the secret
-learns nothing of a node but that it was refused. *Open* (version 1): WELCOME tells who the acceptor is, and there is
-nothing to prove. One that has a secret and one that has none refuse each other.
+*Keyed* (version 2), when a cluster secret is set: WELCOME is a nonce and nothing else. PROOF is an HMAC over the
+content of HELLO and both nonces. Only then the acceptor looks at the identity of the dialler, and ACCEPTED tells its
+own, with an HMAC over both identities and both nonces. So neither side can be replayed or impersonated, and a stranger
+without the secret learns nothing of a node but that it was refused. *Open* (version 1): WELCOME tells who the acceptor
+is, and there is nothing to prove. An end that has a secret and one that has none refuse each other.
 
-An *admin* connection (the command line) has no node id; it may only ask. It need not name the cluster. A *newcomer* is
-somebody with a one-time token who does not know the secret yet: it has a number from `NEWCOMER_MAX` down, that of its
-token, and both ends prove that they know the token's key in place of the secret. Which tokens there are is not told: a
-proof for one that there is not is answered as a wrong one is.
+An *admin* connection (the command line) has no node id; it may only ask. It need not name the cluster. A *newcomer* has
+a one-time token and does not know the secret yet: it has a number from `NEWCOMER_MAX` down, that of its token, and both
+ends prove that they know the token's key in place of the secret. The tokens that exist are not told: a proof for a
+missing one is answered as a wrong one is.
 
 Not here: encryption. The secret keeps strangers out; it does not hide what is replicated.
 """
@@ -75,7 +75,7 @@ class Identity(NamedTuple):
 
 
 def _proof(secret: bytes, nonces: bytes, dialler: Identity, target: int, acceptor: Identity | None = None) -> bytes:
-    """Return what the dialler proves itself with, or the acceptor, if there is one, after it."""
+    """Return the proof of the dialler, or of the acceptor, if there is one, after it."""
     spoken = f"{dialler.cluster_id}\0{dialler.node_id}\0{dialler.incarnation}\0{target}"
     if acceptor is not None:
         spoken += f"\0{acceptor.cluster_id}\0{acceptor.node_id}\0{acceptor.incarnation}"
@@ -195,7 +195,7 @@ class Dialler:
 class Acceptor:
     """The end that listens. `knows` are the node ids of this cluster other than our own, `key_of` the tokens' keys.
 
-    `peer` is who the dialler says it is, from its HELLO on; with a secret it has proved that once this is `done`.
+    `peer` is the identity in the dialler's HELLO; with a secret it has proved that once this is `done`.
     """
 
     def __init__(
@@ -248,7 +248,7 @@ class Acceptor:
         return answer
 
     def _judge(self, peer: Identity, target: int) -> None:
-        """Refuse who is not wanted, in words that tell who this is."""
+        """Refuse a peer that is not wanted, in words that tell who this is."""
         me = self._me
         node_id = peer.node_id
         if node_id <= ADMIN:

@@ -1,27 +1,21 @@
-"""A network between nodes that takes time: what a node sends is held back, on its way out. For tests and benchmarks.
+"""Holds back the bytes between nodes, as a network does that takes time.
 
-On one machine a round trip takes 50 µs, and a broker that is right there may be wrong where it takes 50 ms. `LinkDelay`
-says how long the way of every byte and datagram is; a node that is given one sends through a `DelayedNetwork`, a node
-that is not has nothing of this in its way.
+For tests and benchmarks: on one machine a round trip takes 50 µs, and a broker that is right there may be wrong where
+it takes 50 ms. `LinkDelay` says how long the way of every byte and datagram is; a node that is given one sends through
+a `DelayedNetwork`, a node that is not has nothing of this in its way.
 
-*What is imitated.* The delay is the time of one way. Each node holds back what it sends itself, so a round trip takes
-the delays of both. On top of it each write, and each datagram, is given a jitter, uniform from 0 up to a limit. A
-connection's bytes keep their order all the same: what would overtake waits. Datagrams overtake. A connection
-costs a round trip before its first byte, as TCP's own handshake does. One that closes delivers what was sent before;
-one that is aborted loses what is under way, and the other end hears of it one way later. What is heard is not held
-back.
+- The delay is the time of one way. Each node holds back its own sends, so a round trip takes the delays of both. Each
+  write, and each datagram, has a jitter on top of it, uniform from 0 up to a limit.
+- A connection's bytes keep their order: a write that would overtake waits. Datagrams overtake.
+- A connection costs a round trip before its first byte. One that closes delivers all that was sent before; one that is
+  aborted loses all that is under way, and the other end hears of it one way later.
+- A connection has up to `WINDOW_BYTES` under way; further bytes wait at this end and count as `get_write_buffer_size`,
+  as in front of a kernel's full socket buffer. `DATAGRAMS_MAX` datagrams are under way, over all peers; others are
+  lost.
+- One alarm serves everything that a node has under way: no thread, task or timer per frame.
 
-*Bandwidth.* A connection has up to `WINDOW_BYTES` under way. What is sent beyond waits at this end, as it does in front
-of a kernel's full socket buffer, and counts as `get_write_buffer_size`, which is what the limits of `links` and
-`connection` look at; what is under way does not count, as it would not in the kernel. So a connection's rate is at
-most the window divided by the delay: 640 MiB a second at 50 ms. `DATAGRAMS_MAX` datagrams are under way, over all
-peers; further ones are lost.
-
-*What is not.* No loss, no limit on the rate of a line. The kernel knows nothing of it: when a process dies, what it had
-under way dies with it and its connections end at once, where a network would have delivered the one and told the
-other later. A thread, task or timer per frame: one alarm serves everything that a node has under way.
-
-`scripts/machines/delayed_network.py` delays packets instead, from outside, and has none of these limits.
+Not imitated: loss, a limit on the rate of a line, and the death of a process, whose bytes die with it at once.
+`docs/links.md` ("A network that takes time") says more; `scripts/machines/delayed_network.py` delays packets instead.
 """
 
 import asyncio
@@ -51,7 +45,7 @@ Act = Callable[[], None]
 
 
 class LinkDelay(NamedTuple):
-    """How long the way from this node to each other one is, in milliseconds, from 0 to `DELAY_MS_MAX`.
+    """The way from this node to each other one, in milliseconds, from 0 to `DELAY_MS_MAX`.
 
     `delay_ms` holds for all peers but those that `to` names. The jitter is drawn anew for each write.
     """
@@ -100,7 +94,7 @@ class DelayedNetwork:
         self.ending: dict[DelayedTransport, None] = {}  # closed or aborted, and the other end has not heard of it
 
     def arrival_ns(self, node_id: int) -> int:
-        """Return when what is sent to that node now will be there; the jitter is drawn by this call."""
+        """Return when bytes that are sent to that node now will be there; the jitter is drawn by this call."""
         jitter_ns = int(self._delay.jitter_ms * _MS_NS)
         drawn_ns = self._rng.randrange(0, jitter_ns + 1) if jitter_ns else 0
         return self.clock_ns() + int(self._delay.one_way_ms(node_id) * _MS_NS) + drawn_ns
@@ -112,9 +106,9 @@ class DelayedNetwork:
     def carry(
         self, transport: asyncio.Transport, protocol: asyncio.BaseProtocol, node_id: Callable[[], int | None]
     ) -> asyncio.Transport:
-        """Return what `protocol` shall send through. `node_id` is asked at each write who is at the other end.
+        """Return the transport for `protocol` to send through. `node_id()` says, at each write, which node it goes to.
 
-        None as an answer: it is no node, and what it is sent is not held back.
+        None as an answer: it is no node, and nothing for it is held back.
         """
         return DelayedTransport(self, transport, protocol, node_id)
 
@@ -132,7 +126,7 @@ class DelayedNetwork:
             self._alarm.set(due_ns)
 
     def ring(self) -> None:
-        """Do what is due. For the alarm."""
+        """Carry out all acts that are due. For the alarm."""
         now_ns = self.clock_ns()
         due = self._due
         acts = []
@@ -158,8 +152,8 @@ def _do(act: Act) -> None:
 class DelayedTransport(asyncio.Transport):
     """A connection's transport whose every write leaves one way later. `inner` is the loop's own.
 
-    Invariants: what is under way arrives in the order of sending, at times that do not decrease; it is below
-    `WINDOW_BYTES`, or was before its last write; and nothing waits while it is below.
+    Invariants: the bytes under way arrive in the order of sending, at times that do not decrease; they are fewer than
+    `WINDOW_BYTES`, or were before the last write; and nothing waits while they are fewer.
     """
 
     def __init__(
@@ -218,7 +212,7 @@ class DelayedTransport(asyncio.Transport):
             self._network.schedule(self._next_due_ns(), self._close_when_empty)
 
     def abort(self) -> None:
-        """Lose what is under way, and tell the protocol; the other end hears of it one way from now."""
+        """Lose all that is under way, and tell the protocol; the other end hears of it one way from now."""
         if self._is_aborted:
             return
         self._is_closing = True

@@ -1,27 +1,22 @@
-"""The links of one node to all others: who is there, who is alive, and how bytes get to them.
+"""Links one node to all others: dials, listens, judges which are alive.
 
-Each node dials each peer, so there are two TCP connections between any two nodes. What A says to B in the name of
-Raft goes over the one that A dialled, the answers over the one that B dialled; an RPC answer comes back on the
-connection of its question. Beside them, datagrams on the same port number say whether the peer still breathes
-(`liveness`).
+Each node dials each peer, so there are two TCP connections between any two nodes. Raft's messages from A to B go over
+the one that A dialled, the answers over the one that B dialled; an RPC answer comes back on the connection of its
+question. Beside them, datagrams on the same port number say whether the peer still breathes (`liveness`).
 
-A peer is *live* when both connections stand, lead to the same incarnation, and its datagrams echo ours; TCP coming up
-counts as one fresh echo. A connection lost in either direction makes it silent at once: a process that dies closes its
-sockets, and elections need not wait for a timeout. The other one is closed then: what a dead leader's kernel still
-sends over it would have followers trust it again, for a whole election timeout. A new incarnation is silent first and
-live afterwards, because nothing that its predecessor promised may be trusted. When datagrams come through again after
-a silence, both connections are made anew: the old ones would wait for TCP's retransmission timer, which has doubled
-all the while. So are they when one of them swallows bytes while datagrams flow, which both ends find out
-(`byte_counts`), and when for a timeout no datagram that comes is one that could follow the last (`liveness`).
+A peer is *live* when both connections stand, lead to the same incarnation, and its datagrams echo ours. A connection
+lost in either direction makes it silent at once, and closes the other one; a new incarnation is silent first and live
+afterwards. Both connections are made anew after a silence, when one of them swallows bytes (`byte_counts`), and when no
+datagram can have followed the last one for a timeout (`liveness`). `docs/links.md` ("Live and silent") has the reasons.
 
 *Strangers.* Anybody can connect to the port. Unauthenticated connections are counted, and the oldest is closed when
 there are too many; a handshake that takes longer than `HANDSHAKE_MS` is swept away by the one tick of this object. A
 wrong cluster is refused in words on both sides, retried once a second, and stays in `status()` until it ends.
 
-One task dials each peer, one reads datagrams, one ticks, one per call is serving. All of them end in `close`; a bug
-in any of them ends `wait`, which a node runs beside everything else. Limits: `STRANGERS_MAX` and `ADMINS_MAX`
-connections, what `connection` and `rpc` state for each, and `CONGESTED_BYTES` of unsent data per peer, beyond which
-posts are dropped and calls refused.
+One task dials each peer, one reads datagrams, one ticks, one per call is serving. All of them end in `close`; a bug in
+any of them ends `wait`, which a node runs beside everything else. Limits: `STRANGERS_MAX` and `ADMINS_MAX` connections,
+those that `connection` and `rpc` state for each, and `CONGESTED_BYTES` of unsent data per peer, beyond which posts are
+dropped and calls refused.
 """
 
 import asyncio
@@ -167,13 +162,13 @@ class Links:
         self._broken: asyncio.Future[None] | None = None
         self._closing = False
 
-    # For those who use the links.
+    # For users of the links.
 
     async def start(self) -> None:
         """Listen and begin to dial. Raises OSError when the address is taken. `address` has the real port then."""
         loop = asyncio.get_running_loop()
         self._broken = loop.create_future()
-        # Known before anybody can knock: a member that were refused as a stranger would stay away for a second.
+        # Known before anybody can knock: a member that is refused as a stranger stays away for a second.
         for node_id, address in sorted(self._addresses.items()):
             self._peers[node_id] = Peer(node_id, address, PeerLiveness(self._timeout_ms, self._clock()))
         await self._listen(loop)
@@ -192,7 +187,7 @@ class Links:
         self._tasks.spawn(self._dial(peer))
 
     async def wait(self) -> None:
-        """Return when the links are closed; raise what broke them, if something did."""
+        """Return when the links are closed; raise the bug that broke them, if one did."""
         assert self._broken is not None, "start() first"
         await asyncio.shield(self._broken)
 
@@ -218,11 +213,11 @@ class Links:
         self._services.add(method, handler)
 
     def serve_admins(self, method: str, handler: Handler) -> None:
-        """As `serve`, and answer those who are no nodes, too: their source is -1."""
+        """As `serve`, and answer admins, too, which are no nodes: their source is -1."""
         self._services.add(method, handler, for_admins=True)
 
     def serve_newcomers(self, method: str, handler: Handler) -> None:
-        """Answer those who have a token, and nobody else: their source is its number."""
+        """Answer newcomers, which have a token, and nobody else: their source is its number."""
         self._services.add(method, handler, for_newcomers=True)
 
     async def call(self, node_id: int, method: str, body: bytes, timeout_s: float) -> bytes:
@@ -259,7 +254,7 @@ class Links:
         return 0 if peer is None else max(0, self._clock() - peer.liveness.fresh_at_ms)
 
     def refuse(self, node_id: int, text: str) -> None:
-        """Close the link with a node that has said what cannot be, and say so; it may connect again."""
+        """Close the link with a node whose message is impossible, and say so; it may connect again."""
         peer = self._peers.get(node_id)
         if peer is not None and peer.incoming is not None:
             peer.incoming.abort("it broke the protocol")
@@ -268,12 +263,12 @@ class Links:
             self._say(Fact("message refused", 0, told))
 
     def is_connected(self, node_id: int) -> bool:
-        """True if we can send; whether anybody answers is what `is_live` says."""
+        """True if we can send; `is_live` says whether anybody answers."""
         peer = self._peers.get(node_id)
         return peer is not None and peer.outgoing is not None
 
     def buffered_bytes(self, node_id: int) -> int:
-        """Return how much of what we sent to that node waits in this process; 0 when it is not connected."""
+        """Return how many bytes for that node wait in this process; 0 when it is not connected."""
         peer = self._peers.get(node_id)
         return 0 if peer is None or peer.outgoing is None else peer.outgoing.buffered_bytes
 
@@ -340,7 +335,7 @@ class Links:
                 if connection.is_authenticated:
                     backoff_ms = BACKOFF_MS_MIN
                 if connection.refused:
-                    # Not woken early: whoever refuses us is up, and says so with every datagram.
+                    # Not woken early: a node that refuses us is up, and says so with every datagram.
                     await asyncio.sleep((REFUSED_RETRY_MS + self._rng.randrange(0, 200)) / 1000)
                     continue
             try:
@@ -370,7 +365,7 @@ class Links:
             raise
         return connection
 
-    # What connections tell us (ConnectionOwner).
+    # Told by connections (ConnectionOwner).
 
     def on_connected(self, connection: Connection) -> None:
         self._connections[connection] = None
@@ -493,7 +488,7 @@ class Links:
     # Liveness.
 
     def _judge(self, peer: Peer, reason: str = "") -> None:
-        """Compare what is with what was said last; tell everybody on a change."""
+        """Compare the link's state with the one that was told last; tell everybody on a change."""
         live = peer.is_fit(self._clock())
         if live == peer.live or self._closing:
             return
@@ -504,7 +499,7 @@ class Links:
         self._say(Fact("peer live" if live else "peer silent", 0, cause))
         try:
             call_each(self.on_peer, lambda callback: callback(peer.node_id, live))
-        except Exception as error:  # noqa: BLE001 - whoever called, a transport perhaps, would close and go on
+        except Exception as error:  # noqa: BLE001 - the caller, a transport perhaps, would close and go on
             self._on_bug(error)
 
     def _on_datagram(self, data: bytes, address: object) -> None:

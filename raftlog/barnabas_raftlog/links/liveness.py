@@ -1,27 +1,20 @@
-"""Is the other node alive, and does it hear us? One small datagram each way per interval answers both. Pure.
+"""Tells by datagrams whether the other node is alive, and hears us. Pure.
 
 Every `INTERVAL_MS` a node sends each peer its incarnation, a sequence number and an *echo*: the newest sequence it
-received from that peer, and how long ago. An echo proves both directions at once: the peer heard what we sent at a
-known time, and we hear the peer now. A peer is *fresh* while the newest echoed datagram was sent less than
+received from that peer, and how long ago. An echo proves both directions at once: the peer heard a datagram that we
+sent at a known time, and we hear the peer now. A peer is *fresh* while the newest echoed datagram was sent less than
 `timeout_ms` ago; a one-way cut therefore makes both sides silent, not one.
 
-*Adaptive timeout.* The age of echoes as they arrive is smoothed like a TCP retransmission timer (RFC 6298: mean plus
-four deviations). Three times that, at least `timeout_ms_min` and at most five times it, is how long we wait: a
-machine whose loop lags for half a second makes its peers patient instead of making them hold elections.
+*Adaptive timeout.* Three times the smoothed age of echoes (mean plus four deviations, as in RFC 6298), at least
+`timeout_ms_min` and at most five times it: a machine whose loop lags makes its peers patient. After a pause of our own,
+`forgive` grants every peer a few intervals to show a fresh echo before it is judged.
 
-*Our own pauses* are not the peer's fault: after one, `forgive` grants every peer a few intervals to show a fresh
-echo before it is judged.
+*Sequences that nobody can have reached* are not believed: the first of a link counts only with its connection's mark,
+and the next ones may be ahead only by what can have been sent. A peer of which none counts for a timeout *is not
+understood*, and its link is made anew. `docs/links.md` ("Datagrams") has the reasons.
 
-Datagrams are fixed structs of 100 bytes, or 116 with the HMAC when a cluster secret is set: far below any MTU. They
-name the cluster by a hash, so that two clusters that share ports by mistake cannot keep each other alive. Replayed
-or reordered ones have an old sequence and change nothing. They carry what `byte_counts` compares, too, and whether
-the sender's disk is far behind (`busy_peers`).
-
-*Sequences that nobody can have reached.* Were any sequence believed, one forged datagram would make all true ones old
-for ever. So the first of a link counts only if it names the connection that we dialled, by a number that only its two
-ends know (`ByteCounts.mark`); those that follow may be ahead of the last one by what is sent in the time since then,
-twice over, and `SENT_REMEMBERED`. When for a timeout datagrams come and none counts, the peer *is not understood*: the
-link is made anew, and with it begins what is counted.
+Datagrams are fixed structs of 100 bytes, or 116 with the HMAC of a cluster secret: far below any MTU. They name the
+cluster by a hash, and carry the numbers of `byte_counts` and a flag for `busy_peers`, too.
 
 Not here: membership, and any decision about groups. TCP says when a process died; this says when it fell silent.
 """
@@ -100,7 +93,7 @@ def encode_datagram(datagram: Datagram, target: int, mark: int, secret: bytes | 
 
 
 def decode_datagram(data: bytes, target: int, mark: int, secret: bytes | None) -> Datagram | None:
-    """Return what `data` says; None when it is garbage, of another cluster, for another node, or not signed as ours."""
+    """Return the datagram in `data`; None for garbage, for another cluster or node, or if it is signed otherwise."""
     if len(data) != _LAYOUT.size + (0 if secret is None else _MAC_BYTES):
         return None
     fields = _LAYOUT.unpack_from(data)
@@ -116,7 +109,7 @@ def decode_datagram(data: bytes, target: int, mark: int, secret: bytes | None) -
 
 
 class PeerLiveness:
-    """What we know about one peer's datagrams. Owned by the links; times are `now_ms` arguments.
+    """Keeps count of one peer's datagrams. Owned by the links; times are `now_ms` arguments.
 
     Invariant: `fresh_at_ms` never decreases while one incarnation lasts; the peer is fresh while
     ``now_ms - fresh_at_ms < timeout_ms``.
@@ -188,7 +181,7 @@ class PeerLiveness:
         return since_ms is not None and now_ms - since_ms >= self.timeout_ms
 
     def forgive(self, now_ms: int) -> None:
-        """We were away: whoever was fresh before gets a few intervals to prove that it still is."""
+        """Give a peer that was fresh before we were away a few intervals to prove that it still is."""
         self.fresh_at_ms = max(self.fresh_at_ms, now_ms - self.timeout_ms + FORGIVEN_INTERVALS * INTERVAL_MS)
         self._discarded_since_ms = None
 
@@ -218,7 +211,7 @@ class PeerLiveness:
         )
 
     def on_datagram(self, datagram: Datagram, my_incarnation: int, now_ms: int) -> bool:
-        """Take one in; True if it counted: of the peer's known life, newer than what came before, and not too new."""
+        """Take one in; True if it counted: of the peer's known life, newer than the last, and not too new."""
         if datagram.incarnation != self.incarnation:
             return False
         if not self._can_be_next(datagram, now_ms):
@@ -257,9 +250,9 @@ class PeerLiveness:
         age_ms = max(0, now_ms - sent_at_ms)
         self.fresh_at_ms = max(self.fresh_at_ms, sent_at_ms)
         if delay_ms >= self._base_ms or sent_at_ms < self._learns_from_ms:
-            # Of what was sent before a cut that has been mended, or before one of us went on after it had stood still.
-            # That was no slowness, and must not make us slow to notice the next silence (measured: 3.1 s instead of 1.0
-            # a second after a cut was mended, 2.2 s after a process had been stopped for a while).
+            # An echo of a datagram from before a cut that has been mended, or from before one of us stood still. That
+            # was no slowness, and must not make us slow to notice the next silence (measured: 3.1 s instead of 1.0 a
+            # second after a cut was mended, 2.2 s after a process had been stopped for a while).
             return
         self._age_deviation_ms += (abs(age_ms - self._age_ms) - self._age_deviation_ms) / 4
         self._age_ms += (age_ms - self._age_ms) / 8

@@ -1,6 +1,6 @@
-"""Log lines that a hostile or broken peer can cause, kept to a rate that a person can read.
+"""Limits log lines that a peer can cause to a rate for human readers.
 
-The same notice (by its key) is written at most once per interval; what was swallowed meanwhile is counted and
+The same notice (by its key) is written at most once per interval; those that were swallowed meanwhile are counted, and
 said with the next one. Limit: `KEYS_MAX` keys are remembered, the oldest is forgotten first.
 """
 

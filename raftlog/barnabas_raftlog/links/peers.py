@@ -1,4 +1,4 @@
-"""What one node knows of each other node: its two connections, its datagrams, whether it is live, and why not.
+"""Keeps one node's knowledge of each other node: connections, datagrams, whether it is live.
 
 Shell state without I/O of its own; `links.Links` changes it.
 """
@@ -15,20 +15,20 @@ from .rpc import Calls
 
 __all__ = ["LinkStats", "NodeAddress", "Peer", "PeerStatus"]
 
-# How many liveness timeouts bytes may be under way without any progress. Longer than the pause between TCP's first
+# Liveness timeouts that bytes may be under way without any progress. Longer than the pause between TCP's first
 # retransmissions (0.2, 0.6 and 1.4 s): a link that loses a packet now and then is not made anew for it.
 PATIENCE_TIMEOUTS = 2
 
 
 class NodeAddress(NamedTuple):
-    """Where a node listens for other nodes: TCP and UDP have the same port number."""
+    """The address at which a node listens for other nodes: TCP and UDP have the same port number."""
 
     host: str
     port: int
 
 
 class PeerStatus(NamedTuple):
-    """One row of what an operator sees. `trouble` is the last reason why the link failed, empty when it works."""
+    """One row for an operator. `trouble` is the last reason why the link failed, empty when it works."""
 
     node_id: int
     address: str
@@ -43,7 +43,7 @@ class PeerStatus(NamedTuple):
 
 
 class LinkStats(msgspec.Struct):
-    """Plain counters; a reader copies what it wants."""
+    """Plain counters."""
 
     frames_in: int = 0
     frames_out: int = 0
@@ -108,7 +108,7 @@ class Peer:
 
     @property
     def counts(self) -> tuple[ByteCounts, ByteCounts]:
-        """What we say of the connection that we dialled, and of the one that we accepted."""
+        """Our word on the connection that we dialled, and on the one that we accepted."""
         outgoing = self.outgoing
         incoming = self.incoming
         return (

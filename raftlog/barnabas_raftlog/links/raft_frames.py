@@ -1,27 +1,22 @@
-"""Raft messages as frames between nodes: every message of every group for one peer, in as few frames as fit. Pure.
+"""Encodes the Raft messages of all groups for one peer into few frames. Pure.
 
 The header of a RAFT frame is ``[kind, [message, message, ...], directory id]``. The directory id is the sender's, and
-half of its identity as a voter: votes and acknowledgements count only for the disk that they were given on, so a node
-with a new disk cannot speak for the lost one. It stands in each frame, not in the handshake, because only Raft asks.
+half of its identity as a voter: votes and acknowledgements count only for the disk that they were given on. It stands
+in each frame, not in the handshake, because only Raft asks.
 
-A message is an array of small ints: its kind, the group id, the term, and what its kind needs. Source and target are
+A message is an array of small ints: its kind, the group id, the term, and the values of its kind. Source and target are
 not sent: the connection knows both, so nobody can speak in another's name. Entries follow `prev_index` without a gap,
-so no index is sent; their terms are run-length encoded, and left out when all equal the message's own term (the
-steady state); their sizes are listed; their frames follow the header as raw bytes in message order. What a witness may
-forget is one number more, in appends to witnesses only.
+so no index is sent; their terms are run-length encoded, and left out when all equal the message's own term (the steady
+state); their sizes are listed; their frames follow the header as raw bytes in message order. Appends to witnesses have
+one number more: the index up to which they may forget.
 
-Decoding trusts nothing. Every count and size is checked against what is there, every entry's CRC and its stamped
-leader epoch are verified (`records.header.verify`), its term and offset must continue the entry before, and a
-contradiction raises `MalformedMessageError`, which closes that connection.
+Decoding trusts nothing: counts, sizes, every entry's CRC and stamped leader epoch (`records.header.verify`), the order
+of terms and offsets. A contradiction raises `MalformedMessageError`, which closes that connection.
 
-*Size.* A frame has at most `FRAME_BYTES_MAX`, and no more than `BATCH_BYTES_MAX` are taken into a log. An older log may
-hold a larger batch: that entry travels alone in a frame, the only kind of frame that may be larger (up to
-`ENTRY_FRAME_BYTES_MAX`), or its partition could never go on. A snapshot that fits no frame is not sent, and reported.
-
-*Memory.* An entry is a view of the received frame, so one small entry in a log's tail cache would pin the entries of
-all other groups that came in the same frame. When more than one message carries payload, each gets its own copy
-(one memcpy; entries of one message share it and leave the cache together). A frame with a single append is never
-copied, so whoever encodes gives a payload of `BULK_BYTES` and more a frame of its own.
+A single entry above `FRAME_BYTES_MAX` travels alone, in the only kind of frame that may be larger; a snapshot that fits
+no frame is not sent, and reported. If several messages of a frame carry payload, each gets a copy of its own, so that
+no entry keeps those of other groups in memory; a single append is never copied, so a payload of `BULK_BYTES` and more
+gets a frame of its own. `docs/links.md` ("Frames of Raft messages") has the reasons.
 """
 
 from collections.abc import Sequence
@@ -71,7 +66,7 @@ SPLIT_BYTES = 4 << 20  # A frame is closed once it holds this much, so that its 
 BULK_BYTES = 64 << 10  # copied in more time than a frame of its own takes
 PAYLOAD_BYTES_MAX = FRAME_BYTES_MAX - (1 << 20)  # The rest is for headers.
 SPLIT_MESSAGES = 1_000  # The same for frames of heartbeats: this many headers decode in two or three milliseconds.
-INT_MAX = (1 << 63) - 1  # What every index and round fits in, on disk too.
+INT_MAX = (1 << 63) - 1  # Every index and round fits in it, on disk too.
 
 _VOTE_REQUEST, _VOTE_RESPONSE, _APPEND, _APPEND_RESPONSE, _INSTALL, _TIMEOUT_NOW, _ENDED, _REMOVED = range(1, 9)
 _RAFT = int(FrameKind.RAFT)
@@ -186,7 +181,7 @@ def _describe(entries: Sequence[Entry], term: int, payloads: list[Buffer]) -> tu
 def decode_frame(
     header: tuple[Any, ...], payload: memoryview, source: int, target: int, *, owned: bool
 ) -> Sequence[Heard]:
-    """Return the messages of a RAFT frame, or what a DIGEST frame says; raises as `decode_messages` does."""
+    """Return the messages of a RAFT frame, or those of a DIGEST frame; raises as `decode_messages` does."""
     if header[0] == _DIGEST:
         return decode_digests(header, source)
     return decode_messages(header, payload, source, target, owned=owned)
@@ -244,7 +239,7 @@ def _group_of(item: tuple[Any, ...]) -> GroupId:
 
 
 def _carries_payload(item: object) -> bool:
-    # Only a hint for copying; the shape is checked by whoever decodes the item.
+    # Only a hint for copying; the shape is checked when the item is decoded.
     if type(item) is not tuple or not item:
         return False
     return item[0] == _INSTALL or (item[0] == _APPEND and bool(item[-1]))

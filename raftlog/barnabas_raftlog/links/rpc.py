@@ -1,4 +1,4 @@
-"""Questions and answers between nodes, on the connections that also carry Raft: who waits, and who serves.
+"""Carries questions and answers between nodes, on the connections of Raft.
 
 A caller's frame is ``[CALL, call id, method] body``; the answer comes back on the same connection as
 ``[REPLY, call id, error kind | nil, error text] body``. ``[POST, method] body`` expects no answer. Bodies are opaque
@@ -6,9 +6,9 @@ bytes. A handler that raises a `BarnabasError` (or `OSError`, `TimeoutError`) an
 and the caller sees `RemoteError`. Anything else is a bug in the handler: the caller is told so, the loop's exception
 handler gets the traceback, and an `AssertionError` ends the node.
 
-Nodes may call every method; an admin only those that were added for admins, and is refused ("NotAllowed") the others,
-which hand out records, or change what others rely on. A newcomer may call only what is for newcomers, and nobody else
-may.
+Nodes may call every method. An admin may call only the methods that were added for admins, and is refused
+("NotAllowed") the others, which hand out records, or change the state that others rely on. A newcomer may call only the
+methods for newcomers, and nobody else may.
 
 Limits: `CALLS_MAX` unanswered calls per connection on either side; the caller beyond it gets `LinkDownError`, the
 server answers "Overloaded". A reply that no frame holds is answered "ReplyTooLarge".
@@ -46,7 +46,7 @@ class RemoteError(BarnabasError):
 
 
 class Wire(Protocol):
-    """What an answer is written to."""
+    """A connection to write an answer to."""
 
     def send(self, buffers: list[Buffer]) -> None: ...
 
@@ -180,6 +180,6 @@ class Services:
             asyncio.get_running_loop().call_exception_handler(context)
 
     async def close(self) -> None:
-        """Serve nothing more; cancel what is served and wait for it, except the caller: a call may stop the node."""
+        """Serve nothing more; cancel all calls in progress but the caller's, which may stop the node, and wait."""
         self._is_closing = True
         await self._tasks.close()

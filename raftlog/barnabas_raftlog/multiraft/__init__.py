@@ -1,1 +1,1 @@
-"""All Raft groups of one node: routing, outboxes, links between nodes, liveness, the driver of the cores."""
+"""Runs all Raft groups of one node: routing, outboxes, the driver of the cores."""

@@ -1,16 +1,16 @@
-"""Who of ten thousand groups may stand for election now: a few hundred at a time, first come, first served. Pure.
+"""Lets a few hundred of ten thousand groups stand for election at a time. Pure.
 
 When a broker dies, or a cluster starts, thousands of groups want a leader in the same moment. An election costs a
 dozen messages between the nodes; all of them together fill every node's queue with more than an election timeout's
 work, and then no answer comes in time: candidates ask again, leaders that were just elected give up, and the cluster
 is busy with that instead of with the elections. With a bounded number under way each is over in a few round trips, and
-the next ones begin at the rate at which they can be finished, whatever the machine is busy with besides.
+the next ones begin at the rate at which they can be finished, however busy the machine is.
 
 Two nodes that go through the same groups in the same order would stand against each other in every one of them. So
 there are lines: in one the groups in which this node should be the first to stand, in the next one, which has its turn
 when the first is empty, those in which somebody else should: they have a leader by then, mostly. In the last one are
-those of which no majority seems to be there. They have their turn as well, for what seems so may be old, but never
-more than a quarter of all: thousands of groups that cannot have a leader keep nobody waiting that can.
+those of which no majority seems to be there. They have their turn as well, for that may be old news, but never more
+than a quarter of all: thousands of groups that cannot have a leader keep nobody waiting that can.
 
 A group whose turn has come holds its place until it has, or knows, a leader. If it comes to nothing, its deadline
 passes once more: then it goes to the end of a line.
@@ -30,7 +30,7 @@ STANDING_MAX = 256
 
 
 class Line(IntEnum):
-    """Where a group waits: whether this node should be the first to stand, another one, or hardly anybody."""
+    """The line of a group, by who should be the first to stand: this node, another one, or hardly anybody."""
 
     FIRST = 0
     OTHERS = 1
@@ -53,7 +53,7 @@ class Candidacies(Generic[Item]):
 
     @property
     def has_turn(self) -> bool:
-        """Whether somebody waits who need not."""
+        """True if an item waits that need not."""
         return any(line and self._room(number) > 0 for number, line in zip(Line, self._lines, strict=True))
 
     def waits_ms(self, now_ms: int) -> int:

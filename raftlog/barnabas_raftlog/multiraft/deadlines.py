@@ -1,4 +1,4 @@
-"""Which of ten thousand groups must be looked at now: a heap of deadlines with lazy deletion. Pure.
+"""Finds the groups that are due, of ten thousand: a heap with lazy deletion. Pure.
 
 A group's deadline moves with almost every message, nearly always to later. So a change to later only
 notes the new deadline; when the old one comes up it is filed again. A change to earlier files a second entry, and the

@@ -1,42 +1,23 @@
-"""The drive: step every core that has something to hear, carry out what it asks for, tell whoever must know.
+"""Drives the cores: steps them, carries out their output, tells the listeners.
 
-This is the only place where a core is stepped. Events are queued; the first of them schedules one drive for
-this loop iteration. A drive steps each event's core and carries out its `Ready` at once, in the documented order,
-with no `await` in between; then storage is flushed once (one group commit for all groups), one frame leaves for each
-peer, and the listeners hear what happened, in order. So a node with a thousand busy groups does what a node with one
-does, with fuller frames and syncs.
+This is the only place where a core is stepped. Events are queued; the first of them schedules one drive for this loop
+iteration. A drive steps each event's core and carries out its `Ready` at once, in the documented order, with no `await`
+in between; then storage is flushed once (one group commit for all groups), one frame leaves for each peer, and the
+listeners hear the news, in order. Groups of which something became durable are stepped with `Persisted`.
 
-*Durability.* When the storage says that something became durable, the groups that it names are stepped with
-`Persisted`; what an append made durable at once (page-cache mode) is found right after the step.
+*A log that refuses an append*, for want of room or because its leader sent the impossible, leaves the core ahead of it:
+the core is made anew from the stored state, as after a crash. A message that a core refuses has changed nothing.
 
-*No room.* A follower whose log refuses an append for want of room has a core that is ahead of its log. The core is
-made anew from what is stored, as after a crash, and the leader sends again; the group works as soon as there is room.
-
-*No room, and no leader.* A node whose disk is full stands for no election, except in a group of which it is the only
-voter: what it won it could not begin.
-
-*A peer that breaks the protocol.* What a core refuses (`raft.refusals`) has changed nothing. What its log refuses finds
-the core ahead of the log, which is made anew in the same way. `on_refused` hears of both, and the group goes on.
-
-*Overload.* A drive is one callback of the loop, and must be short: it steps cores for about `STEPS_MS`, and so few
-groups that all of them can be told in the same drive. What it leaves over the next drive takes up, in order; while
-there is much of that, `DRIVES_AT_ONCE` drives follow each other before sockets are read again. The metadata group,
-without which no broker knows of any change, does not wait behind thousands of others. What was received comes first,
-then heartbeats, and only a node that has nothing left to hear looks for other work: it judges its leaders' silence
-(late by its own fault, it must not hold elections), and tells its groups what concerns thousands of them at once (a
-peer fell silent, came back, this node stalled), a slice per iteration. So groups wake at the rate at which they can be
-put to rest again; waking them all together is how a cluster keeps itself busy for ever. A leader does not judge its
-followers while their answers may be in its queue, for another election timeout at most; and after a stall not before
-its core has heard of that.
-
-*Much to tell.* Thousands of groups may have to be told of something that no step has caused, as when the storage fails.
-Then a drive tells `TOLD_PER_DRIVE` of them, and no core is stepped before all have been told: nothing overtakes it.
+*A drive is one callback of the loop, and must be short*: it steps cores for about `STEPS_MS`, and leaves the rest to
+the next drive, in order. The metadata group comes first, then received messages, then deadlines, and then news for
+thousands of groups (`post_bulk`), some in every drive. If thousands are to be told of something, no core is stepped
+before all have been told. `docs/raft.md` ("The driver") has the reasons.
 
 A listener that raises, a core that asserts: the drive is broken for good and `on_broken` gets the error, because a
 half-carried-out `Ready` cannot be taken back. A log that fails takes its own group out of service and no other; a
 storage that cannot write suspends all groups until it can.
 
-Limit: `EVENTS_MAX` queued events, kept by whoever queues messages (`is_full`).
+Limit: `EVENTS_MAX` queued events, kept by those that queue messages (`is_full`).
 """
 
 import asyncio
@@ -84,13 +65,13 @@ from .stats import MultiRaftStats
 
 __all__ = ["STALLED", "TICK", "Driver"]
 
-STEPS_MS = 2  # by a clock of whole milliseconds, so 1 to 2; what follows the steps takes about twice as long
+STEPS_MS = 2  # by a clock of whole milliseconds, so 1 to 2; the rest of a drive takes about twice as long
 STEPS_BETWEEN_LOOKS = 4  # at the clock
 EVENTS_PER_DRIVE = 128
 DRIVES_AT_ONCE = 4
 BULK_PER_DRIVE = 32
 BULK_WHEN_BUSY = 8  # Overload that lasts must not keep groups from hearing that their leader is gone.
-# How many groups may have been touched for more to be stepped, as the drive goes on: each kind of work has its share.
+# Groups that may have been touched for more to be stepped, as the drive goes on: each kind of work has its share.
 TOUCHED_BY_DURABLE = 24
 TOUCHED_BY_EVENTS = 52
 TOUCHED_BY_DUE = 64
@@ -99,7 +80,7 @@ TOUCHED_BY_BULK = 76
 TOLD_PER_DRIVE = TOUCHED_BY_BULK + 2 * STEPS_BETWEEN_LOOKS  # all that steps can have touched
 FACTS_PER_DRIVE = 200
 EVENTS_MAX = 100_000
-PLACE_MAX = 1 << 62  # of a snapshot: what follows must have indexes and offsets, too, and those have 63 bits
+PLACE_MAX = 1 << 62  # of a snapshot: later entries must have indexes and offsets, too, and those have 63 bits
 NO_ROOM_MS = 1_000  # how long a group that would stand is left alone while the disk is full
 
 PROPOSED = Proposed()
@@ -109,7 +90,7 @@ STALLED = Stalled()
 
 
 class Driver:
-    """The event queue of one node and what becomes of it. Owned by `MultiRaft`.
+    """The event queue of one node, and its drives. Owned by `MultiRaft`.
 
     `is_paused`: deadlines are not judged (this node is coming out of a stall).
     """
@@ -149,7 +130,7 @@ class Driver:
         "stats",
     )
 
-    def __init__(  # noqa: PLR0913 - what it stands on is brought by the caller
+    def __init__(  # noqa: PLR0913 - it stands on all of these
         self,
         node_id: int,
         storage: GroupStorage,
@@ -188,7 +169,7 @@ class Driver:
         self._bulk: deque[tuple[Event, deque[RaftGroup]]] = deque()
         self._touched: dict[RaftGroup, None] = {}
         self._facts: list[tuple[GroupId, Fact]] = []
-        self._refused: list[tuple[int, str]] = []  # (node id, what it said), to be told after the steps
+        self._refused: list[tuple[int, str]] = []  # (node id, its message in words), to be told after the steps
         self._durable: list[GroupId] = []  # have moved in the storage, and their cores have not heard of it
         self._drives_more = 0  # that follow in this iteration of the loop
         self._is_scheduled = False
@@ -212,7 +193,7 @@ class Driver:
         return not self.is_paused and self._clock() - self.last_tick_ms <= self.stall_ms
 
     def now(self) -> int:
-        """Return the time; it never goes back, whatever the clock does: cores insist on it."""
+        """Return the time; it never goes back, even if the clock does: cores insist on it."""
         self.now_ms = max(self.now_ms, self._clock())
         return self.now_ms
 
@@ -223,7 +204,7 @@ class Driver:
             self.schedule()
 
     def touch(self, group: RaftGroup) -> None:
-        """See at the end of the next drive what there is to tell of `group`, without an event."""
+        """Have the news of `group` told at the end of the next drive, without an event."""
         self._touched[group] = None
         self.schedule()
 
@@ -307,9 +288,9 @@ class Driver:
             self.touch(group)
 
     def resume(self, group: RaftGroup) -> None:
-        """Let a suspended group take part again, with what its log and the storage hold, as after a crash.
+        """Let a suspended group take part again, with the content of its log and the storage, as after a crash.
 
-        What it said before and could not send yet still rests on its tickets, which the storage keeps.
+        Messages that it could not send yet still rest on their tickets, which the storage keeps.
         """
         if not group.is_suspended:
             return
@@ -392,7 +373,7 @@ class Driver:
 
     @property
     def _is_behind(self) -> bool:
-        """Whether a drive has left something over."""
+        """True if a drive has left something over."""
         if self._events or self._first or self._bulk or (self._has_due and not self.is_paused):
             return True
         return bool(self._durable or self._touched or self._facts or self._promises.is_behind or self.outbox.is_behind)
@@ -430,9 +411,9 @@ class Driver:
                 break
 
     def _step_due(self, now_ms: int) -> None:
-        """Judge what is due: heartbeats at once, elections in their turn.
+        """Judge the groups that are due: heartbeats at once, elections in their turn.
 
-        What a candidate waits for may be in the queue, so it waits for that; not for ever, overload may last.
+        The answer for a candidate may be in the queue, so it waits for that; not for ever, overload may last.
         """
         due_max = self._room(TOUCHED_BY_DUE)
         candidacies = self.candidacies
@@ -475,7 +456,7 @@ class Driver:
                 self._bulk.popleft()
 
     def _step(self, group: RaftGroup, event: Event, now_ms: int) -> None:
-        """Step one core and carry out what it asks for, until it asks for nothing more."""
+        """Step one core and carry out its output, until there is none any more."""
         if group.is_removed or group.failed is not None:
             return
         self.stats.steps += 1
@@ -551,7 +532,7 @@ class Driver:
         listener = group.listener
         if ready.truncate_from is not None:
             log.truncate_from(ready.truncate_from)
-            group.proposed = None  # What is proposed next is another story than what was cut.
+            group.proposed = None  # The next proposals are another story than those that were cut.
             notices.append((listener.on_truncated, ready.truncate_from))
         if ready.append:
             try:
@@ -621,7 +602,7 @@ class Driver:
             self._on_fact(group_id, fact)
 
     def _tell(self, touched: Iterable[RaftGroup]) -> None:
-        """Compare each touched group with what was last said about it, and tell its listener."""
+        """Compare each touched group with the state that its listener knows, and tell it."""
         for group in touched:
             core = group.core
             listener = group.listener
@@ -674,7 +655,7 @@ class Driver:
             self.deadlines.set(group, group.deadline_ms)
 
     def _tell_configuration(self, group: RaftGroup) -> None:
-        """Take in who the members are from here on; the core has not heard yet which of the new ones are live."""
+        """Take in the new members; the core has not heard yet which of them are live."""
         known, group.configuration = group.configuration, group.log.configuration
         members = group.configuration.node_ids
         if group.core.leader_id is not None:
@@ -690,7 +671,7 @@ class Driver:
         leads = group.is_leader
         leadership = (core.term, group.leader_id, leads, leads and core.confirmed and not group.stall_pending)
         if leadership != group.leadership:
-            if leads and not group.leadership[2]:  # Who knows only older members lives, and has asked those.
+            if leads and not group.leadership[2]:  # Members that know only older ones live, and have asked those.
                 self._greet(group, core.silent)
             group.leadership = leadership
             if core.leader_id is not None and core.leader_id not in group.members:

@@ -1,14 +1,14 @@
-"""What two nodes tell each other about the groups they share, so that only those are woken that differ.
+"""Tells other nodes where this one stands in the groups that they share.
 
-When a link becomes live, both nodes say where they stand in every shared group; when a group is added here, the live
-nodes are asked where they stand in it (a digest that wants an answer). What is said goes into the other's cores as
-`PeerDigest` events (`raft.reconnect`). The digests of one loop iteration to one peer leave together, `SAID_AT_ONCE` of
-them; two nodes that share thousands of groups need several iterations.
+So only groups are woken that differ. When a link becomes live, both nodes say where they stand in every shared group;
+when a group is added here, the live nodes are asked where they stand in it (a digest that wants an answer). Digests go
+into the other's cores as `PeerDigest` events (`raft.reconnect`). The digests of one loop iteration to one peer leave
+together, `SAID_AT_ONCE` of them; two nodes that share thousands of groups need several iterations.
 
-Not said, but woken the old way with `PeerLive`: a group that has a promise on its way to the disk, because its term may
-not be told yet, and one that has not heard yet that the peer had fallen silent, because that news would come after what
-the digest says. The same happens to all of them when the frames cannot be sent. A lost digest costs an election
-timeout: who has no leader asks for pre-votes, and that wakes the leader.
+Some groups are not told of, but woken the old way with `PeerLive`: a group that has a promise on its way to the disk,
+because its term may not be told yet, and one that has not heard yet that the peer had fallen silent, because that news
+would come after the digest. The same happens to all of them when the frames cannot be sent. A lost digest costs an
+election timeout: a member without a leader asks for pre-votes, and that wakes the leader.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from collections.abc import Iterable
 from itertools import islice
 
 from barnabas_raftlog.links.digests import encode_digests
+from barnabas_raftlog.links.interfaces import FrameSender
 from barnabas_raftlog.raft.core import Role
 from barnabas_raftlog.raft.messages import GroupId, PeerDigest, PeerLive
 
 from .driver import Driver
 from .group import RaftGroup
 from .interfaces import GroupStorage
-from .outbox import FrameSender
 
 __all__ = ["Greetings"]
 
@@ -31,14 +31,14 @@ ASKING, ANSWERING, GREETING = range(3)
 
 
 class Greetings:
-    """Owned by `MultiRaft`. `said_bytes` and `said` count what left; limits are those of `digests` and of the links."""
+    """Owned by `MultiRaft`. `said` and `said_bytes` count digests that left. `digests` and the links have limits."""
 
     def __init__(self, node_id: int, links: FrameSender, driver: Driver, storage: GroupStorage) -> None:
         self._node_id = node_id
         self._links = links
         self._driver = driver
         self._storage = storage
-        # What is to be said: why, and to whom, in which groups.
+        # Digests that are to be said, by reason and peer: the groups.
         self._unsaid: dict[tuple[int, int], dict[RaftGroup, None]] = {}
         self._is_scheduled = False
         self.said = 0
@@ -82,7 +82,7 @@ class Greetings:
             self._schedule()
 
     def _say_some(self, why: int, peer: int, count_max: int) -> int:
-        """Say some of what is to be said; return of how many groups."""
+        """Say some of the digests that are due; return of how many groups."""
         groups = self._unsaid[why, peer]
         some = list(islice(groups, count_max))
         if len(some) < len(groups):

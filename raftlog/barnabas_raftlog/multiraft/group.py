@@ -33,13 +33,12 @@ from .interfaces import Frame, GroupListener, GroupLog
 __all__ = ["START_ROUND", "Drive", "RaftGroup", "SnapshotFetcher"]
 
 START_ROUND = StartRound()
-WITNESS_SEGMENT_BYTES = (
-    4 << 20
-)  # A witness's log goes a segment at a time, so up to two of these stay (`raft.witness`).
+# A witness's log goes a segment at a time, so up to two of these stay (`raft.witness`).
+WITNESS_SEGMENT_BYTES = 4 << 20
 
 
 class Drive(Protocol):
-    """What a group asks of the drive that steps it (`driver`)."""
+    """The drive that steps a group, as the group sees it (`driver`)."""
 
     @property
     def is_punctual(self) -> bool: ...
@@ -50,7 +49,7 @@ class Drive(Protocol):
 
 
 class SnapshotFetcher(Protocol):
-    """Who fetches the files of a snapshot that comes without data (`catch_up`)."""
+    """Fetches the files of a snapshot that comes without data (`catch_up`)."""
 
     def on_offer(self, group: "RaftGroup", offer: InstallSnapshot) -> None: ...
 
@@ -66,7 +65,7 @@ class RaftGroup:
     """A handle on one group of this node. Belongs to its driver, which alone steps the core.
 
     `high_watermark` is the end offset of the committed prefix. `configuration` is the newest in the log; `members` are
-    the nodes in it, and the leader whoever it is. A group whose log failed has `failed` set, leads
+    the nodes in it, and the leader, member or not. A group whose log failed has `failed` set, leads
     nothing, and takes no more part; only removing and adding it again revives it. If the node's storage failed, and not
     the log alone, it `is_suspended` too, and goes on by itself when the storage works again.
 
@@ -128,29 +127,29 @@ class RaftGroup:
         self.is_removed = False
         self.is_suspended = False
         self.is_held = False
-        # What the driver last told whom; it compares after every step.
+        # The state that the driver last told to others; it compares after every step.
         self.commit_index = core.commit_index
         self.high_watermark = log.offset_after(core.commit_index)
         self.durable_index = log.durable_index
         self.deadline_ms: int | None = None
-        # The first term that it knew in this life, and when; what others may say by that, 0: to be looked at.
+        # The first term that it knew in this life, and when; the highest term that others may claim by that, or 0.
         self.first_term = 0
         self.first_ms = 0
         self.term_bound = 0
         self.leadership: tuple[int, int | None, bool, bool] = (core.term, None, False, False)
         self.proposed: list[Entry] | None = None  # appended here, the core has not heard of it
-        # Who waits for leadership to be confirmed: the round that will do it, None before it has begun.
+        # Callers that wait for leadership to be confirmed: the round that will do it, None before it has begun.
         self.readers: list[tuple[int | None, asyncio.Future[None]]] = []
-        self.promise_ticket = 0  # what the newest saved hard state waits for
+        self.promise_ticket = 0  # of the newest saved hard state
         self.stall_pending = False
         self.notices: list[tuple[Callable[..., None], object]] = []
-        self.sends_files = False  # Its snapshots are segments, sent by `catch_up`; set by whoever owns the group.
+        self.sends_files = False  # Its snapshots are segments, sent by `catch_up`; set by the group's owner.
         self.forgotten_index = -1  # as a witness; -1: it was none yet
-        self.prepared: Prepared | None = None  # what `catch_up` received, about to become the log
-        # Is given a state before the listener has to `install` it; set by whoever owns the group, if that takes long.
+        self.prepared: Prepared | None = None  # received by `catch_up`, about to become the log
+        # Is given a state before the listener has to `install` it; set by the group's owner, if that takes long.
         self.prepare_state: Callable[[bytes], Awaitable[None]] | None = None
         # Is given a snapshot from the leader before it replaces the log, and raises MalformedMessageError if it must
-        # not; set by whoever owns the group.
+        # not; set by the group's owner.
         self.check_state: Callable[[InstallSnapshot], None] | None = None
 
     @property
@@ -159,7 +158,7 @@ class RaftGroup:
 
     @property
     def is_witness(self) -> bool:
-        """Votes here and keeps what another voter still lacks: must serve nobody. False before it knows that it is."""
+        """Votes, keeps entries that another voter lacks, and serves nobody. False before it knows that it is."""
         return self.core.is_witness
 
     @property
@@ -169,13 +168,13 @@ class RaftGroup:
 
     @property
     def leader_id(self) -> int | None:
-        """Who serves; None while nobody is known to lead, or a witness does."""
+        """The node that serves; None while nobody is known to lead, or a witness does."""
         leader_id = self.core.leader_id
         return None if leader_id in self.core.witnesses else leader_id
 
     @property
     def is_settled(self) -> bool:
-        """Leads, and a majority has said so, or knows who does; or waits for nothing."""
+        """Leads, and a majority has said so, or knows the leader; or waits for nothing."""
         core = self.core
         if core.deadline_ms is None or self.failed is not None or self.is_removed:
             return True
@@ -195,8 +194,8 @@ class RaftGroup:
     def line(self, node_id: int, live: set[int]) -> Line:
         """Tell how urgently this node should stand, if it must choose among many groups.
 
-        It should be the first where it is preferred. Where somebody is missing, which may be who is preferred, one of
-        those that are live should, too: every node finds the same one, and each of them as many as any other.
+        It should be the first if it is preferred. If somebody is missing, perhaps the preferred one, one of those that
+        are live should, too: every node finds the same one, and each of them as many as any other.
         """
         voters = self.core.voters
         able = self.core.configuration.full_voter_ids
@@ -241,9 +240,9 @@ class RaftGroup:
         return self._appended(lambda: self.log.append_control(self.core.term, ControlKind.MEMBERSHIP, new.encode()))
 
     def repeat_members(self) -> Entry:
-        """Propose the newest members once more, for a log that names them nowhere: what a group began with is no entry.
+        """Propose the newest members once more, for a log that names them nowhere: the first ones are no entry.
 
-        A member that begins again with an empty log learns from the entries who belongs to the group.
+        A member that begins again with an empty log learns from the entries which members the group has.
 
         Raises:
             NotLeaderError, DiskFullError, StorageBusyError, StorageFailedError: as for `propose`.
@@ -254,7 +253,7 @@ class RaftGroup:
         """Tell whether a member had everything at most an election timeout ago: if a learner, it may be promoted.
 
         Not one that does not know itself whether it has (`raft.uncertainty`): its vote would be worth less than others.
-        This is what the thesis' rounds come to (4.2.1). False on a node that does not lead.
+        The thesis' rounds come to the same (4.2.1). False on a node that does not lead.
         """
         core = self.core
         progress = self.core.progress.get(node_id)
@@ -280,7 +279,7 @@ class RaftGroup:
     def give_up(self, node_id: int, *, really: bool) -> str:
         """Hold elections without a voter that never comes back; return why that is refused, or nothing.
 
-        Only with `really` anything is done. What it costs is in `raft.uncertainty`; only an operator may want it.
+        Only with `really` anything is done. `docs/raft.md` says what it costs; only an operator may want it.
         """
         if self.failed is not None or self.is_removed:
             return f"its replica here is out of service ({self.failed})"
@@ -373,7 +372,7 @@ class RaftGroup:
     # For the driver.
 
     def restart_core(self) -> None:
-        """Begin anew from what is stored, as after a crash: the core went ahead of a log that could not follow."""
+        """Begin anew from the stored state, as after a crash: the core went ahead of a log that could not follow."""
         self.core = self._make_core(self.commit_index)
         self.proposed = None
 
@@ -390,8 +389,8 @@ class RaftGroup:
     def reset_log(self) -> None:
         """Give up a log that lacks its beginning: this node is no witness any more, and is to have all of it.
 
-        What it acknowledged as a witness counts for nobody now: the change that took the role away was committed by
-        the others, before the one that gives it another was proposed.
+        Its acknowledgements as a witness count for nobody now: the change that took the role away was committed by the
+        others, before the one that gives it another was proposed.
         """
         self.log.install_snapshot(0, 0, 0, b"", self.log.configuration)
         self.commit_index = 0
@@ -406,14 +405,14 @@ class RaftGroup:
             self.readers[-1] = (self.core.round, self.readers[-1][1])
 
     def after_steps(self) -> None:
-        """Tell whoever waits what the core has found out."""
+        """Tell the waiting readers, and the log, the news of the core."""
         if self.readers:
             self.tell_readers()
         if self.log.is_uncertain and not self.core.uncertain:
             self.log.became_certain()
 
     def tell_readers(self) -> None:
-        """Answer those whose round a majority has answered, or all when there is nothing left to confirm."""
+        """Answer readers whose round a majority has answered, or all when there is nothing left to confirm."""
         if not self.is_leader:
             self.fail_readers(NotLeaderError(self.leader_id))
             return

@@ -1,4 +1,7 @@
-"""What a group is given: its log, its storage, and the listener that owns its state machine."""
+"""The parts that a group is given: its log, its storage, and its listener.
+
+The listener owns the group's state machine.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -15,7 +18,7 @@ Frame = bytearray | memoryview
 
 
 class GroupLog(LogReader, Protocol):
-    """The part of `ReplicaLog` that the driver uses. Appending raises what `ReplicaLog.append_batch` says."""
+    """The part of `ReplicaLog` that the driver uses. Appending raises as `ReplicaLog.append_batch` does."""
 
     on_loaded: Callable[[GroupId], None] | None
     on_failed: Callable[[GroupId, StorageFailedError], None] | None
@@ -85,7 +88,7 @@ class GroupStorage(Protocol):
 
 
 class GroupListener(Protocol):
-    """Who owns a group's state machine. Called on the loop after a drive's steps, in the order things happened."""
+    """The owner of a group's state machine. Called on the loop after a drive's steps, in the order of events."""
 
     def on_appended(self, entries: Sequence[Entry]) -> None:
         """These are in the log now, on a leader as on a follower; neither durable nor committed yet."""
@@ -103,7 +106,7 @@ class GroupListener(Protocol):
         """The log has failed for good: this replica takes part in nothing any more."""
 
     def on_configuration(self, configuration: Configuration) -> None:
-        """These are the members from here on, unless what says so is truncated again. It need not be committed yet."""
+        """These are the members from here on, unless their entry is truncated again. It need not be committed yet."""
 
     def install(self, snapshot: InstallSnapshot) -> None:
         """Replace the state by `snapshot.data`; the log has already been replaced, and keeps the data with it."""
@@ -116,7 +119,7 @@ class GroupListener(Protocol):
 
 
 class _NobodyListens:
-    """What a group that was removed tells: the one who listened and the group would hold each other for ever else."""
+    """The listener of a group that was removed: else its own one and the group would hold each other for ever."""
 
     def on_appended(self, entries: Sequence[Entry]) -> None: ...
     def on_truncated(self, index: int) -> None: ...

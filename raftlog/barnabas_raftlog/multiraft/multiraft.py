@@ -19,13 +19,13 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import Protocol
 
 import msgspec
 
 from barnabas_raftlog.errors import MalformedMessageError, StorageFailedError
+from barnabas_raftlog.links.interfaces import RaftLinks
 from barnabas_raftlog.links.raft_frames import METADATA_GROUP, Heard
 from barnabas_raftlog.loop_meter import LoopMeter
 from barnabas_raftlog.raft.core import RaftCore, Role, Timing
@@ -40,14 +40,13 @@ from barnabas_raftlog.raft.messages import (
     PeerSilent,
     Rng,
 )
-from barnabas_raftlog.raft.state import RoundTrip
 from barnabas_raftlog.tasks import failure_of
 
 from .driver import STALLED, TICK, Driver
 from .greetings import Greetings
 from .group import RaftGroup, SnapshotFetcher
 from .interfaces import GroupListener, GroupLog, GroupStorage
-from .outbox import FrameSender, Outbox
+from .outbox import Outbox
 from .stats import MultiRaftStats
 from .strays import Strays
 
@@ -62,31 +61,12 @@ IDLE_TICK_MS = 100  # while no group has a deadline
 DRAIN_ITERATIONS_MAX = 50
 RELEASED_AT_ONCE = 200
 TOLD_AT_ONCE = 2_000  # groups that are about to hear of a silence, or a stall; 1 us each
-HELD_MS = 1_000  # Whoever opens nothing for so long is held up by one group; the others go on.
+HELD_MS = 1_000  # A node that opens nothing for so long is held up by one group; the others go on.
 PATIENT_MS = (500, 1_001)  # for a live node, which may still be opening the groups in which it is preferred,
 PATIENT_MS_PER_GROUP = 0.5  # and has as many elections before it; measured: 0.3 ms each, three brokers on two cores
-OTHERS_MS = (150, 401)  # what the core gives a preferred replica that may be there (`RaftState.stand_without_leader`)
+OTHERS_MS = (150, 401)  # as the core waits for a preferred replica that may be there (`stand_without_leader`)
 
 logger = logging.getLogger(__name__)
-
-
-class NodeLinks(FrameSender, Protocol):
-    """The part of `Links` that is used here."""
-
-    on_messages: Callable[[int, Sequence[Heard]], None] | None
-    on_fact: Callable[[Fact], None] | None
-    on_peer: list[Callable[[int, bool], None]]
-    round_trip: RoundTrip
-
-    @property
-    def live_peers(self) -> list[int]: ...
-
-    @property
-    def busy_peers(self) -> Container[int]: ...
-
-    def silence_ms(self, node_id: int) -> int: ...
-
-    def refuse(self, node_id: int, text: str) -> None: ...
 
 
 class MultiRaft:
@@ -96,7 +76,7 @@ class MultiRaft:
         self,
         node_id: int,
         storage: GroupStorage,
-        links: NodeLinks,
+        links: RaftLinks,
         timing: Timing,
         clock: Callable[[], int],
         rng: Rng,
@@ -113,7 +93,7 @@ class MultiRaft:
         self._meter = meter or LoopMeter()
         self._outbox = Outbox(links, storage.directory_id)
         self._strays = Strays()
-        self._held: list[RaftGroup] | None = None  # what `hold_elections` holds back, None: nothing is to be
+        self._held: list[RaftGroup] | None = None  # held back by `hold_elections`; None: nothing is to be
         self._held_until_ms = 0
         self._driver = Driver(
             node_id=node_id,
@@ -174,7 +154,7 @@ class MultiRaft:
         """Take part in a group from now on. Messages that came for it in the last seconds are not lost.
 
         `configuration` is the one that the group began with. It counts only as long as the log knows of none, which
-        writes it down. None: this node belongs to nothing yet, and learns from whoever leads what it is.
+        writes it down. None: this node belongs to nothing yet, and learns from the leader what it is.
         """
         assert group_id not in self.groups
         driver = self._driver
@@ -195,16 +175,16 @@ class MultiRaft:
             driver.fail(group, log.failed)
         elif self._storage.failed is not None:
             driver.suspend(group, self._storage.failed)
-        for peer in self._links.live_peers:  # All: who leads may be none of the members that this log knows.
+        for peer in self._links.live_peers:  # All: the leader may be none of the members that this log knows.
             self._greetings.ask(peer, group)
         for message in self._strays.claim(group_id, now_ms):
             if not (isinstance(message, InstallSnapshot) and not message.data):
-                driver.post(group, message)  # What is left out is said again.
+                driver.post(group, message)  # An offer that is left out is made again.
         self._begin(group, now_ms)
         return group
 
     def _core_maker(self, group_id: GroupId, log: GroupLog, *, preferred: bool) -> Callable[[int], RaftCore]:
-        """Return what makes a group's core, and makes it again, of what is stored and a commit index."""
+        """Return a function that makes a group's core, and makes it again, of the stored state and a commit index."""
 
         def snapshot(start_index: int | None) -> tuple[int, int, bytes] | None:
             return self.groups[group_id].snapshot(start_index)  # Not `group`, which would hold itself by that.
@@ -223,7 +203,7 @@ class MultiRaft:
                 snapshot=snapshot,
                 uncertain=log.is_uncertain,
                 blank=log.is_blank,
-                # Who is behind with records must hear all the same who its leaders are, and what is decided.
+                # A node that is behind with records must hear all the same who its leaders are, and what is decided.
                 busy_peers=() if group_id == METADATA_GROUP else self._links.busy_peers,
                 lot=int.from_bytes(group_id[-4:], "big"),
                 round_trip=self._links.round_trip,
@@ -244,10 +224,10 @@ class MultiRaft:
     def hold_elections(self) -> None:
         """Let the groups that are added from now on stand for no election before `release_elections`.
 
-        For whoever opens thousands of groups at once, as every node of a cluster does that starts: half of the votes
-        would be asked of nodes that have not come to that group yet, again and again, and the asking would keep them
-        from getting there. A held group votes, and follows whoever leads; it is held until it knows a leader, and not
-        for longer than `HELD_MS` after the newest group was added: one that takes long to open keeps nobody waiting.
+        A node that starts opens thousands of groups at once. Without this, half of the votes would be asked of nodes
+        that have not come to that group yet, again and again, and the asking would keep them from getting there. A held
+        group votes, and follows a leader; it is held until it knows one, and not for longer than `HELD_MS` after the
+        newest group was added: one that takes long to open keeps nobody waiting.
         """
         if self._held is None:
             self._held = []
@@ -285,7 +265,7 @@ class MultiRaft:
     def remove_group(self, group_id: GroupId) -> None:
         """Leave a group; a leader tells the members. Its log is the caller's to close or delete.
 
-        The listener is told what there is to tell in the next drive, and is let go.
+        The listener is told its last news in the next drive, and is let go.
         """
         group = self.groups.pop(group_id)
         self._driver.resign(group)
@@ -300,7 +280,7 @@ class MultiRaft:
         self._strays.remove(group_id)
 
     async def run(self) -> None:
-        """Tick until `close`; raise what broke a drive. Cancelled, it stops ticking and nothing else."""
+        """Tick until `close`; raise the bug that broke a drive. Cancelled, it stops ticking and nothing else."""
         if self._failure is not None:
             raise self._failure
         loop = asyncio.get_running_loop()
@@ -315,7 +295,7 @@ class MultiRaft:
             await asyncio.wait([ticking])
 
     async def close(self) -> None:
-        """Stop. Logs, storage and links are closed by whoever opened them."""
+        """Stop. Logs, storage and links are for their openers to close."""
         for group in self.groups.values():
             self._driver.retire(group)
             group.is_removed = True
@@ -336,7 +316,7 @@ class MultiRaft:
         if not group.is_removed:
             self._driver.post(group, message)
 
-    # What the storage and the links tell us.
+    # Told by the storage and the links.
 
     def on_durable(self) -> None:
         """Note that the storage's durable ticket or the durable index of some log has moved."""
@@ -404,7 +384,7 @@ class MultiRaft:
             raise MalformedMessageError(f"node {source} is in term {term} of a group that is in term {known} here")
 
     def _on_digest(self, source: int, group: RaftGroup, digest: PeerDigest) -> None:
-        """Hand on what another node says. Whoever asks or claims to lead is answered: its log may be the newer one.
+        """Hand on a digest. A node that asks or claims to lead is answered: its log may be the newer one.
 
         A member that a leader has never heard of would be thought away, and nothing is said to those.
         """
@@ -431,7 +411,7 @@ class MultiRaft:
         for gone in group.members - members - {self.node_id}:
             del self._sharing[gone][group]
         if group.configuration.voters:
-            self._strangers.pop(group, None)  # Not for having heard who leads: another may lead next.
+            self._strangers.pop(group, None)  # Not for having heard of a leader: another may lead next.
         for new in sorted(members - group.members - {self.node_id}):
             self._sharing.setdefault(new, {})[group] = None
         group.members = members
@@ -461,7 +441,7 @@ class MultiRaft:
         if self._silences.get(peer) is not silence:
             return  # It is live again.
         # A group without its leader waits; the others only learn that one of them is gone. All nodes go by group id,
-        # so that those who are asked for a pre-vote have just heard of the silence, too.
+        # so that nodes that are asked for a pre-vote have just heard of the silence, too.
         some = sorted(islice(silence.groups, TOLD_AT_ONCE), key=lambda group: group.group_id)
         for group in some:
             is_urgent = group.group_id == METADATA_GROUP or group.core.leader_id == peer

@@ -1,21 +1,21 @@
-"""What a node says to each peer within one drive, gathered over all groups and sent as one frame.
+"""Gathers a drive's messages to each peer, over all groups, into few frames.
 
 Limit: when more than `ENTRIES_BYTES_MAX` wait unsent in this process for a peer, entries and snapshots for it are
 dropped; at `links.CONGESTED_BYTES` so is everything. Raft forgives: heartbeats still say who leads, and the leader
-sends again what was never acknowledged.
+sends entries again that were never acknowledged.
 
-*Much at once.* A follower that lacks much is sent tens of megabytes, which to write takes long. Of what is more than
-`FLUSHED_BYTES` for a peer, the rest leaves in the next drives, a frame or more in each, before anything said later.
+*Much at once.* A follower that lacks much is sent tens of megabytes, which take long to write. Frames beyond
+`FLUSHED_BYTES` for a peer leave in the next drives, one or more in each, before any later message.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from barnabas_raftlog.links.framing import Buffer
+from barnabas_raftlog.links.interfaces import FrameSender
 from barnabas_raftlog.links.raft_frames import Addressed, encode_messages
 from barnabas_raftlog.raft.messages import AppendEntries, GroupId, InstallSnapshot, Message
 
-__all__ = ["FrameSender", "Outbox"]
+__all__ = ["Outbox"]
 
 ENTRIES_BYTES_MAX = 32 << 20
 FLUSHED_BYTES = 1 << 20  # to write so much takes about a millisecond
@@ -23,16 +23,6 @@ FLUSHED_BYTES = 1 << 20  # to write so much takes about a millisecond
 
 _Sized = tuple[int, list[Buffer]]
 NO_FRAMES: list[_Sized] = []  # never changed
-
-
-class FrameSender(Protocol):
-    """The part of `Links` that an outbox needs."""
-
-    def is_connected(self, node_id: int) -> bool: ...
-
-    def buffered_bytes(self, node_id: int) -> int: ...
-
-    def send_frames(self, node_id: int, frames: Sequence[list[Buffer]]) -> bool: ...
 
 
 class Outbox:
@@ -58,7 +48,7 @@ class Outbox:
                 queue.append((group_id, message))
 
     def flush(self) -> list[Addressed]:
-        """Send what there is; return the messages that fit in no frame, which sending again would not help."""
+        """Send all messages; return those that fit in no frame, which sending again would not help."""
         unsendable: list[Addressed] = []
         queues, self._queues = self._queues, {}
         for node_id in self._frames:
@@ -90,7 +80,7 @@ class Outbox:
         return unsendable
 
     def _first_of(self, node_id: int, waiting: list[_Sized], frames: list[list[Buffer]]) -> list[list[Buffer]]:
-        """Return what is to be sent now of all these, and keep the rest."""
+        """Return the frames to be sent now of all these, and keep the rest."""
         waiting = [*waiting, *[(sum([len(buffer) for buffer in frame]), frame) for frame in frames]]
         count = 0
         size_bytes = 0

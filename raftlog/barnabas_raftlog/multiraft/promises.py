@@ -1,17 +1,17 @@
-"""What a node may say only after its disk has spoken: saved terms and votes, and the messages that rest on them.
+"""Holds messages back until the terms and votes that they rest on are durable.
 
-A hard state is queued for the storage at once. At the end of the drive everything queued gets one *ticket*; what
-rests on it is held until the storage calls that ticket durable. While a group has a promise under way, nearly
-everything it says is held, not only what the core marked: a later message (a repeated vote, an append) rests on the
+A hard state is queued for the storage at once. At the end of the drive everything queued gets one *ticket*; messages
+that rest on it are held until the storage calls that ticket durable. While a group has a promise under way, nearly all
+its messages are held, not only those that the core marked: a later message (a repeated vote, an append) rests on the
 same promise, and the order of a group's messages is kept.
 
-*Answers to a leader* are not held. They promise nothing about the term: what they acknowledge is durable, and an entry
-on disk proves its own term; before a leader uses them to confirm itself, an entry of its term is durable on a majority,
-so a follower that forgets the term cannot help to elect anybody in an older one. Were they held, a disk that takes a
-second for a sync would depose every leader that has just been elected, again and again.
+*Answers to a leader* are not held. They promise nothing about the term: the entries that they acknowledge are durable,
+and an entry on disk proves its own term; before a leader uses them to confirm itself, an entry of its term is durable
+on a majority, so a follower that forgets the term cannot help to elect anybody in an older one. If they were held, a
+disk that takes a second for a sync would depose every leader that has just been elected, again and again.
 
 *Many at once.* A disk that was slow lets thousands of groups speak at the same time. `RELEASED_AT_ONCE` sends leave in
-one drive, the others in the next ones; what those groups say meanwhile is held behind it.
+one drive, the others in the next ones; later messages of those groups are held behind them.
 
 Limit: `HELD_MAX` held sends; beyond it the oldest are dropped, which Raft forgives. Only a disk that has
 stopped gets there.
@@ -87,7 +87,7 @@ class Promises:
                 self._count -= len(self._held.popleft()[1])
 
     def release(self) -> None:
-        """Hand to the outbox what the disk has caught up with, so much of it as one drive should send."""
+        """Hand sends to the outbox that the disk has caught up with, as many as one drive should send."""
         held = self._held
         left = RELEASED_AT_ONCE
         if not held:
@@ -107,5 +107,5 @@ class Promises:
         self.is_behind = bool(held) and held[0][0] <= durable_ticket
 
     def _has_held(self, group: RaftGroup) -> bool:
-        """Tell whether something that `group` said may be among what was not let go yet."""
+        """Tell whether a message of `group` may be among those that were not let go yet."""
         return bool(self._held) and group.promise_ticket >= self._held[0][0]

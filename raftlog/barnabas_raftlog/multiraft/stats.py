@@ -1,4 +1,4 @@
-"""What the groups of a node have done so far, as plain counters. Pure."""
+"""Counts what the groups of a node have done so far. Pure."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ __all__ = ["MultiRaftStats"]
 
 
 class MultiRaftStats(msgspec.Struct):
-    """Plain counters; a reader copies what it wants."""
+    """Plain counters."""
 
     drives: int = 0
     steps: int = 0

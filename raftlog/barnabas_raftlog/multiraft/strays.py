@@ -1,4 +1,4 @@
-"""Messages for groups that this node does not host: kept a moment if the group may be about to appear. Pure.
+"""Keeps messages for groups that this node does not host yet, for a moment. Pure.
 
 When a topic is created, its replicas open their logs at different moments, and the first of them asks for votes
 before the others listen. Keeping that question for two seconds makes the first election immediate instead of a
@@ -15,7 +15,7 @@ from barnabas_raftlog.raft.messages import AppendEntries, GroupId, InstallSnapsh
 __all__ = ["Strays"]
 
 LIFE_MS = 2_000
-SWEEP_MS = 500  # at least between two looks at all of them; whoever claims them looks at their age
+SWEEP_MS = 500  # at least between two looks at all of them; `claim` looks at the age of its own
 MESSAGES_MAX = 10_000
 BYTES_MAX = 32 << 20
 REMOVED_MAX = 10_000
@@ -54,7 +54,7 @@ class Strays:
         self._bytes += size
 
     def claim(self, group_id: GroupId, now_ms: int) -> list[Message]:
-        """Return, in order, what is still young enough for a group that is hosted from now on."""
+        """Return, in order, the messages that are young enough, for a group that is hosted from now on."""
         self._removed.pop(group_id, None)
         kept = self._kept.pop(group_id, [])
         self._count -= len(kept)
@@ -67,7 +67,7 @@ class Strays:
             del self._removed[next(iter(self._removed))]
 
     def expire(self, now_ms: int) -> None:
-        """Forget what is too old, now and then. Costs nothing while the oldest message is young."""
+        """Forget old messages, now and then. Costs nothing while the oldest message is young."""
         if not self._count or now_ms - self._oldest_ms < LIFE_MS or now_ms < self._next_sweep_ms:
             return
         self._next_sweep_ms = now_ms + SWEEP_MS

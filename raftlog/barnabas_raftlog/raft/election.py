@@ -1,11 +1,9 @@
 """Finds a leader for a group: pre-vote, vote, and when to stand. Pure.
 
-Raft paper 5.2 and 5.4.1; thesis 3.10 (transfer), 4.2.3 and 9.6 (pre-vote).
-
-*Pre-vote.* A member that misses its leader first asks whether it *could* win: nobody's term or vote changes for that,
-so a member that was merely cut off disturbs nobody when it returns. A member that trusts a live leader says no; that is
-leader stickiness. Only with a majority of such promises, or when all have said as much already (`consent`), does it
-enter a new term and ask for real votes.
+Raft paper 5.2 and 5.4.1; thesis 3.10 (transfer), 4.2.3 and 9.6 (pre-vote). A member that misses its leader first asks
+whether it *could* win: nobody's term or vote changes for that, so a member that was merely cut off disturbs nobody when
+it returns. A member that trusts a live leader says no; that is leader stickiness. Only with a majority of such
+promises, or when all have said as much already (`consent`), does it enter a new term and ask for real votes.
 
 *Votes.* A real vote is given once a term, to a log at least as current as one's own, and leaves this node only when it
 is on disk. A candidate's own vote counts at once, because the requests that make it matter wait for the disk too. A

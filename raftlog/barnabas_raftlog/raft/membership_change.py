@@ -11,10 +11,9 @@ same configuration could otherwise commit by majorities that do not meet (Ongaro
 membership changes", 2015).
 
 *A leader that is not among the new voters* leads on, counting only the others, until the change is committed; then it
-tells them so, asks the most advanced one to take over, and ends its leadership (4.2.2).
-
-*A removed member* is told when that is committed (`Removed`), and again if it asks for a vote later. It disturbs nobody
-until then: it only asks for pre-votes, which members with a leader refuse (4.2.3). Strangers do not wake a quiet group.
+tells them so, asks the most advanced one to take over, and ends its leadership (4.2.2). *A removed member* is told when
+that is committed (`Removed`), and again if it asks for a vote later. It disturbs nobody until then: it only asks for
+pre-votes, which members with a leader refuse (4.2.3). Strangers do not wake a quiet group.
 
 *Learners* are sent everything from the moment they are added (4.2.1). Promoting one is a change like any other;
 `Progress.has_caught_up` says what the thesis would wait for.

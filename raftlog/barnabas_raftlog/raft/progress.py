@@ -40,13 +40,13 @@ class Progress:
     """
 
     __slots__ = (  # noqa: RUF023 - in groups, in the order in which a reader wants them
-        # Who it is. Set when it is made, and again when the members change.
+        # Identity. Set when it is made, and again when the members change.
         "peer",  # its node id
         "directory_id",  # of the disk that it was added with
         "is_voter",
         "is_witness",
         "ends",  # where the leader's log ended, and when; one for all followers
-        # What it has, and what it is sent next.
+        # Replication: its log, and the next sends.
         "state",  # how it may be sent to; see the module
         "match_index",  # it has the log durably up to here; 0 when that ceased to count
         "next_index",  # the next entry to be sent
@@ -57,19 +57,19 @@ class Progress:
         "loading",  # entries that it needs are being read from disk, until `EntriesLoaded`
         "snapshot_index",  # SNAPSHOT ends when it has the log up to here
         "snapshot_sent_ms",  # when it was sent the newest snapshot
-        # Whether it answers.
+        # Signs of life.
         "live",  # it answers, or its node was reported live since it last did not
         "is_missed",  # not live only because it does not answer; its node was not reported silent
         "is_lost",  # its node answers with another disk: this member never will again
         "round",  # the newest of the leader's rounds that it has answered
         "last_sent_ms",  # when it was last sent something, or began to be followed
         "last_answer_ms",  # when it last answered, or began to be followed
-        # Whether it may have lost what it acknowledged (`uncertainty`).
+        # Acknowledgements that it may have lost (`uncertainty`).
         "uncertain",  # the number of the return from which it may have; 0: it has not, or has caught up
         "certain_index",  # it counts again once it has the log up to here,
         "certain_round",  # and answers from this round on
         "is_told",  # whether it was told that it counts again
-        # How well it keeps up (`log_ends`).
+        # Keeping up (`log_ends`).
         "assumed_ms",  # when it is taken to have had everything, unseen: as the term begins, or when what it had
         # acknowledged ceases to count; `NEVER_MS`: it has to be seen
     )

@@ -2,7 +2,7 @@
 
 A core believes its peers; Byzantine members are none of its business. But no message of a peer may end this node, so an
 impossible one is refused before anything has changed (`ImpossibleMessageError`); the driver then closes the link of its
-sender. Whoever of the two is wrong, it cannot be that in one term
+sender. It cannot be, by anybody's fault, that in one term
 
 - another node leads where this one does;
 - a follower acknowledges, or refuses, entries beyond its leader's log: that log only grows in its term;

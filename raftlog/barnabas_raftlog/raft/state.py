@@ -101,7 +101,7 @@ class RaftState:
         "directories",  # by node id: the directory of each member
         "peers",  # node ids of all members but this one, sorted
         "replaced",  # the one before, if the log may forget and has no repetition of the newest; else nobody (`rivals`)
-        # What this member is in that configuration (`refresh_membership`).
+        # The place of this member in that configuration (`refresh_membership`).
         "is_voter",  # a voter, with this disk
         "is_lone_voter",  # the only one
         "may_stand",  # for election: as a voter, or as one that a change leaves out which is not known to be committed
@@ -110,7 +110,7 @@ class RaftState:
         "lacks_beginning",  # its log is a witness's, and should be whole: it counts for nothing until it was emptied
         "removed_at",  # (term, index) of the newest committed entry at which it is no member, as told; never goes back
         "silent",  # peers that nothing was heard of since their link was last reported down, or ever
-        # What every role has.
+        # All roles.
         "role",  # follower, candidate or leader
         "leader_id",  # who leads in `term`, also if that is this node; None while nobody is known to, or trusted
         "quiescent",  # a leader that says nothing, or a follower that trusts it in silence; until something is amiss

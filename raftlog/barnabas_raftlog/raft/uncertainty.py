@@ -69,7 +69,7 @@ def why_not_given_up(raft: RaftState, peer: int) -> str:
 
 
 def give_up(raft: RaftState, peer: int) -> None:
-    """Do without a voter in the elections to come, unless something has happened that speaks against it."""
+    """Hold the elections to come without a voter, unless something has happened that speaks against it."""
     if not why_not_given_up(raft, peer):
         raft.given_up.add(peer)
         raft.note("voter given up", f"node {peer}, by an operator: what only it has kept is lost")

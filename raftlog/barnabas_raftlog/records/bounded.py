@@ -1,8 +1,8 @@
-"""Opening a batch on the account of a broker: only within stated bounds of records and bytes. Pure.
+"""Opens a batch on the account of a broker: only within stated bounds. Pure.
 
-A reader that asked for records pays for what it opens. A broker opens batches that others wrote, for compaction and for
-look-ups by time, and a few kilobytes may say that they are millions of records. So it opens none beyond `BatchBounds`;
-whoever asks treats such a batch like one that cannot be read, and says in its docstring what that means there.
+A reader that asked for records pays for the work of opening them. A broker opens batches that others wrote, for
+compaction and for look-ups by time, and a few kilobytes may say that they are millions of records. So it opens none
+beyond `BatchBounds`; a caller treats such a batch like one that cannot be read, and its docstring says how.
 
 One batch is held as plain bytes once, twice for the moment of decompression. Records are yielded one by one.
 """
@@ -19,7 +19,7 @@ __all__ = ["BatchBounds", "bounded_body", "bounded_records"]
 
 
 class BatchBounds(NamedTuple):
-    """What one batch may hold to be opened: records by its header, bytes behind the header, as sent and plain."""
+    """The most that one batch may hold to be opened: records by its header, bytes behind it, as sent and plain."""
 
     records_max: int
     bytes_max: int

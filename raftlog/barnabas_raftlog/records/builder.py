@@ -1,8 +1,9 @@
-"""Building one record batch from records: for clients, the command line, the metadata quorum and tests. Pure.
+"""Builds one record batch from records. Pure.
 
-The layout is the Kafka documentation's "Record Batch" and "Record": a header of 61 bytes, then for each record
-zigzag varints for its length, its distance in time and offset from the batch's base, the sizes of key, value and
-headers, and the bytes themselves. With a codec, everything behind the header is compressed as one piece.
+For clients, the command line, the metadata quorum and tests. The layout is the Kafka documentation's "Record Batch" and
+"Record": a header of 61 bytes, then for each record zigzag varints for its length, its distance in time and offset from
+the batch's base, the sizes of key, value and headers, and the bytes themselves. With a codec, everything behind the
+header is compressed as one piece.
 
 The base offset is 0 and the leader epoch -1 unless asked otherwise: the leader stamps both (`header.stamp`).
 
@@ -31,7 +32,7 @@ _CRC = struct.Struct(">I")
 
 
 class NewRecord(NamedTuple):
-    """What a record says before it has an offset. `timestamp` in milliseconds since 1970, -1 for none."""
+    """A record before it has an offset. `timestamp` in milliseconds since 1970, -1 for none."""
 
     key: Buffer | None
     value: Buffer | None

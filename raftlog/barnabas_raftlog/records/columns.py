@@ -1,4 +1,4 @@
-"""Reading record batches into columns: the fast path of analytical readers. Pure.
+"""Reads record batches into columns: the fast path of analytical readers. Pure.
 
 Python objects for each record cost a microsecond; a Spark executor wants millions of records a second. Varints
 chain, so something has to walk from record to record: that is the one loop here, and it looks only at each record's
@@ -37,12 +37,12 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
-# Real records carry a handful of headers; a round over one record costs what 20 headers cost one by one (measured).
+# Real records carry a handful of headers; a round over one record costs as much as 20 headers one by one (measured).
 HEADER_ROUNDS_MAX = 64
 
 
 class Slices(NamedTuple):
-    """Where byte strings lie in a buffer: `sizes` is -1 for null. No start lies before the end of the one before."""
+    """Places of byte strings in a buffer: `sizes` is -1 for null. No start lies before the end of the one before."""
 
     starts: Ints
     sizes: Ints
@@ -70,7 +70,7 @@ class HeaderColumns(NamedTuple):
 class Columns(NamedTuple):
     """Records as columns of equal length.
 
-    `data` is what the slices point into and may be the caller's memory. `rest` is the part of the caller's bytes that
+    The slices point into `data`, which may be the caller's memory. `rest` is the part of the caller's bytes that
     was not looked at; it is empty, or holds only a cut-off batch, unless the target size was reached.
     """
 
@@ -275,7 +275,7 @@ def _decode(arena: memoryview, found: Sequence[_Batch], bases: Sequence[int], *,
 
 
 def _before(deltas: Ints, counts: Sequence[int]) -> Ints:
-    """Return what each delta must be larger than: the one before in its batch, -1 for the first."""
+    """Return for each delta the one that it must exceed: the one before in its batch, -1 for the first."""
     before = np.empty_like(deltas)
     before[1:] = deltas[:-1]
     before[[first for first, count in zip(itertools.accumulate(counts, initial=0), counts, strict=False) if count]] = -1

@@ -1,4 +1,4 @@
-"""The codecs of a record batch's body, with decompression that cannot be made to eat the memory. Pure.
+"""The codecs of a record batch's body; decompression is bounded. Pure.
 
 A batch names its codec in the low three bits of its attributes. Everything goes through `cramjam`, which is
 imported when the first compressed batch is met: a broker never meets one, and the command line starts faster.
@@ -36,7 +36,7 @@ _GUESS_FACTOR = 4
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version and lowest compatible version
-_XERIAL_BLOCK_BYTES = 32 << 10  # what the Java library cuts at
+_XERIAL_BLOCK_BYTES = 32 << 10  # as the Java library cuts
 _BLOCK_SIZE = struct.Struct(">i")
 
 _GZIP_LEVEL = 6

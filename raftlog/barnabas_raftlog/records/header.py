@@ -1,10 +1,10 @@
-"""The 61-byte header of a record batch, format v2, and what may be done to a batch without decoding it. Pure.
+"""The 61-byte header of a record batch, format v2: read, written, verified. Pure.
 
-Everything that Raft replicates is such a batch, called a *frame* here. A data frame is what a client sent, with
-base offset and leader epoch stamped in; neither is covered by the checksum, so stamping costs no recomputation.
-A *control frame* holds zero records: it has a Raft index but occupies no offset (`record_count` 0,
-`last_offset_delta` -1), so that offsets as clients see them stay dense. Layout: the Kafka documentation,
-"Record Batch"; the meaning of a control frame's body is ours.
+Everything that Raft replicates is such a batch, called a *frame* here; nothing in it is decoded. A data frame comes
+from a client, with base offset and leader epoch stamped in; neither is covered by the checksum, so stamping costs no
+recomputation. A *control frame* holds zero records: it has a Raft index but occupies no offset (`record_count` 0,
+`last_offset_delta` -1), so that offsets as clients see them stay dense. Layout: the Kafka documentation, "Record
+Batch"; the meaning of a control frame's body is ours.
 """
 
 import struct
@@ -31,8 +31,8 @@ Buffer = bytes | bytearray | memoryview
 
 HEADER_BYTES = 61
 BATCH_BYTES_MAX = 63 << 20
-"""The largest batch that is taken, whatever is configured: with what is said of it, it fits a frame between nodes."""
-SIZE_PREFIX_BYTES = 12  # base_offset and batch_length: what precedes the bytes that batch_length counts
+"""The largest batch that is taken, in any configuration: with its description it fits a frame between nodes."""
+SIZE_PREFIX_BYTES = 12  # base_offset and batch_length, which precede the bytes that batch_length counts
 CRC_POSITION = 17
 CRC_START = 21
 MAGIC = 2
@@ -81,7 +81,7 @@ class BatchHeader(NamedTuple):
 
 
 class ControlKind(IntEnum):
-    """What a control frame says. Stored: never renumber."""
+    """The meaning of a control frame. Stored: never renumber."""
 
     NO_OP = 1  # a leader's first entry in its term (Raft paper 5.4.2 and 8)
     MEMBERSHIP = 2

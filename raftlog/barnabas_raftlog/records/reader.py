@@ -1,13 +1,13 @@
-"""Reading records out of batches, one Python object a record. Pure.
+"""Reads records out of batches, one Python object a record. Pure.
 
-This is the plain and complete reader: clients, the command line and state machines use it, and it is what the
-columnar reader (`columns.py`) is compared with. A broker hands batches on unopened; where it must open one that a
-client wrote, it does so within bounds (`bounded.py`).
+This is the plain and complete reader: clients, the command line and state machines use it, and the columnar reader
+(`columns.py`) is compared with it. A broker hands batches on unopened; if it must open one that a client wrote, it does
+so within bounds (`bounded.py`).
 
-What comes from a broker as "records" is whole batches one after another, with two licences (Kafka protocol, Fetch):
-it may *begin* before the offset that was asked for, because batches are never cut at the front, and it may *end* in
-a batch that is cut off anywhere. The first is skipped, the second ignored. Every other contradiction, whatever the
-bytes are, raises CorruptBatchError, and nothing else is raised.
+A broker's "records" are whole batches one after another, with two licences (Kafka protocol, Fetch): they may *begin*
+before the offset that was asked for, because batches are never cut at the front, and they may *end* in a batch that is
+cut off anywhere. The first is skipped, the second ignored. Every other contradiction in any bytes raises
+CorruptBatchError, and nothing else is raised.
 
 Offsets of a batch must lie between its base offset and its last offset: a reader that ends by position relies on
 it. They may have gaps, which compaction leaves, but each must be larger than the one before: otherwise a few kilobytes
@@ -93,7 +93,7 @@ def read_records(
     """Yield the records of concatenated batches whose offset is `start_offset` or more.
 
     Raises:
-        CorruptBatchError: anything contradicts itself; what was yielded before is sound.
+        CorruptBatchError: anything contradicts itself; records yielded before are sound.
     """
     for header, frame in batches(data, check_crc=check_crc):
         if header.end_offset <= start_offset or header.attributes & CONTROL or header.is_raft_control:

@@ -5,10 +5,10 @@ which also takes the first byte of the varint, or the whole fixed-size length, t
 carries records is decoded from a memoryview, and its records are slices of it; any other is decoded from `bytes`
 (slicing bytes and decoding text from them is a third faster, and copying a small request once costs nothing).
 
-Bytes from outside are never trusted: every length is compared with what is left before anything is sliced, every
-count with the fewest bytes that so many elements can take, so that memory stays in proportion to the input. What
-can still be raised, and is translated by the caller: `struct.error` and `IndexError` (the input ended),
-`UnicodeDecodeError`. There is no recursion: nesting is that of the declaration.
+Bytes from outside are never trusted: every length is compared with the bytes that are left before anything is sliced,
+every count with the fewest bytes that so many elements can take, so that memory stays in proportion to the input.
+Exceptions that the caller translates: `struct.error` and `IndexError` (the input ended), `UnicodeDecodeError`. There is
+no recursion: nesting is that of the declaration.
 
 *In steps.* A message that somebody sends may name a million things, and takes a second then. The other function that is
 generated of the same declaration is a generator: it yields after every `STEP_BYTES`, returns the message at its end,
@@ -54,7 +54,7 @@ Decode = Callable[[Buffer, int, bool], Any]
 DecodeInSteps = Callable[[Buffer, int, bool, int], Generator[None, None, Any]]
 
 STEP_BYTES = 8 << 10
-"""What is decoded between two yields takes 2 ms at most: four thousand tagged fields, or as many empty strings."""
+"""So many bytes between two yields take 2 ms at most: four thousand tagged fields, or as many empty strings."""
 
 
 def compile_decoder(message: type[Any], version: int, *, flexible: bool) -> Decode:
@@ -264,7 +264,7 @@ class _Decoder:
         return self.source.constant("default", field.default)
 
     def _length(self, code: str, compact_max: int | None = None, path: str = "") -> tuple[str, str]:
-        """Emit the reading of a length or count; return the name of what was read, and what to add to it.
+        """Emit the reading of a length or count; return the name of the number read, and the text to add to it.
 
         A compact length is one more than the real one, so that 0 can mean null. Only those that take more than a byte
         are compared with `compact_max`, so that the many that take one cost nothing.

@@ -7,11 +7,11 @@ they came. Measured on a Metadata response of 100 topics with 3 partitions: `doc
 
 *In steps.* The other function that is generated of the same declaration is a generator, for messages that may have a
 hundred thousand rows: it yields after every `STEP_ELEMENTS` of them, where each `ELEMENT_BYTES` of a text count as one
-more, and joins what it has by then, so that no join is large. Large blobs stand in the result as they are, like
+more, and joins its pieces by then, so that no join is large. Large blobs stand in the result as they are, like
 records.
 
-What the functions do not do: check that a field which the version lacks holds its default. Kafka's own classes
-refuse some of those; here the field is left out, and whoever chose the version answers for it.
+Not here: a check that a field which the version lacks holds its default. Kafka's own classes refuse some of those; here
+the field is left out, and the caller, who chose the version, answers for it.
 """
 
 from collections.abc import Callable, Generator
@@ -27,7 +27,7 @@ Encode = Callable[[Any], list[Buffer]]
 EncodeInSteps = Callable[[Any], Generator[None, None, list[Buffer]]]
 
 STEP_ELEMENTS = 256
-"""What is encoded between two yields takes a millisecond or two."""
+"""So many elements between two yields take a millisecond or two."""
 ELEMENT_BYTES = 4 << 10
 """So many bytes of a text count as one more element."""
 _LARGE_BLOB_BYTES = 32 << 10

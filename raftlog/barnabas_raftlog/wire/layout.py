@@ -1,4 +1,4 @@
-"""What a declared message looks like on the wire in one version: kinds of value, and fields in order. Pure.
+"""The layout of a declared message in one version: kinds of value, fields in order. Pure.
 
 A message is declared once, as a class whose annotations say how each field travels:
 
@@ -186,7 +186,7 @@ def _kind_of(annotation: Any) -> tuple[Kind, bool]:
 
 
 def least_bytes(kind: Kind, version: int, *, flexible: bool) -> int:
-    """Return how few bytes a value can take, never 0: the bound on what an array's count may claim."""
+    """Return the fewest bytes that a value can take, never 0: the bound on the count that an array may claim."""
     match kind:
         case Fixed():
             return kind.size_bytes

@@ -1,4 +1,4 @@
-"""What generated codecs call: varints, tag buffers, arrays of numbers, refusals. Pure.
+"""Functions for generated codecs: varints, tag buffers, arrays of numbers, refusals. Pure.
 
 Generated code handles the common case inline (a varint of one byte, no tagged fields) and comes here for the rest.
 Positions are indexes into the whole input; every function returns the position after what it read.
@@ -35,7 +35,7 @@ _ARRAY_MEMO_LENGTH: Final = 64
 _READERS_COUNT: Final = 33
 TAGS_MAX: Final = 1_000  # of one struct; those that no version knows are a handful
 TEXT_BYTES_MAX: Final = 32_767
-"""What the layouts of fixed lengths can say; Kafka's own classes refuse more in the flexible ones, too."""
+"""The most that layouts of fixed lengths can say; Kafka's own classes refuse more in the flexible ones, too."""
 
 
 def uvarint(value: int) -> bytes:
@@ -66,7 +66,7 @@ def read_uvarint(data: Buffer, position: int) -> tuple[int, int]:
 
 
 def read_uvarint_tail(data: Buffer, position: int, first: int) -> tuple[int, int]:
-    """Read what follows the `first` byte of a varint, which has its high bit set."""
+    """Read the bytes behind the `first` one of a varint, which has its high bit set."""
     value = first & 0x7F
     for shift in range(7, _VARINT_BITS, 7):
         byte = data[position]

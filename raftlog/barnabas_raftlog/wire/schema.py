@@ -1,4 +1,4 @@
-"""Declare a Kafka message once, for all its versions; its codec is compiled once per version. Pure.
+"""Declares a Kafka message once, for all versions; compiles its codec once per version. Pure.
 
     @message(api_key=12, versions=range(5), flexible_since=4)
     class HeartbeatRequest(Message):
@@ -7,7 +7,7 @@
         member_id: String = ""
         group_instance_id: Annotated[String | None, wire(since=3)] = None
 
-The order of the fields is their order on the wire. Every field has a default, which is what it reads as in a
+The order of the fields is their order on the wire. Every field has a default, which is its value in a
 version that lacks it. Instances are `msgspec` structs: built in C by keyword, compared by value, no dictionary.
 
 Conventions: an array of structs is a `list`, an array of anything else a `Sequence` that decodes to a tuple, since
@@ -15,7 +15,7 @@ such arrays often come from immutable state and need no copy. A struct that serv
 `FrozenStruct`.
 
 Encoding yields a list of buffers for `writelines`; record buffers are in it as they were given. Decoding raises
-`MalformedMessageError` and nothing else, whatever the bytes are. A memoryview among the decoded values keeps the
+`MalformedMessageError` and nothing else, for any bytes. A memoryview among the decoded values keeps the
 input buffer alive, and a bytearray behind it from being resized, until it is dropped.
 """
 
@@ -185,7 +185,7 @@ def message(*, api_key: int, versions: range, flexible_since: int) -> Callable[[
 def _compiled(
     known: dict[int, _Codec], compile_codec: Callable[..., _Codec], message: type[Message], version: int
 ) -> _Codec:
-    """Compile what is not `known` of this version yet, and keep it there."""
+    """Compile a codec that is not `known` for this version yet, and keep it there."""
     codec = compile_codec(message, version, flexible=_is_flexible(message, version))
     known[version] = codec
     return codec

@@ -1,4 +1,4 @@
-"""The text of a function under construction, with the objects that it will refer to. Pure."""
+"""Holds the text of a function under construction, and the objects it refers to. Pure."""
 
 import struct
 from collections.abc import Callable

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from raftlog.quiet_links import QuietLinks
 
 from barnabas_broker.leadership.pings import METHOD, WAIT_S, Pings
 from barnabas_broker.testing import Cluster
@@ -15,16 +16,15 @@ from barnabas_clients.protocol.find_coordinator import FindCoordinatorRequest
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas_clients.protocol.registry import Message
 from barnabas_raftlog.links.rpc import LinkDownError
-from barnabas_raftlog.raft.state import RoundTrip
 
 
-class Links:
+class Links(QuietLinks):
     """Brokers that answer when told to. `asked`: who was asked, in order."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.asked: list[int] = []
         self.answers: dict[int, asyncio.Future[bytes]] = {}
-        self.round_trip = RoundTrip()
         self.timeouts_s = list[float]()
 
     async def call(self, node_id: int, method: str, body: bytes, timeout_s: float) -> bytes:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 from broker.bad_disks import BadDisks, consumed, kinds, storage_status, until
+from raftlog.quiet_links import QuietLinks
 
 from barnabas_broker.node import Node
 from barnabas_broker.partition.in_sync import is_held_without
@@ -39,10 +40,11 @@ async def end_of_round(failed: FailedReplicas) -> None:
     await asyncio.sleep(0)  # for its callbacks
 
 
-class World:
+class World(QuietLinks):
     """What `FailedReplicas` of node 1 is given: who leads, what the leader says, the time."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.leader_id = 2
         self.live = {2, 3}
         self.answers: list[bytes | Exception] = []

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from metadata_quorum.harness import Node, quorum, run
 from patching import patch_method
+from raftlog.quiet_links import QuietLinks
 
 from barnabas_metadata_quorum.leaders import announcer as announcer_module
 from barnabas_metadata_quorum.leaders.announcer import LeaderAnnouncer
@@ -177,12 +178,12 @@ class Network:
             node.close()
 
 
-class Port:
+class Port(QuietLinks):
     """What one announcer takes for its links, and for the source of images."""
 
     def __init__(self, node_id: int, posts: list[tuple[int, int, str, bytes]]) -> None:
+        super().__init__()
         self.node_id, self.posts = node_id, posts
-        self.on_peer: list[Callable[[int, bool], None]] = []
         self.handlers: dict[str, Callable[[int, bytes], Awaitable[bytes]]] = {}
 
     def serve(self, method: str, handler: Callable[[int, bytes], Awaitable[bytes]]) -> None:

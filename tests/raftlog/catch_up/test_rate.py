@@ -1,4 +1,4 @@
-"""A token bucket against the sum of what was let through; and the bodies of the calls that it slows down."""
+"""A token bucket against a sum, and the bodies of the calls that it slows down."""
 
 import pytest
 from hypothesis import given, settings

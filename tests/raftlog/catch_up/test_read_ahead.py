@@ -1,4 +1,4 @@
-"""Chunks that are asked for ahead come in order, once, and no more of them at a time than is allowed."""
+"""Chunks asked for ahead come in order, once, and no more than allowed."""
 
 import asyncio
 import random

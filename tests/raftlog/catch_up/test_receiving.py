@@ -1,4 +1,4 @@
-"""Who fetches when: one transfer from each sender, a few together, the rest in order, and nothing for nobody."""
+"""Transfers run one from each sender, a few together, the rest in order."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from raftlog.messages import install_snapshot
 from raftlog.multiraft.fakes import group_id
+from raftlog.quiet_links import QuietLinks
 
 from barnabas_raftlog.catch_up.receiving import RETRY_MS, TRANSFERS_MAX, CatchUp
 from barnabas_raftlog.links.rpc import LinkDownError
@@ -15,14 +16,12 @@ from barnabas_raftlog.multiraft.multiraft import MultiRaft
 from barnabas_raftlog.raft.messages import Fact, GroupId, InstallSnapshot
 
 
-class Links:
+class Links(QuietLinks):
     """Asks nobody: every call waits until the test answers it."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.asked: list[tuple[int, asyncio.Future[bytes]]] = []
-
-    def serve(self, method: str, handler: Callable[[int, bytes], Awaitable[bytes]]) -> None: ...
-    def post(self, node_id: int, method: str, body: bytes) -> None: ...
 
     async def call(self, node_id: int, method: str, body: bytes, timeout_s: float) -> bytes:
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -72,7 +71,7 @@ class Node:
         )
 
     async def settle(self) -> list[int]:
-        """Let tasks run; return who was asked since the last time."""
+        """Let tasks run; return the nodes that were asked since the last time."""
         before = getattr(self, "_seen", 0)
         for _ in range(10):
             await asyncio.sleep(0)

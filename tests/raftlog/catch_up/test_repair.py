@@ -1,4 +1,4 @@
-"""A copy of a damaged segment is made of what other replicas have, however they have sealed it."""
+"""Copies of a damaged segment come from other replicas, however they sealed it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 from raftlog.log.node import SMALL, Node, fill, group
+from raftlog.quiet_links import QuietLinks
 
 from barnabas_raftlog.catch_up.messages import ENTRIES, READ, EntriesRequest, encode
 from barnabas_raftlog.catch_up.repair import SegmentRepair
@@ -21,7 +22,7 @@ FRAMES = 60
 
 
 class Other:
-    """Another node that has the group, and serves what catch-up serves."""
+    """Another node that has the group, and serves the calls of catch-up."""
 
     def __init__(self, segment_bytes: int, *, count: int = FRAMES, **more: Any) -> None:
         self.handlers: dict[str, Callable[[int, bytes], Awaitable[bytes]]] = {}
@@ -48,14 +49,12 @@ class Other:
         self.handlers[method] = handler
 
 
-class Links:
+class Links(QuietLinks):
     def __init__(self, others: dict[int, Other]) -> None:
+        super().__init__()
+        self.live_peers = sorted(others)
         self.others = others
         self.asked = list[tuple[int, str]]()
-
-    @property
-    def live_peers(self) -> list[int]:
-        return sorted(self.others)
 
     async def call(self, node_id: int, method: str, body: bytes, timeout_s: float) -> bytes:
         self.asked.append((node_id, method))
@@ -63,7 +62,7 @@ class Links:
 
 
 def copies(others: dict[int, Other]) -> tuple[list[bytes], bytes, Links]:
-    """Return the copies that are found of the second segment of eight KiB, what is in it, and who was asked."""
+    """Return the copies found of the second segment of eight KiB, its own bytes, and the links that were asked."""
     here = Node()
     log = here.log()
     fill(log, FRAMES)

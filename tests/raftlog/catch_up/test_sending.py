@@ -1,4 +1,4 @@
-"""What a follower was promised in a manifest it gets, whatever happens to the log in between."""
+"""A follower gets what its manifest promised, even if the log changes in between."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

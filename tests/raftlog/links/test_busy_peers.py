@@ -1,4 +1,4 @@
-"""A node whose disk is behind: what it says, and what its leaders keep to themselves until it has caught up."""
+"""A node whose disk is behind says so, and is sent no entries meanwhile."""
 
 from raftlog.conftest import Runner, cluster
 from raftlog.multiraft.fakes import Network, Node, data_frame, group_id

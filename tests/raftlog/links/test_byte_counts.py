@@ -1,4 +1,4 @@
-"""Two ends of a connection compare what they sent and received: what is broken, and what is slow or stands still."""
+"""Two ends of a connection compare their counts, and tell broken ones from slow ones."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,7 +10,7 @@ MARK = 7
 
 
 class Connection:
-    """Two ends, a report each way every 100 ms; `is_swallowing`: what the first end sends does not arrive."""
+    """Two ends, a report each way every 100 ms; `is_swallowing`: bytes from the first end do not arrive."""
 
     def __init__(self) -> None:
         self.now_ms = 5_000
@@ -21,7 +21,7 @@ class Connection:
         self.receiver = ByteWatch()
 
     def report(self) -> tuple[bool, bool]:
-        """Let both hear of each other; return what the sender and the receiver think: is it broken?"""
+        """Let both hear of each other; return whether the sender, and the receiver, take it for broken."""
         self.now_ms += 100
         if not self.is_swallowing:
             self.arrived = self.sent

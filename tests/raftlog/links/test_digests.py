@@ -1,4 +1,4 @@
-"""Where a node stands in many groups, as bytes and back."""
+"""Digests of many groups, as bytes and back."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A network that takes time: when what was sent arrives, in which order, what a full one does. On a virtual clock."""
+"""A network that takes time: when bytes arrive, in which order, and its limits. On a virtual clock."""
 
 import asyncio
 import random
@@ -22,7 +22,7 @@ PEER = 2
 
 
 class Clock:
-    """Stands still but for `advance`, which rings whatever alarm was set on the way. Starts at 0."""
+    """Stands still but for `advance`, which rings the alarms that were set on the way. Starts at 0."""
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -52,7 +52,7 @@ class Clock:
 
 
 class Wire:
-    """The kernel's end of a connection, which remembers when what came. Also the protocol, and a datagrams' socket."""
+    """The kernel's end of a connection, which remembers all that came; also the protocol, and a datagrams' socket."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""Links over real loopback sockets: liveness, RPC, and what strangers and mistakes do not get to do."""
+"""Links over real loopback sockets: liveness, RPC, and the limits for strangers."""
 
 import asyncio
 import contextlib
@@ -53,7 +53,7 @@ def test_three_nodes_find_each_other(run: Runner) -> None:
 def test_a_call_that_comes_while_a_node_closes_is_served_by_nobody(
     run: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever closes waits for what was being served then; what began later would have outlived the node."""
+    """Closing waits for the calls that are being served then; a call that began later would have outlived the node."""
     received = asyncio.Queue[str]()
 
     async def main() -> None:
@@ -146,7 +146,7 @@ def test_a_peer_is_silent_at_once_when_either_connection_is_lost(run: Runner, di
 
 
 def test_of_a_peer_that_fell_silent_nothing_is_heard_before_it_is_live_again(run: Runner) -> None:
-    """One connection ends, and on the other, far behind that, comes what a leader had sent before it died."""
+    """One connection ends, and on the other, far behind that, come bytes that a leader sent before it died."""
 
     async def main() -> None:
         async with cluster(2) as nodes:
@@ -181,7 +181,7 @@ def test_links_close_in_the_very_moment_in_which_a_connection_is_made(
             def close_now(connection: Connection) -> None:
                 connected(connection)
                 if connection.is_outgoing and not closing.done():
-                    # Its first step cancels whoever dials, who does not know yet that this has succeeded.
+                    # Its first step cancels the dialling task, which does not know yet that it has succeeded.
                     closing.set_result(asyncio.get_running_loop().create_task(links.close()))
 
             patch_method(monkeypatch, links, "on_connected", close_now)

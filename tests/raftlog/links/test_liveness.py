@@ -1,4 +1,4 @@
-"""Two nodes' datagrams on virtual time: what counts as life, what as silence, and what as nothing."""
+"""Two nodes' datagrams on virtual time: signs of life, silence, and noise."""
 
 import itertools
 import random
@@ -122,7 +122,7 @@ def test_a_cut_that_was_mended_does_not_make_slow_to_notice_the_next(phase_ms: i
 
 @pytest.mark.parametrize("read_every_ms", [0, 30, 90])
 def test_a_process_that_stood_still_makes_nobody_slow_to_notice_the_next_silence(read_every_ms: int) -> None:
-    """What was sent to it meanwhile waits in its socket, and it says something between reading one and the next."""
+    """Datagrams for it wait in its socket meanwhile, and it sends between reading one and the next."""
     pair = Pair()
     place = itertools.count()
     pair.run(5_000)

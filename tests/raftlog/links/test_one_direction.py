@@ -1,4 +1,4 @@
-"""Two nodes hear each other in one direction only, nobody is told, and no TCP connection ends by itself."""
+"""Two nodes hear each other in one direction only, and no TCP connection ends."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Risk: TCP swallows bytes while datagrams flow, and followers trust a leader that they cannot hear."""
+"""Risk: TCP swallows bytes while datagrams flow, and followers trust a mute leader."""
 
 from typing import Any, cast
 

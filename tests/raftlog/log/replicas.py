@@ -8,7 +8,7 @@ leaves. Whoever leads is asked to append and to let the log start later; what wa
 import asyncio
 import random
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import cast
 from uuid import UUID
@@ -65,7 +65,7 @@ class Links:
         self.round_trip = RoundTrip()
         self.on_messages: object = None
         self.on_fact: object = None
-        self.on_peer: list[object] = []
+        self.on_peer: list[Callable[[int, bool], None]] = []
         self.live_peers: list[int] = []
         self.handlers: dict[str, Handler] = {}
         self.silence_ms = lambda _node_id: 0
@@ -78,7 +78,10 @@ class Links:
 
     def post(self, node_id: int, method: str, body: bytes) -> None: ...
 
-    async def call(self, node_id: int, method: str, body: bytes, _: float) -> bytes:
+    def is_live(self, node_id: int) -> bool:
+        return node_id in self.live_peers
+
+    async def call(self, node_id: int, method: str, body: bytes, timeout_s: float) -> bytes:
         target = self.world.members[node_id]
         if node_id not in self.live_peers or not target.is_up:
             raise LinkDownError("cut off")
@@ -273,7 +276,7 @@ class World:
                     peers = {*one.links.live_peers} ^ {other.node_id}
                     one.links.live_peers = sorted(peers)
                     for callback in one.links.on_peer:
-                        callback(other.node_id, live)  # type: ignore[operator]
+                        callback(other.node_id, live)
 
     async def settle(self) -> None:
         """Let the loop run until nobody says or does anything more."""

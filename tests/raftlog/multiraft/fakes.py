@@ -1,4 +1,4 @@
-"""A log, a storage, a listener and a network that live in memory and do nothing by themselves."""
+"""A log, storage, listener and network in memory, which do nothing by themselves."""
 
 import asyncio
 import random
@@ -349,7 +349,7 @@ class Node:
         configuration: Configuration | None = None,
         nobody: bool = False,
     ) -> RaftGroup:
-        """Take part in a group: of all nodes, of `configuration`, or without knowing who belongs to it (`nobody`)."""
+        """Take part in a group: of all nodes, of `configuration`, or without knowing its members (`nobody`)."""
         group = group_id(number)
         self.logs[group] = MemoryLog(is_lazy=is_lazy)
         self.listeners[group] = Listener()

@@ -1,4 +1,4 @@
-"""Who may stand now: against lists."""
+"""Candidacies against a model of lists."""
 
 from hypothesis import settings
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Elections of many groups at once: who waits, for what, and for how long at most."""
+"""Elections of many groups at once: which wait, for what, and how long at most."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Nodes that find each other again: equal groups sleep on, and nobody goes on trusting who does not lead."""
+"""Nodes meet again: equal groups sleep on, and no trust outlasts a leadership."""
 
 import asyncio
 
@@ -39,7 +39,7 @@ async def test_equal_groups_sleep_on_when_two_followers_meet_again() -> None:
         assert set(sent_since(network.nodes[node_id], before[node_id])) == {PeerDigest}
         status = network.nodes[node_id].raft.status()
         assert status["digests_out"] >= 300
-        # Eight bytes a group, and what a frame takes.
+        # Eight bytes a group, and those of a frame.
         assert status["digest_bytes_out"] <= 9 * status["digests_out"] + 64 * 8
 
 

@@ -1,4 +1,4 @@
-"""The driver on fake storage and virtual time: what leaves when, who hears what, and what idleness costs."""
+"""The driver on fake storage and virtual time: sends, news, and the cost of idleness."""
 
 import asyncio
 import itertools
@@ -564,7 +564,7 @@ async def test_a_reader_waits_for_a_round_and_fails_when_leadership_ends() -> No
 
 
 async def test_a_reader_that_comes_after_a_round_began_waits_for_a_later_one() -> None:
-    """That round was asked for before it: by now somebody else may lead, and have committed something."""
+    """The round before it proves nothing: by now somebody else may lead, and have committed something."""
     network, leader = await elected(3)
     await network.pass_ms(1_000)
     group = leader.group(1)

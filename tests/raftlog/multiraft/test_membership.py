@@ -1,4 +1,4 @@
-"""Changing the members of a group through its driver: who hears what, who counts, who is left in peace."""
+"""Changes of a group's members through its driver."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What leaves for a peer in one frame, and what does not when too much waits for it already."""
+"""Messages leave for a peer in one frame, unless too much waits for it already."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Nothing that rests on a saved term or vote leaves before the disk has it; answers to a leader do."""
+"""No message leaves before the term or vote that it rests on is on disk."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +19,7 @@ ANSWER = acknowledgement(term=5, source=1, target=2, match_index=7, round=3)
 
 
 class Out:
-    """An outbox that notes what is given to it."""
+    """An outbox that notes the messages that are given to it."""
 
     def __init__(self) -> None:
         self.said: list[tuple[object, Message]] = []
@@ -45,7 +45,7 @@ class Drives:
         return SimpleNamespace(group_id=group_id(number), promise_ticket=0, is_removed=False)
 
     def end(self) -> list[Message]:
-        """End a drive as the driver does; return what left in it."""
+        """End a drive as the driver does; return the messages that left in it."""
         self.promises.seal()
         self.storage.flush()
         if self.promises:
@@ -87,7 +87,7 @@ def test_a_group_without_a_promise_under_way_speaks_at_once() -> None:
 
 
 def test_a_save_on_which_nothing_rests_is_over_when_the_disk_has_it() -> None:
-    """Who asks the group itself, as greetings do, must not find a promise under way for ever."""
+    """Greetings, which ask the group itself, must not find a promise under way for ever."""
     drives = Drives()
     drives.promises.make(drives.group, TERM)
     assert drives.end() == []

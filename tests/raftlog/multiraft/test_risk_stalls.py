@@ -1,4 +1,4 @@
-"""Risk: a stall, or a node that is behind with its queue, costs a leadership whose followers have answered."""
+"""Risk: a stall, or a long queue, costs a leadership whose followers have answered."""
 
 import pytest
 from raftlog.messages import acknowledgement, append_entries

@@ -1,4 +1,4 @@
-"""How much one drive does: a bounded number of steps, and a bounded number of groups that it tells of them."""
+"""One drive takes a bounded number of steps, and tells a bounded number of groups."""
 
 import asyncio
 from types import SimpleNamespace
@@ -34,7 +34,7 @@ GROUPS = 300
 
 
 class Counted:
-    """What each drive of one node did: steps, and groups that were told."""
+    """The work of each drive of one node: steps, and groups that were told."""
 
     def __init__(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
         self.steps = list[int]()
@@ -153,7 +153,7 @@ async def test_when_the_storage_fails_its_groups_are_told_in_slices_before_anyth
     assert node.storage.on_failed is not None
     assert node.storage.on_recovered is not None
     node.storage.on_failed(StorageFailedError("pulled"))
-    node.storage.on_recovered()  # So there is much to step at once, which must not overtake what is to be told.
+    node.storage.on_recovered()  # So there is much to step at once, which must not overtake the news.
     await asyncio.sleep(0)
     assert counted.told == [TOLD_PER_DRIVE]
     assert counted.steps == [0]

@@ -1,4 +1,4 @@
-"""Core, log, driver and links together: three nodes with real files, real sockets and real time, in one process."""
+"""Core, log, driver and links together: three nodes with real files, sockets and time."""
 
 import asyncio
 import contextlib

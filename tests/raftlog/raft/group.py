@@ -1,4 +1,7 @@
-"""A small group of cores that a test moves by hand: every message waits until the test delivers or loses it."""
+"""A small group of cores that a test moves by hand.
+
+Every message waits until the test delivers or loses it.
+"""
 
 from collections.abc import Iterable
 from random import Random
@@ -25,7 +28,7 @@ from barnabas_raftlog.raft.messages import (
 )
 from barnabas_raftlog.raft.state import RoundTrip
 
-STEPS_MAX = 2_000  # Many times what any test takes.
+STEPS_MAX = 2_000  # Many times more than any test takes.
 
 
 class Group:
@@ -167,7 +170,7 @@ class Group:
         self._keep(node)
 
     def _keep(self, node: int) -> None:
-        """As a witness, drop what every full voter has; or everything, if the beginning is needed."""
+        """As a witness, drop all entries that every full voter has; or all, if the beginning is needed."""
         log = self.disks[node].log
         if self.cores[node].lacks_beginning:
             self._restart_core(node)
@@ -197,7 +200,7 @@ class Group:
         self.step(node, Proposed())
 
     def deliver(self, source: int | None = None, target: int | None = None) -> int:
-        """Deliver what is under way now (on one link); return how many messages that was."""
+        """Deliver the messages that are under way now (on one link); return their number."""
         batch = self._take(source, target)
         for message in batch:
             if message.target not in self.dead:
@@ -298,7 +301,7 @@ def _shown(frame: bytes) -> str:
 
 
 def _message(message: Message) -> str:
-    """All fields but the ends, which stand before it, and what is as usual."""
+    """All fields but the ends, which stand before it, and those with their usual value."""
     fields = msgspec.structs.asdict(message)
     if isinstance(message, AppendEntries):
         fields["entries"] = f"[{_entries(message.entries)}]"
@@ -317,7 +320,7 @@ def _message(message: Message) -> str:
 
 
 def _members(configuration: Configuration) -> str:
-    """Who votes; learners behind a plus; how often the disk of a node was replaced as a prime; witnesses with a w."""
+    """Voters; learners behind a plus; a prime for each time that a node's disk was replaced; witnesses with a w."""
     names = [
         " ".join(
             f"{member.node_id}"

@@ -1,4 +1,4 @@
-"""A candidate to which all others have consented by their digests stands without a pre-vote, and only then."""
+"""A candidate with the consent of all others, and only such, stands without a pre-vote."""
 
 import pytest
 from raftlog.messages import append_entries, peer_digest, vote_request
@@ -10,7 +10,7 @@ from .group import Group
 
 
 def digest(core: RaftCore, peer: int, *, term: int | None = None, leader_id: int | None = None) -> PeerDigest:
-    """What `peer` says if its log is as long as that of `core`."""
+    """The digest of `peer` if its log is as long as that of `core`."""
     return peer_digest(
         peer=peer,
         term=core.term if term is None else term,
@@ -30,7 +30,7 @@ def started(*, witnesses: tuple[int, ...] = ()) -> Group:
 
 
 def stand(group: Group, node: int) -> list[VoteRequest]:
-    """Let the deadline of `node` pass; return what it asks then."""
+    """Let the deadline of `node` pass; return its requests."""
     deadline_ms = group.cores[node].deadline_ms
     assert deadline_ms is not None
     group.now_ms = max(group.now_ms, deadline_ms)

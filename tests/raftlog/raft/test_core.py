@@ -1,4 +1,4 @@
-"""What the stories do not show: refusals, races, limits."""
+"""Refusals, races and limits, which the stories do not show."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""Elections between nodes that are far from each other: they cost round trips, and not one attempt after the other.
+"""Elections between far nodes cost round trips, not one attempt after the other.
 
 Two that stand within half a round trip of each other have both voted for themselves before they hear of it, and the
 longer the way, the likelier that is. Time is virtual.
@@ -88,7 +88,7 @@ def test_where_the_first_to_stand_lacks_an_entry_the_next_one_leads_in_its_turn(
     group.run(3 * latency_ms + 2 * SYNC_MS)
     group.dead.discard(2)
     group.dead.add(1)
-    group.run(latency_ms)  # A connection ends behind what was sent over it.
+    group.run(latency_ms)  # A connection ends behind the bytes that were sent over it.
     group.lost_ms = group.now_ms
     for node in (2, 3):
         group.step(node, PeerSilent(1))

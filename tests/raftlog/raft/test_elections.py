@@ -1,7 +1,7 @@
-"""What a member remembers and forgets around an election, and how long it waits: each was once broken unnoticed.
+"""A member's memory around an election, and its waits: each was once broken unnoticed.
 
-`scripts/mutants` breaks the core wherever it can. What no seed of the simulator noticed, because groups recover from it
-or because it takes a rare message, is said here.
+`scripts/mutants` breaks the core wherever it can. No seed of the simulator noticed these mistakes, because groups
+recover from them or because they take a rare message.
 """
 
 from raftlog.messages import vote_request, vote_response

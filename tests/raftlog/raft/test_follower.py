@@ -50,11 +50,11 @@ def test_any_order_of_appends_leads_towards_the_leaders_log(
     own_terms: list[int],
     appends: list[tuple[int, int, int, bool]],
 ) -> None:
-    """Duplicates, gaps and late appends: only what is durable and equal is acknowledged, nothing good is cut."""
+    """Duplicates, gaps and late appends: only durable and equal entries are acknowledged, nothing good is cut."""
     leader_term = 4
     leader_log = [Entry(index, term, b"new") for index, term in enumerate(leader_terms, 1)]
     shared = leader_terms[:shared_count]
-    # What follows the shared part differs from the leader's log in its very first term.
+    # The entries behind the shared part differ from the leader's log in their very first term.
     theirs = [term for term in own_terms if term >= (shared or [1])[-1]]
     if len(leader_terms) > len(shared) and theirs and theirs[0] == leader_terms[len(shared)]:
         theirs = []

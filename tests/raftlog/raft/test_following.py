@@ -1,4 +1,4 @@
-"""What a follower makes of appends, snapshots and orders to be silent that come late, twice or to the wrong place.
+"""A follower takes in appends, snapshots and farewells that come late, twice or misplaced.
 
 Each was once broken unnoticed (`scripts/mutants`): groups recover from it, or it takes a rare message.
 """

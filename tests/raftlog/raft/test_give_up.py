@@ -1,4 +1,4 @@
-"""An operator goes on without a voter of a page-cache group that never comes back: when that is, and what it costs."""
+"""An operator goes on without a voter of a page-cache group that never comes back."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def waiting(voters: int = 3) -> Group:
 
 
 def stand(group: Group, rounds: int = 6) -> list[int]:
-    """Let the living stand for election, and return who leads."""
+    """Let the living stand for election, and return the leader."""
     for _ in range(rounds):
         for node in sorted(group.cores.keys() - group.dead):
             if group.cores[node].role is not Role.LEADER and group.cores[node].leader_id is None:

@@ -1,4 +1,4 @@
-"""Links with a length: who is in sync, and who has caught up, while entries are appended without a pause.
+"""Followers on long links are in sync, and caught up, while entries are appended.
 
 Time is virtual: a message takes `latency_ms` in each direction, a sync `SYNC_MS`, and appends are pipelined as the core
 does it. On one machine none of that shows, which is why it is here.

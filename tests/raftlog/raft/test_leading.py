@@ -1,4 +1,4 @@
-"""What a leader notes of a follower, and counts, where it does not show at once.
+"""A leader's notes of a follower, and its counts, which do not show at once.
 
 Each was once broken unnoticed (`scripts/mutants`): groups recover from it, or it takes a rare message.
 """

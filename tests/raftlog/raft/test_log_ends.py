@@ -1,4 +1,4 @@
-"""When a follower had everything, as samples know it, beside a model that remembers when each entry was appended."""
+"""Samples of a log's end, beside a model that remembers when each entry was appended."""
 
 from bisect import bisect_left
 

@@ -1,4 +1,4 @@
-"""Configurations: their bytes, which changes keep majorities overlapping, and which one holds where in a log."""
+"""Configurations: their bytes, the changes that are allowed, and which one holds where."""
 
 from itertools import combinations
 
@@ -90,7 +90,7 @@ def test_a_node_with_another_directory_is_another_voter() -> None:
 @settings(deadline=None, max_examples=300)
 @given(configurations(), configurations())
 def test_an_allowed_change_keeps_every_two_majorities_overlapping(old: Configuration, new: Configuration) -> None:
-    """Naively: try all majorities of both. Who has got an unknown directory filled in is who it was."""
+    """Naively: try all majorities of both. A member whose unknown directory is filled in stays the same member."""
     unknown = {member.node_id for member in old.voters if member.directory_id == UNKNOWN_DIRECTORY}
 
     def same(members: tuple[Member, ...]) -> set[Member]:

@@ -1,4 +1,4 @@
-"""Page-cache logs after a loss of power: who counts, who does not, and from when on again (design of `uncertainty`)."""
+"""Page-cache logs after a loss of power: which votes count, and from when on."""
 
 from collections.abc import Set as AbstractSet
 
@@ -157,7 +157,7 @@ def test_a_configuration_that_was_acknowledged_is_remembered() -> None:
 
 
 def test_a_leader_does_not_count_itself_by_a_configuration_that_its_disk_may_forget() -> None:
-    """Else 1 and 3 of three would commit what 1 and 2, the voters of before, could still elect a leader without."""
+    """Else 1 and 3 of three would commit an entry that a leader elected by 1 and 2, the voters of before, may lack."""
     group = in_page_cache_mode(Group([1, 2], [3]))
     group.elect(1)
     group.slow.add(1)
@@ -211,7 +211,7 @@ def elect_with(voters: AbstractSet[int], *, blank: AbstractSet[int], forgetful: 
 
 
 def test_no_blank_voter_elects_itself() -> None:
-    """What it takes for the members may be of long ago: who was removed, and is back, reads of all there were."""
+    """Its view of the members may be of long ago: a member that was removed, and is back, reads of all there were."""
     assert not elect_with({2}, blank={2})
     assert elect_with({2}, blank=set(), forgetful={2}), "a loss of power takes no change of members"
 
@@ -240,7 +240,7 @@ def test_a_blank_voter_is_one_like_the_others_when_it_has_caught_up() -> None:
 
 
 def test_no_change_leaves_half_of_the_voters_uncertain() -> None:
-    """Should the leader fail then, the others could elect nobody, and only a leader makes them certain again."""
+    """If the leader failed then, the others could elect nobody, and only a leader makes them certain again."""
     group = Group([1, 2, 3])
     group.elect(1)
     disk = group.disks[2]

@@ -1,4 +1,4 @@
-"""What no member can mean is refused before anything has changed; all that a member may say leaves a core whole."""
+"""Impossible messages are refused before anything changes; all others leave a core whole."""
 
 from typing import Any
 
@@ -160,7 +160,7 @@ def test_what_no_member_can_mean_is_refused_and_changes_nothing(case: str) -> No
         (1, acknowledgement(term=1, source=2, target=1, match_index=5, round=1, uncertain=7)),
         (2, append(3, *entries(4, 1, 1))),
         (2, install_snapshot(term=1, source=1, target=2, snapshot_index=4, snapshot_term=1, data=b"state")),
-        (2, append(3, *entries(4, 2), term=2, source=3)),  # What only an older leader's log had may change.
+        (2, append(3, *entries(4, 2), term=2, source=3)),  # Entries that only an older leader's log had may change.
         (2, install_snapshot(term=2, source=3, target=2, snapshot_index=4, snapshot_term=2, data=b"state")),
     ],
 )
@@ -332,7 +332,7 @@ SAID: st.SearchStrategy[Any] = st.one_of(
 def test_whatever_members_say_a_core_stays_whole(
     node: int, witnesses: tuple[int, ...], said: list[Any], to_deadline: set[int]
 ) -> None:
-    """`Group.step` checks after each step what a core promises by itself; only `ImpossibleMessageError` may come."""
+    """`Group.step` checks the promises of a core after each step; only `ImpossibleMessageError` may come."""
     group = busy(witnesses=witnesses)
     core = group.cores[node]
     for number, message in enumerate(said):

@@ -1,4 +1,4 @@
-"""Who stands, when, and who counts: after a restart, a change of members, or a loss of power.
+"""Candidates, and the votes that count: after a restart, a change, or a loss of power.
 
 Each was once broken unnoticed (`scripts/mutants`): groups recover from it, or it takes a rare message.
 """

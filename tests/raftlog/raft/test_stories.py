@@ -1,4 +1,4 @@
-"""Golden stories: each file below stories/ is one situation, its commands and every effect they had.
+"""Golden stories: each file is one situation, its commands and all their effects.
 
 A needless save is as plain to see here as a wrong message. To accept new output after reading it:
 UPDATE_STORIES=1 pytest tests/raftlog/raft/test_stories.py, then git diff.
@@ -78,7 +78,7 @@ class Narrator:
         self.group.connect()
 
     def elect(self, node: str) -> None:
-        """Tell nothing of what the story is not about."""
+        """Leave out the lines that the story is not about."""
         self.group.elect(int(node))
         self.group.lines.clear()
 

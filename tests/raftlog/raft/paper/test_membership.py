@@ -1,4 +1,4 @@
-"""Chapter 4 of Ongaro's thesis (cluster membership changes, one server at a time), and 3.10, rule by rule.
+"""Chapter 4 of Ongaro's thesis (one server at a time), and 3.10, rule by rule.
 
 As in `test_paper`, each docstring says the rule that the test shows to hold here, the names say the section.
 """
@@ -234,7 +234,7 @@ def test_4_2_2_left_out_server_may_still_be_elected_before_the_commit() -> None:
 
 
 def test_4_2_3_servers_that_hear_their_leader_refuse_pre_votes() -> None:
-    """Removed servers must not disrupt: whoever hears from a leader does not help to elect another."""
+    """Removed servers must not disrupt: a server that hears from a leader does not help to elect another."""
     group = elected(1, 2, 3)
     group.change(1, group.configuration({1, 2}))
     group.lose(1, 3)
@@ -259,7 +259,7 @@ def test_identity_a_vote_counts_only_from_the_disk_that_was_added() -> None:
 
 
 def test_identity_an_acknowledgement_counts_only_from_the_disk_that_was_added() -> None:
-    """The same for what a follower says to have."""
+    """The same for acknowledgements of a follower."""
     group = elected(1, 2, 3, known_disks=True)
     group.propose(1, "a")
     core = group.cores[1]

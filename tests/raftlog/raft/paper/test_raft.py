@@ -1,7 +1,7 @@
 """The paper, sentence by sentence: each test quotes one and shows that it holds here.
 
 Ongaro and Ousterhout, "In Search of an Understandable Consensus Algorithm (Extended Version)". The names say the
-section. Where this implementation differs on purpose, docs/raft.md says so, and no test here claims otherwise.
+section. docs/raft.md says where this implementation differs on purpose, and no test here claims otherwise.
 """
 
 from raftlog.messages import acknowledgement, append_entries, install_snapshot, refusal, vote_request, vote_response
