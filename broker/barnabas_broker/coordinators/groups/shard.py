@@ -49,7 +49,7 @@ from .state_machine.room import OFFSET_BYTES, Room
 from .state_machine.states import GroupState
 from .table import GroupTable
 
-__all__ = ["Change", "GroupShard"]
+__all__ = ["Change", "GroupShard", "TellGroup"]
 
 # How much is done between two yields.
 ANSWERS_STEP = 20  # answers that are given
