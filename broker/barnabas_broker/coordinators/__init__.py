@@ -1,1 +1,1 @@
-"""State that lives in the partitions of an internal topic, on whichever broker leads each of them."""
+"""Keeps state in partitions of internal topics, on the broker that leads each."""

@@ -1,8 +1,8 @@
-"""Ids for idempotent producers, out of blocks that the controller gives: one block is asked for at a time.
+"""Gives ids to idempotent producers, out of blocks of the controller's.
 
-However many requests find the block at hand used up, one question goes to the controller. Its answer serves those that
-have waited longest, and if it is a refusal, all of them. A block that this broker has begun is lost when it stops,
-which costs nothing of 2^63.
+One block is asked for at a time. However many requests find the block at hand used up, one question goes to the
+controller. Its answer serves those that have waited longest, and if it is a refusal, all of them. A block that this
+broker has begun is lost when it stops, which costs nothing of 2^63.
 """
 
 import asyncio
@@ -19,15 +19,16 @@ TOLD_AT_ONCE = 500  # of those that wait
 
 
 class ProducerIds:
-    """The ids that are left of a block, and who waits for the next one. Owned by the loop.
+    """The ids that are left of a block, and the requests that wait for the next one. Owned by the loop.
 
-    `ask` brings a block within so many seconds, or raises `Refused`; `spawn` runs what does the asking.
+    `ask` brings a block within so many seconds, or raises `Refused`; `spawn` runs the coroutine that asks.
     """
 
     def __init__(
         self, ask: Callable[[float], Awaitable[ProducerIdBlock]], spawn: Callable[[Coroutine[Any, Any, None]], None]
     ) -> None:
-        self._ask, self._spawn = ask, spawn
+        self._ask = ask
+        self._spawn = spawn
         self._left = iter(range(0))
         self._waiting: deque[asyncio.Future[int | Refused]] = deque()
         self._is_asking = False

@@ -1,4 +1,4 @@
-"""Plants one mistake in a module of the broker, for the machines that must notice it.
+"""Plants one mistake in a module of the broker, for machines that must notice it.
 
 A function is given the code that it would have with the mistake, and keeps its name, so all its callers have the
 mistake, too.

@@ -1,1 +1,1 @@
-"""The coordinator of consumer groups: `coordinator`, then `shard`; the rules are in `state_machine/`."""
+"""Coordinates consumer groups: begin with `coordinator`, then `shard`; the rules are in `state_machine`."""

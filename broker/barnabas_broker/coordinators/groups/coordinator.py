@@ -1,4 +1,4 @@
-"""Coordinates groups on this broker: the way from a group's id to the shard that has it, and what all shards share.
+"""Finds the shard that has a group, and keeps everything that the shards share.
 
 Every broker computes a group's partition from its id (`state_machine.location`); the leader of that partition is the
 group's coordinator (`coordinators.runtime.coordinator`).
@@ -6,7 +6,7 @@ group's coordinator (`coordinators.runtime.coordinator`).
 A topic that is deleted takes its offsets with it: the shards write tombstones when the image says so. If nobody led a
 shard's partition then, the next round of upkeep finds them.
 
-Limits: one task for each group whose answers or record take long, one for upkeep; what groups hold by
+Limits: one task for each group whose answers or record take long, one for upkeep; the memory of groups by
 `state_machine.room`. One entry in the node's heap of deadlines per group, and one per parked request.
 """
 
@@ -117,7 +117,7 @@ class GroupCoordinator:
         """
         return None if await self.runtime.ensure_topic() else "the offsets topic could not be made"
 
-    # What others tell and ask.
+    # Events, image and status.
 
     def tell_group(self, kind: str, group_id: str, cause: str) -> None:
         """Remember an event of a group."""
@@ -130,7 +130,7 @@ class GroupCoordinator:
             self.expiry.forget_topics([(topic.name, topic.topic_id) for topic in deleted])
 
     def status(self) -> dict[str, Any]:
-        """Return what an operator may ask, as plain values."""
+        """Return everything that an operator may ask, as plain values."""
         shards = [runtime.shard for runtime in self.runtime.shards.values()]
         states: Counter[str] = Counter()
         for shard in shards:

@@ -1,12 +1,12 @@
-"""Deletes what has outlived its use: expired offsets, unused groups, and the offsets of deleted topics.
+"""Deletes expired offsets, unused groups, and the offsets of deleted topics.
 
 Every `offsets.retention.check.interval.ms` all groups of this broker are looked at, a few milliseconds at a time. An
 offset that has outlived its use (`state_machine.offsets.expired`) gets a tombstone; a group without members and without
-offsets goes with its last one, or in the next round if it had more than `LOOKED_STEP` of them. An event names what
-went, because to a consumer that comes back it looks like a loss.
+offsets goes with its last one, or in the next round if it had more than `LOOKED_STEP` of them. An event names
+the topics, because to a consumer that comes back it looks like a loss.
 
-*What is under way* is in use: an offset that somebody has just committed anew is not expired, though the old one is
-still what is committed, and is not the deleted topic's either, if there is another topic of that name by now. A
+*A record under way* is in use: an offset that somebody has just committed anew is not expired, though the old one is
+still the committed one, and is not the deleted topic's either, if there is another topic of that name by now. A
 tombstone would come behind it, and take an offset that was acknowledged. The next round looks again.
 
 *Deleted topics.* The image tells of a deletion at once. Offsets that were missed then (nobody led their partition, or
@@ -72,8 +72,8 @@ class Expiry:
     ) -> AsyncIterator[tuple[str, list[Place], bool]]:
         """Yield the places of groups' offsets, some of one group at a time, and whether these are all that it has.
 
-        Others run in between: what was there may be gone, and something else be in its place. It ends if the shard is
-        not served here any more.
+        Others run in between: an offset may be gone, and another be in its place. It ends when the shard is not served
+        here any more.
         """
         for group_id in group_ids:
             places = list(shard.offsets.of_group(group_id))
@@ -130,7 +130,7 @@ class Expiry:
 
 
 def membership_of(hosted: HostedGroup) -> Membership:
-    """Return what expiry wants to know of a group."""
+    """Return everything that expiry wants to know of a group."""
     if hosted.group.state is not GroupState.EMPTY:
         return Membership(has_members=True, subscribed=hosted.group.topics())
     return Membership(has_members=False, empty_since_ms=hosted.changed_at_ms)

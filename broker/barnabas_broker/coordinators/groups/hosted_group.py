@@ -1,4 +1,4 @@
-"""A group as its coordinator's shell holds it: the state machine, and what it still has to be told of the log.
+"""Holds a group for its coordinator: the state machine and its unfinished saves.
 
 Not here: anything that happens to it (`shard`).
 """
@@ -27,25 +27,34 @@ class Save:
     __slots__ = ("is_begun", "outcome", "record")
 
     def __init__(self, record: SavedGroup) -> None:
-        self.record, self.is_begun = record, False
+        self.record = record
+        self.is_begun = False
         self.outcome: ErrorCode | None = None
 
 
 class HostedGroup:
-    """A group, with the saves of which it was not told yet what became of them.
+    """A group, with the saves whose outcome it does not know yet.
 
     `changed_at_ms`: when it last asked to be saved, in milliseconds since 1970; None: never. So an empty group is empty
-    since then. `held_bytes` is what was last counted of it. `is_saving`: its record is being made. `is_deleting`: its
-    offsets are, and it goes with the last of them.
+    since then. `held_bytes`: its size as last counted. `is_saving`: its record is being made. `is_deleting`: its
+    offsets are being deleted, and it goes with the last of them.
     """
 
     __slots__ = (
-        *("changed_at_ms", "deadline", "group", "group_id", "held_bytes", "is_deleting", "is_removed", "is_saving"),
+        "changed_at_ms",
+        "deadline",
+        "group",
+        "group_id",
+        "held_bytes",
+        "is_deleting",
+        "is_removed",
+        "is_saving",
         "saves",
     )
 
     def __init__(self, group_id: str, group: ConsumerGroup) -> None:
-        self.group_id, self.group = group_id, group
+        self.group_id = group_id
+        self.group = group
         self.changed_at_ms: int | None = None
         self.saves: deque[Save] = deque()
         self.deadline: Deadline[Callable[[], None]] | None = None

@@ -1,7 +1,7 @@
-"""Serves the groups of one partition of the offsets topic, on the broker that leads it.
+"""Serves the groups of one offsets partition, on the broker that leads it.
 
-The shard's life, its log and what is under way in it are the runtime's (`coordinators.runtime.shard`); here is what a
-group's requests do with them.
+The shard's life, its log and the records under way are the runtime's (`coordinators.runtime.shard`); here is how the
+requests of groups use them.
 
 *A promise rests on the log.* An offset commit, a group's new generation, a deletion: each is a batch of ordinary
 records (`state_machine.records`), and is answered and shown only when the batch is committed. So no committed offset
@@ -12,15 +12,15 @@ answers to the requests that carry their tickets, a record to save, a line for t
 the node's one heap of deadlines; a deadline that has moved away (every heartbeat does that) costs nothing until the old
 one fires.
 
-*Many at once.* What is owed to the thousands of members of one group, or to all groups of a shard, is done in slices
-(`ShardRuntime.in_slices`). What a step of a state machine decides is decided by then; each later piece looks first
+*Many at once.* Work for the thousands of members of one group, or for all groups of a shard, is done in slices
+(`ShardRuntime.in_slices`). A step of a state machine has decided everything by then; each later piece looks first
 whether the group and the shard are still there. A long record is encoded so, too; the saves of a group are appended in
 the order in which it asked.
 
-Limits: what all groups of the node hold (`state_machine.room`); batches of `BATCH_BYTES_MAX`; a group whose record
+Limits: the memory of all groups of the node (`state_machine.room`); batches of `BATCH_BYTES_MAX`; a group whose record
 exceeds what the log takes is not saved, and says UNKNOWN_SERVER_ERROR as in Kafka.
 
-Not here: what the committed records say (`table`), expiry (`expiry`), and which broker is whose coordinator
+Not here: the meaning of committed records (`table`), expiry (`expiry`), and the way from a group to its coordinator
 (`coordinator`).
 """
 
@@ -49,7 +49,7 @@ from .state_machine.room import OFFSET_BYTES, Room
 from .state_machine.states import GroupState
 from .table import GroupTable
 
-__all__ = ["Change", "GroupShard"]
+__all__ = ["Change", "GroupShard", "TellGroup"]
 
 # How much is done between two yields.
 ANSWERS_STEP = 20  # answers that are given
@@ -102,7 +102,7 @@ class GroupShard:
 
     @property
     def held_bytes(self) -> int:
-        """What this shard holds for its clients (`room`): nothing before it serves, and nothing afterwards."""
+        """Bytes that this shard holds for its clients (`room`): none before it serves, and none afterwards."""
         if self.runtime.state is not ShardState.ACTIVE:
             return 0
         offsets_bytes = self.offsets.held_bytes + self.under_way.count * OFFSET_BYTES
@@ -160,13 +160,13 @@ class GroupShard:
                 yield
 
     def settle_account(self) -> None:
-        """Count towards the node's room what is held now."""
+        """Count towards the node's room everything that is held now."""
         counted_bytes = self.held_bytes
         self._room.held_bytes += counted_bytes - self._counted_bytes
         self._counted_bytes = counted_bytes
 
     def _account(self, hosted: HostedGroup) -> None:
-        """Count what a group holds now."""
+        """Count anew how much a group holds."""
         held_bytes = 0 if hosted.is_removed else hosted.group.held_bytes
         self._groups_bytes += held_bytes - hosted.held_bytes
         hosted.held_bytes = held_bytes
@@ -222,7 +222,7 @@ class GroupShard:
         return code
 
     def carry_out(self, hosted: HostedGroup, effects: Effects) -> None:
-        """Do what a group's state machine has asked for, and see to its next deadline."""
+        """Carry out what a group's state machine has asked for, and see to its next deadline."""
         if hosted.is_removed:
             return
         self._account(hosted)
@@ -305,7 +305,7 @@ class GroupShard:
             self.runtime.in_slices(self._append_saves(hosted))
 
     def _append_saves(self, hosted: HostedGroup) -> Steps:
-        """Append what the group has asked for, in its order; what it asks for meanwhile, too."""
+        """Append the saves that the group has asked for, in its order, and those that it asks for meanwhile."""
         while (save := next((save for save in hosted.saves if not save.is_begun), None)) is not None:
             value = yield from encode_group_in_steps(save.record)
             if hosted.is_removed or hosted.is_deleting or self.runtime.state is not ShardState.ACTIVE:

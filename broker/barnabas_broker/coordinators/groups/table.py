@@ -1,4 +1,4 @@
-"""Keeps what the committed records of one offsets partition say: offsets and saved groups, as the runtime's table."""
+"""Keeps what the committed records of one offsets partition say, as the runtime's table."""
 
 from collections.abc import Generator, Iterable
 from functools import partial
@@ -22,8 +22,9 @@ from .state_machine.records import (
 
 __all__ = ["NAMES_STEP", "GroupTable"]
 
-RECORDS_STEP, NAMES_STEP = 100, 1_000
-"""Between two yields: records that are taken in, names that are listed."""
+# How much is done between two yields.
+RECORDS_STEP = 100  # records that are taken in
+NAMES_STEP = 1_000  # names that are listed
 ENCODED_AT_ONCE = 200  # members
 
 Encoded = dict[Name, tuple[SavedGroup, bytes]]
@@ -31,7 +32,7 @@ Encoded = dict[Name, tuple[SavedGroup, bytes]]
 
 
 class GroupTable:
-    """The offsets and the saved groups, with the size of each group's record.
+    """The committed offsets and the saved groups, with the size of each group's record.
 
     Invariant: `group_bytes` is the sum of the sizes in `saved`.
     """
@@ -45,7 +46,7 @@ class GroupTable:
 
     @property
     def live_bytes(self) -> int:
-        """About what the records that count take in the log."""
+        """About how many bytes of the log the records take that count."""
         return self.offsets.live_bytes + self.group_bytes
 
     def take(self, records: Iterable[Record]) -> Steps:
@@ -93,14 +94,14 @@ class GroupTable:
         return names
 
     def size_of(self, name: Name) -> int:
-        """Return about what the record under that name takes."""
+        """Return about how many bytes the record under that name takes."""
         if isinstance(name, OffsetKey):
             value = self.offsets.get(name)
             return 0 if value is None else size_of(name, value)
         return self.saved.get(name.group_id, (None, 0))[1]
 
     def prepare_in_steps(self, names: Iterable[Name]) -> Generator[None, None, RecordOf[Name]]:
-        """Return what gives the records of these names; those of large groups are encoded by then."""
+        """Return a function that gives the records of these names; those of large groups are encoded by then."""
         encoded: Encoded = {}
         for name in names:
             saved = self.group(name.group_id) if isinstance(name, GroupKey) else None

@@ -1,1 +1,1 @@
-"""The coordinator runtime: a partition of an internal topic as a replicated state machine; begin with `contracts`."""
+"""Runs a partition of an internal topic as a replicated state machine; begin with `contracts`."""

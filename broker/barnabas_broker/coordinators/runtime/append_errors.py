@@ -1,4 +1,4 @@
-"""Translates the errors of an append to a coordinator's log into those of a coordinator, as Kafka does. Pure."""
+"""Translates errors of appending to a coordinator's log into a coordinator's, as Kafka does. Pure."""
 
 from barnabas_clients.protocol.error_codes import ErrorCode
 
@@ -18,5 +18,5 @@ _COORDINATOR_ERRORS = {
 
 
 def coordinator_error(error: ErrorCode) -> ErrorCode:
-    """Return what a client is told when an append to the coordinator's log has failed with `error`."""
+    """Return the error for a client when an append to the coordinator's log has failed with `error`."""
     return _COORDINATOR_ERRORS.get(error, error)

@@ -1,10 +1,11 @@
-"""Declares what a coordinator brings to the runtime: a table of what the log says, and a shard that serves from it.
+"""Declares what a coordinator brings to the runtime: a table and a shard. Pure.
 
 A coordinator keeps its state in an internal topic, and each partition of that topic is a state machine of its own. The
-runtime replicates it, and knows nothing of what the records mean: that is all in these two, and in nothing else.
+runtime replicates it, and knows nothing of what the records mean. The *table* holds that meaning on every replica; the
+*shard* serves clients from the leader's table.
 
-A record has a key and a value, and its key *names* something: the newest record of a name is what counts, and one
-without a value (a tombstone) says that there is nothing under that name.
+A record has a key and a value, and its key *names* something: the newest record of a name counts, and one without a
+value (a tombstone) says that there is nothing under that name.
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -16,10 +17,11 @@ from barnabas_raftlog.records.reader import Record
 __all__ = ["CoordinatorShard", "Done", "KeyAndValue", "Name", "RecordOf", "Steps", "Table"]
 
 Name: TypeAlias = tuple[Any, ...]
-"""What a record's key names. Its first element is the owner: all that is on its way of one owner can be asked for."""
+"""The thing that a record's key names. The first element is its owner; all names of one owner that are under way can be
+asked for."""
 KeyAndValue: TypeAlias = tuple[bytes, bytes | None]
 Done: TypeAlias = Callable[[ErrorCode], None]
-"""Is told once what became of something that was appended."""
+"""Is called once with the outcome of an append."""
 Steps: TypeAlias = Generator[None, None, None]
 """Long work in small pieces: it yields between two of them, and others run then."""
 
@@ -31,11 +33,11 @@ RecordOf: TypeAlias = Callable[[N], KeyAndValue | None]
 
 
 class Table(Protocol[N]):
-    """What the committed records of one partition say, on every replica: followers' and the leader's."""
+    """The meaning of one partition's committed records, on every replica: followers and the leader."""
 
     @property
     def live_bytes(self) -> int:
-        """About what the records that count take in the log."""
+        """About how many bytes of the log the records take that count."""
 
     def take(self, records: Iterable[Record]) -> Steps:
         """Take in the records of one committed batch, in their order. Keys of an unknown kind are skipped.
@@ -53,23 +55,24 @@ class Table(Protocol[N]):
         """
 
     def size_of(self, name: N) -> int:
-        """Return about what the record of a name takes in the log; 0 if there is none."""
+        """Return about how many bytes of the log the record of a name takes; 0 if there is none."""
 
     def prepare_in_steps(self, names: Iterable[N]) -> Generator[None, None, RecordOf[N]]:
-        """Return what gives the records of these names; records that take long are encoded by then."""
+        """Return a function that gives the records of these names; long records are encoded by then."""
 
 
 class CoordinatorShard(Protocol[T_contra]):
-    """What lives on one partition while this broker leads it: what serves clients, and ends with the leadership."""
+    """The part of a coordinator that lives on one partition while this broker leads it, and serves clients."""
 
     def build_in_steps(self, table: T_contra) -> Steps:
-        """Make everything that is needed to serve out of what is committed. Nothing is served or appended yet.
+        """Make everything that serving needs out of the table. Nothing is served or appended yet.
 
-        The table is this shard's from now on: it changes when something that was appended commits.
+        The table is this shard's from now on. It changes when something that the shard has appended commits, and only
+        by the function that was given to `ShardRuntime.append`.
         """
 
     def begin_in_steps(self) -> Steps:
-        """Start the deadlines of what was built: the shard is active."""
+        """Start the deadlines: the shard is active."""
 
     def recover_in_steps(self) -> Steps:
         """Start the deadlines anew: this broker stood still, could hear nobody meanwhile, and leads still."""
@@ -78,7 +81,7 @@ class CoordinatorShard(Protocol[T_contra]):
         """Cancel the deadlines, and tell everybody who is parked `error`: nothing is served any more."""
 
     def settle_account(self) -> None:
-        """Count anew what is held for clients: something was appended, or is committed, or the shard has ended."""
+        """Count anew what is held for clients: something was appended, has committed, or the shard has ended."""
 
     @property
     def loaded_summary(self) -> str:

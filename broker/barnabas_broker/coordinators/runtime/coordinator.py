@@ -1,4 +1,4 @@
-"""Knows which partitions of an internal topic this broker coordinates: a shard for each that it leads for sure.
+"""Holds a shard for each partition of an internal topic that this broker leads.
 
 A broker has a shard (`shard`) for each partition of the topic that it leads, from the moment its leadership is
 confirmed to the moment it ends. Clients ask the leader of a partition; any other broker answers NOT_COORDINATOR, and
@@ -10,7 +10,7 @@ the same time share one creation.
 Limits: one task for each shard that is being loaded or rewritten, one for each replica that reads ahead, one for the
 creation, one for upkeep, which goes shard by shard.
 
-Not here: which partition something belongs to, and what a shard does for its clients. That is the coordinator's own.
+Not here: the partition that something belongs to, and the requests that a shard serves. Both are the coordinator's own.
 """
 
 import asyncio
@@ -92,7 +92,7 @@ class CoordinatorRuntime(Generic[T, S]):
         return ErrorCode.NOT_COORDINATOR
 
     async def wait_loaded(self, look: Callable[[], S | ErrorCode]) -> S | ErrorCode:
-        """Return what `look` returns; while that is a shard that is being read, wait, at most `load_s` seconds.
+        """Return what `look` returns; while that says that a shard is being read, wait, at most `load_s` seconds.
 
         Most are read within milliseconds. A client that is sent away meanwhile pauses for a hundred times as long.
         """
@@ -204,19 +204,19 @@ class CoordinatorRuntime(Generic[T, S]):
             self.host.tell("coordinator loaded", str(runtime), text)
 
     def rewrite(self, runtime: ShardRuntime[T, S]) -> None:
-        """Write again what a shard knows, and drop what was before."""
+        """Write everything again that a shard knows, and drop the log before that."""
         self.host.spawn(rewrite(runtime))
 
     def close(self) -> None:
-        """Serve nothing any more; what runs ends with the host."""
+        """Serve nothing any more; tasks that run end with the host."""
         self.is_closed = True
         self._upkeep.close()
 
 
 class Replica(Generic[T, S]):
-    """What a replica of the topic tells (PartitionObserver): a shard comes and goes with each leadership.
+    """The observer of one replica of the topic (PartitionObserver): a shard comes and goes with each leadership.
 
-    In between, what is committed is read as it comes (`standby`).
+    In between, committed entries are read as they come (`standby`).
     """
 
     __slots__ = ("_coordinator", "_partition", "_reading", "_shard", "_standby")
@@ -259,7 +259,7 @@ class Replica(Generic[T, S]):
                 begin = standby.applied_index
                 await standby.advance(partition.log, partition.producers.commit_index, lambda: self._shard is None)
                 if standby.applied_index == begin:
-                    break  # What is committed is not here yet; the next commit looks again.
+                    break  # The committed entries are not here yet; the next commit looks again.
         except (StorageFailedError, CorruptBatchError, MalformedMessageError) as error:
             # The next leader finds the same and says so. Until then, once is enough.
             logger.warning("%s cannot be read ahead: %s", partition, error)

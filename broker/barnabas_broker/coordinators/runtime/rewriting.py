@@ -1,9 +1,9 @@
-"""Rewrites a log that is much longer than what it says: what counts goes behind its end, and its beginning goes.
+"""Rewrites a log that is much longer than what it says: replays stay short.
 
-Such a log would take long to replay. Its leader writes what counts once more behind the log's end, and when that is
-committed, the log's beginning goes, on every replica. Both sides of the cut tell the same, so a replay from anywhere,
-or a leader that is lost half-way, finds nothing else. The order of records is kept: a name that has a newer record
-under way is not written again, because that record is behind the cut already.
+The leader writes everything that counts once more behind the log's end, and when that is committed, the log's beginning
+goes, on every replica. Both sides of the cut tell the same, so a replay from anywhere finds nothing else, and neither
+does one after a leader that is lost half-way. The order of records is kept: a name that has a newer record under way is
+not written again, because that record is behind the cut already.
 """
 
 from typing import Any
@@ -36,7 +36,7 @@ async def rewrite(runtime: ShardRuntime[Any, Any]) -> None:
 
 async def _append_all(runtime: ShardRuntime[Any, Any]) -> bool:
     """Return whether everything that was committed before the log's present end is committed again behind it."""
-    # First what is under way: it is behind the end, or it is committed before the rewriting begins.
+    # First the records under way: each is behind the end, or it is committed before the rewriting begins.
     if not await runtime.wait_committed():
         return False
     slices = Slices()

@@ -1,19 +1,19 @@
-"""Leads one partition of an internal topic as a state machine: loads it, appends to it, and says what is committed.
+"""Leads one partition of an internal topic: loading, appending, committing, ending.
 
-A shard lives as long as one leadership. It begins LOADING: it reads what this replica has not read yet (`standby`) of
-what was committed when leadership was confirmed, so that it knows everything that any leader before it has promised,
-and answers nothing until then. Then it is ACTIVE. When leadership ends it is ENDED: everybody who is parked is told so,
-and what it knew to be committed goes back to the replica.
+A shard lives as long as one leadership. It begins LOADING: it reads the entries that were committed when leadership
+was confirmed and that this replica has not read yet (`standby`), so that it knows everything that any leader before it
+has promised, and answers nothing until then. Then it is ACTIVE. When leadership ends it is ENDED: everybody who is
+parked is told so, and the table of what is committed goes back to the replica.
 
 *A promise rests on the log.* Everything that a coordinator promises is a batch of ordinary records, and is answered and
 shown only when the batch is committed. A shard that was deposed without knowing it can append, but never commit; and it
 does not answer reads, because they ask for confirmation first (`confirm`). So nothing that was shown ever goes back,
 whichever broker is asked.
 
-*What is known is what the log says*, exactly, up to one index (`Standby.applied_index`). A batch is `under_way` until
-it commits, and is taken in then (`on_committed`): always, and in the order of the log. Its answer may come later,
-because `min.insync.replicas` can ask for more copies than a commit needs; what it says is true meanwhile, and is shown.
-So a shard can end at any moment and hand back what it knows.
+*The table is what the log says*, exactly, up to one index (`Standby.applied_index`). A batch is `under_way` until it
+commits, and is taken in then (`on_committed`): always, and in the order of the log. Its answer may come later, because
+`min.insync.replicas` can ask for more copies than a commit needs; its records are true meanwhile, and are shown. So a
+shard can end at any moment and hand back what it knows.
 
 *Many at once.* Work for thousands is a generator that yields between small pieces: the first piece at once, the others
 beside what comes in meanwhile (`in_slices`). Each later piece looks first whether its shard is still active.
@@ -23,7 +23,7 @@ beside what comes in meanwhile (`in_slices`). Each later piece looks first wheth
 Limits: batches of `BATCH_BYTES_MAX`, so that a replay never holds the loop for longer than one takes, a few
 milliseconds; appends beyond what the disk keeps up with are refused by the log.
 
-Not here: what the records mean (`contracts.CoordinatorShard`), and which broker leads which partition (`coordinator`).
+Not here: the meaning of records (`contracts`), and the partitions that this broker leads (`coordinator`).
 """
 
 import asyncio
@@ -50,9 +50,10 @@ __all__ = ["BATCH_BYTES_MAX", "REWRITE_BYTES", "ShardRuntime", "ShardState"]
 BATCH_BYTES_MAX = 64 * 1024
 BATCH_OVERHEAD_BYTES = 1024
 APPLIED_STEP = 1_000  # names whose committed records are taken in between two yields
-REWRITE_BYTES, REWRITE_FACTOR = 4 << 20, 4
-"""A log is rewritten when it is larger than both: this, and so many times what it says. To read 4 MiB takes about a
-second, which a replica that was away has to do before it can lead."""
+REWRITE_BYTES = 4 << 20
+"""A log is rewritten when it is larger than this, and than `REWRITE_FACTOR` times what it says. To read 4 MiB takes
+about a second, which a replica that was away has to do before it can lead."""
+REWRITE_FACTOR = 4
 CONFIRM_S = 2.0
 _ENDED = object()
 
@@ -87,7 +88,7 @@ class _Answer:
 class ShardRuntime(Generic[T, S]):
     """The runtime under one shard; see the module. Owned by the loop.
 
-    `shard` is what the coordinator made for this leadership, and `standby.table` what is committed, which is the
+    `shard` is the coordinator's part, made for this leadership, and `standby.table` the committed state, which is the
     shard's once it is loaded. `on_long` is called when the log is much longer than what it says; `is_rewriting` is
     True from then until the rewriting has ended. `is_recovering`: this broker stood still, and asks whether it leads.
     """
@@ -112,7 +113,7 @@ class ShardRuntime(Generic[T, S]):
         self._commit_index = 0
         self._is_applying = False
         self._commit_waits: CommitWaiters[asyncio.Future[bool]] = CommitWaiters()
-        # Since the last rewriting; what an earlier leader appended counts as much.
+        # Since the last rewriting; an earlier leader's appends count as much.
         self._appended_bytes = REWRITE_BYTES
         self.shard = make_shard(self)
 
@@ -182,7 +183,7 @@ class ShardRuntime(Generic[T, S]):
             await slices.yield_if_due()
         if self._is_loading():
             self.state = ShardState.ACTIVE
-            # What was committed meanwhile holds no records: in this term only this shard appends any.
+            # Entries that were committed meanwhile hold no records: in this term only this shard appends any.
             self.on_committed(partition.producers.commit_index)
             self.in_slices(self.shard.begin_in_steps())
         return standby.record_count - known_count
@@ -204,7 +205,7 @@ class ShardRuntime(Generic[T, S]):
         """Return what is known to be committed, as a follower keeps it. This shard must end at once."""
         return self.standby
 
-    # What commits.
+    # Commits.
 
     def on_committed(self, commit_index: int) -> None:
         """Take in what this shard has appended up to `commit_index`, inclusive, which is committed.
@@ -275,7 +276,7 @@ class ShardRuntime(Generic[T, S]):
         return ErrorCode.NONE
 
     def append_again(self, names: Iterable[Name], record_of: RecordOf[Any]) -> ErrorCode:
-        """Append what is committed under these names once more, so that the older records may go.
+        """Append the committed records of these names once more, so that the older ones may go.
 
         A name that has a newer record under way is left out: a replay must not come back to the older one.
         """

@@ -1,4 +1,4 @@
-"""Gives the shards of a broker what they have in common: clocks, deadlines, tasks, and a place for events."""
+"""Gives a broker's shards their clocks, deadlines and tasks, and a place for events."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

@@ -1,4 +1,4 @@
-"""Reads the committed records of a partition ahead, on every replica, so that a new leader is ready at once.
+"""Reads committed records ahead on every replica: a new leader is ready at once.
 
 A follower reads on whenever `STANDBY_ENTRIES` more entries are committed than it has read. A replica that becomes the
 leader has only those left to read before it may answer, not the whole log. Measured with records that take 30 µs each:

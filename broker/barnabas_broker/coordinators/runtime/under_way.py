@@ -1,7 +1,7 @@
-"""Keeps what a leader has appended to its log and does not know to be committed yet, in the order of the log. Pure.
+"""Keeps the batches that a leader has appended and that are not committed yet. Pure.
 
-Between the two moments a record counts for nothing that is shown, and yet it must be reckoned with, because it will
-count later without anybody doing anything more:
+From its append to its commit a record counts for nothing that is shown, and yet it must be reckoned with, because it
+will count later without anybody doing anything more:
 
 - *Deleting* something needs to know what is on its way. The tombstone is either written behind that, so that nothing is
   left over, or the name is left alone, because somebody has just used it.
@@ -11,7 +11,7 @@ count later without anybody doing anything more:
 Much that commits at once is taken in a part at a time, in the same order: until then it is under way.
 
 Limit: none of its own. Each batch was appended, and the log refuses further ones when its disk falls behind; a
-coordinator counts what is under way towards its own limit.
+coordinator counts records under way towards its own limit.
 """
 
 from collections import deque
@@ -73,7 +73,7 @@ class UnderWay:
         return commit_index
 
     def clear(self) -> None:
-        """Note that nobody here will ever know what became of it."""
+        """Forget all of it: nobody here will ever know the outcome."""
         self._batches.clear()
         self._counts.clear()
         self.count = 0

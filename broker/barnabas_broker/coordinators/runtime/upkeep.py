@@ -1,4 +1,4 @@
-"""Calls a coordinator's round of upkeep at an interval, one round at a time, once this broker has led something."""
+"""Calls a coordinator's round of upkeep at an interval, from the first leadership on."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -11,7 +11,7 @@ __all__ = ["Upkeep"]
 
 
 class Upkeep:
-    """See the module. The interval begins when the round before has ended; `look` is one round."""
+    """See the module. One round at a time: the interval begins when the one before has ended. `look` is one round."""
 
     def __init__(self, host: ShardHost, interval_ms: int, look: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._host = host

@@ -1,4 +1,4 @@
-"""Three real brokers in this process whose new groups do not wait for more members, and a topic for each test."""
+"""Starts three real brokers whose new groups do not wait for more members."""
 
 import hashlib
 from collections.abc import Iterator

@@ -1,4 +1,7 @@
-"""One group member that says exactly what a test wants said, and finds its coordinator again when that is lost."""
+"""Plays one group member that says exactly what a test wants said.
+
+It finds its coordinator again when that is lost.
+"""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -42,9 +45,12 @@ class GroupClient:
 
     def __init__(self, bootstrap: str, group_id: str, *topics: str, instance_id: str | None = None) -> None:
         self.addresses = [(host, int(port)) for host, _, port in (one.rpartition(":") for one in bootstrap.split(","))]
-        self.group_id, self.topics, self.instance_id = group_id, topics, instance_id
+        self.group_id = group_id
+        self.topics = topics
+        self.instance_id = instance_id
         self.timeout_s = 10.0
-        self.member_id, self.generation_id = "", -1
+        self.member_id = ""
+        self.generation_id = -1
         self.coordinator_id = -1
         self.joined: Any = None
         self._wire: Wire | None = None
@@ -76,7 +82,7 @@ class GroupClient:
             self._wire = None
 
     def ask(self, request: Message, version: int) -> Any:
-        """Ask the present coordinator once; whatever it says is returned."""
+        """Ask the present coordinator once, and return any answer."""
         return self.find().ask(request, version)
 
     def until_known(self, act: Callable[[], Any], error_of: Callable[[Any], int]) -> Any:
@@ -105,7 +111,7 @@ class GroupClient:
         request = DeleteGroupsRequest(groups_names=[self.group_id])
         assert self.until_known(lambda: self.ask(request, 2).results[0].error_code, int) == ErrorCode.NONE
 
-    # What members say.
+    # Requests of members.
 
     def send_join(
         self, *, member_id: str | None = None, version: int = 9, client_id: str = "test", **fields: Any
@@ -129,7 +135,8 @@ class GroupClient:
         """Return the answer, and remember who one is now."""
         answer = self.find().receive(request, version)
         if answer.error_code in {ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED}:
-            self.member_id, self.generation_id = answer.member_id, answer.generation_id
+            self.member_id = answer.member_id
+            self.generation_id = answer.generation_id
         self.joined = answer
         return answer
 

@@ -1,7 +1,7 @@
-"""Anything that can happen to an offsets partition, in any order; see `shard_world` for what must hold after each step.
+"""Lets anything happen to an offsets partition, in any order.
 
-Beside that: whoever is told that something is stored finds it committed; what a deletion was asked to cover it covers;
-nobody stays in a group without being heard of.
+`shard_world` says what must hold after each step. Beside that: a record that was acknowledged is committed; a deletion
+covers everything that it was asked to cover; nobody stays in a group without being heard of.
 """
 
 from collections.abc import Iterable
@@ -37,7 +37,8 @@ class Stored(Outcome):
 
     def __init__(self, world: World, said: Said) -> None:
         super().__init__()
-        self.world, self.said = world, said
+        self.world = world
+        self.said = said
         self.entries: list[Entry] = []
         self._begin = world.log.last_index
 
@@ -262,7 +263,14 @@ class ShardMachine(RuleBasedStateMachine):
         said: list[Said] = []
         for name in names:
             self.number += 1
-            saved = SavedGroup("consumer", self.number, None, None, self.world.wall_ms(), ())
+            saved = SavedGroup(
+                protocol_type="consumer",
+                generation_id=self.number,
+                protocol_name=None,
+                leader=None,
+                current_state_timestamp_ms=self.world.wall_ms(),
+                members=(),
+            )
             value = self.value(name) if isinstance(name, OffsetKey) else saved
             said.append({name: None if is_deletion else value})
         return said
@@ -311,7 +319,7 @@ class ShardMachine(RuleBasedStateMachine):
     def time_passes(self, length_ms: int) -> None:
         self.world.advance(length_ms)
 
-    # What must always hold.
+    # Invariants.
 
     @invariant()
     def everything_is_as_the_log_says(self) -> None:

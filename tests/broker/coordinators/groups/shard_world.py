@@ -1,4 +1,4 @@
-"""One replica of an offsets partition with the real coordinator of groups on it; a test plays the rest.
+"""Builds one replica of an offsets partition under the real coordinator of groups.
 
 Everything that the coordinator believes is compared with what the log says (`check`); how the world turns is
 `broker.coordinators.runtime.replica_world`'s.
@@ -117,11 +117,12 @@ class World(ReplicaWorld[Name, Value, GroupShard]):
             records.append(NewRecord(key, body, WALL_MS))
         return bytes(build_batch(records))
 
-    # What must always hold.
+    # Invariants.
 
     def check_account(self) -> None:
-        """What the coordinator believes to hold is what counting anew finds."""
-        held_bytes, shard = 0, self.shard
+        """The coordinator's account is what counting anew finds."""
+        held_bytes = 0
+        shard = self.shard
         if shard is not None:
             table = shard.runtime.standby.table
             held_bytes += sum(recount(hosted.group) for hosted in shard.groups.values())
@@ -148,8 +149,9 @@ class World(ReplicaWorld[Name, Value, GroupShard]):
 
 
 def check_group(shard: GroupShard, hosted: HostedGroup, now_ms: int) -> None:
-    """What a group in memory has to do with its record, and its deadline with what is armed."""
-    group, deadline = hosted.group, hosted.deadline
+    """A group in memory agrees with its record, and its deadline is armed."""
+    group = hosted.group
+    deadline = hosted.deadline
     if group.deadline_ms is not None and not shard.runtime.is_recovering:
         assert deadline is not None, "nothing is armed"
         assert deadline.item is not None, "what was armed has fired, or was cancelled"
@@ -179,14 +181,19 @@ class Ticket:
 
 
 class Member:
-    """A member of a group, which asks whoever coordinates now; what it is told changes what it says next.
+    """A member of a group, which asks the present coordinator; each answer changes what it says next.
 
     `heard_ms`: when a coordinator last heard of it, or began to listen. `share`: its last assignment.
     """
 
     def __init__(self, world: World, group_id: str, name: str, *, session_ms: int = 10_000) -> None:
-        self.world, self.group_id, self.name, self.session_ms = world, group_id, name, session_ms
-        self.member_id, self.generation_id, self.heard_ms = "", -1, 0
+        self.world = world
+        self.group_id = group_id
+        self.name = name
+        self.session_ms = session_ms
+        self.member_id = ""
+        self.generation_id = -1
+        self.heard_ms = 0
         self.share: bytes | None = None
         self.waits_for: Ticket | None = None
         self.errors: list[ErrorCode] = []
@@ -205,10 +212,21 @@ class Member:
             self.member_id = ""
             return
         self._count += 1
-        member_id, self.waits_for = f"{self.name}-{self._count}", Ticket(self)
+        member_id = f"{self.name}-{self._count}"
+        self.waits_for = Ticket(self)
         request = JoinRequest(
-            *(self.waits_for, self.member_id, None, self.name, "/h", self.session_ms, rebalance_ms),
-            *("consumer", (("range", b""),), True, False, ""),
+            ticket=self.waits_for,
+            member_id=self.member_id,
+            group_instance_id=None,
+            client_id=self.name,
+            client_host="/h",
+            session_timeout_ms=self.session_ms,
+            rebalance_timeout_ms=rebalance_ms,
+            protocol_type="consumer",
+            protocols=(("range", b""),),
+            requires_known_member_id=True,
+            skips_assignment=False,
+            reason="",
         )
         self.heard_ms = self.world.now_ms
         with self.world.step():
@@ -216,12 +234,21 @@ class Member:
 
     def sync(self) -> None:
         """Ask for the assignment; the leader brings everybody's."""
-        shard, hosted = self.world.shard, self.hosted
+        shard = self.world.shard
+        hosted = self.hosted
         if shard is None or hosted is None:
             return
         shares = {who: f"{self.generation_id}/{who}".encode() for who in self._others}
         self.waits_for = Ticket(self)
-        request = SyncRequest(self.waits_for, self.member_id, None, self.generation_id, None, None, shares)
+        request = SyncRequest(
+            ticket=self.waits_for,
+            member_id=self.member_id,
+            group_instance_id=None,
+            generation_id=self.generation_id,
+            protocol_type=None,
+            protocol_name=None,
+            assignments=shares,
+        )
         self.heard_ms = self.world.now_ms
         with self.world.step():
             shard.carry_out(hosted, hosted.group.sync(request, self.world.now_ms))
@@ -245,7 +272,8 @@ class Member:
             if answer.error is ErrorCode.UNKNOWN_MEMBER_ID:
                 self.member_id = ""
         elif isinstance(answer, JoinAnswer):
-            self.generation_id, self.share = answer.generation_id, None
+            self.generation_id = answer.generation_id
+            self.share = None
             self._others = tuple(member.member_id for member in answer.members)
         else:
             self.share = answer.assignment
@@ -260,7 +288,8 @@ class Member:
             }, "given out before it was committed"
 
     def heartbeat(self) -> ErrorCode:
-        shard, hosted = self.world.shard, self.hosted
+        shard = self.world.shard
+        hosted = self.hosted
         if shard is None or hosted is None:
             return ErrorCode.NOT_COORDINATOR
         code = shard.heartbeat(hosted, self.member_id, None, self.generation_id)
@@ -270,7 +299,8 @@ class Member:
 
     def check_commit(self) -> ErrorCode:
         """Ask whether an offset may be committed now."""
-        shard, hosted = self.world.shard, self.hosted
+        shard = self.world.shard
+        hosted = self.hosted
         if shard is None or hosted is None:
             return ErrorCode.NOT_COORDINATOR
         code = shard.check_commit(hosted, self.member_id, None, self.generation_id)
@@ -280,12 +310,14 @@ class Member:
 
     def leave(self) -> ErrorCode:
         """Leave, or give back a member id that was not used yet."""
-        shard, hosted = self.world.shard, self.hosted
+        shard = self.world.shard
+        hosted = self.hosted
         if shard is None or hosted is None:
             return ErrorCode.NOT_COORDINATOR
         with self.world.step():
             (code,), effects = hosted.group.leave([(self.member_id, None, "")], self.world.now_ms)
             shard.carry_out(hosted, effects)
         if code is ErrorCode.NONE:
-            self.member_id, self.share = "", None
+            self.member_id = ""
+            self.share = None
         return code

@@ -1,4 +1,4 @@
-"""What goes by itself: expired offsets, empty groups, offsets of deleted topics, and the beginning of a long log."""
+"""Expired offsets, empty groups, offsets of deleted topics and a long log's beginning go."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ from .group_client import GroupClient, rebalance
 
 NONE = ErrorCode.NONE
 MINUTE_MS = 60_000
-RETENTION_MINUTES = 10_080  # what the setting is when nobody sets it
+RETENTION_MINUTES = 10_080  # the default
 
 
 @pytest.fixture(scope="module")

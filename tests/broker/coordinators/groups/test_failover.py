@@ -1,4 +1,4 @@
-"""A group goes on when its coordinator goes: nothing that was acknowledged is taken back, and nobody answers twice."""
+"""A group goes on when its coordinator goes, and no acknowledged offset is taken back."""
 
 import asyncio
 import os
@@ -89,7 +89,7 @@ def test_without_a_majority_nobody_waits_for_ever_and_nothing_is_answered_from_m
     own_brokers.run(partial(all_at_once, Cluster.start, others))
     own_brokers.run(Cluster.wait_ready)
     member.lose()
-    # The refused commit may have been stored all the same; what it may not do is to take the older one back.
+    # The refused commit may have been stored all the same, but it may not take the older one back.
     assert member.until_known(member.committed, lambda _: NONE)["t", 2] in {7, 8}
     member.lose()
 
@@ -110,10 +110,12 @@ def test_a_deposed_coordinator_answers_nothing_and_a_killed_one_loses_nothing() 
         member.commit_surely("t", {0: 1})
 
         # Frozen, it does not know that somebody else coordinates by now.
-        pids, frozen = cluster.pids(), member.coordinator_id
+        pids = cluster.pids()
+        frozen = member.coordinator_id
         deposed = GroupClient(cluster.bootstrap, "g", "t")
         deposed._wire = Wire("127.0.0.1", cluster.port + frozen - 1)
-        deposed.member_id, deposed.generation_id = member.member_id, member.generation_id
+        deposed.member_id = member.member_id
+        deposed.generation_id = member.generation_id
         os.kill(pids[frozen], signal.SIGSTOP)
         member.addresses = [address for address in member.addresses if address[1] != cluster.port + frozen - 1]
         member.lose()

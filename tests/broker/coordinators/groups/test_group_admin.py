@@ -150,7 +150,8 @@ def test_every_version_deletes(client: GroupClient, topic: str, version: int) ->
     assert delete() == [NONE]
     assert delete() == [ErrorCode.GROUP_ID_NOT_FOUND]
     assert client.committed() == {}
-    client.member_id, client.generation_id = "", -1
+    client.member_id = ""
+    client.generation_id = -1
     rebalance(client)
     assert client.generation_id == 1, "the next group of that name is a new one"
 

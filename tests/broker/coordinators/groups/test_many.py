@@ -1,7 +1,7 @@
-"""A shard with thousands of members, groups or offsets: it gets them done in pieces, and others go on in between.
+"""A shard with thousands of members, groups or offsets works in pieces.
 
-A loop turn takes one piece here, because the slices of time are made empty, and each `breathe` is `TURNS_MAX` turns at
-most; what is counted is what is done in one.
+Others go on in between. A loop turn takes one piece here, because the slices of time are made empty, and each `breathe`
+is `TURNS_MAX` turns at most; the tests count how much is done in one.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,8 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .shard_world import Outcome, World
 
-NONE, MIB = ErrorCode.NONE, 1 << 20
+NONE = ErrorCode.NONE
+MIB = 1 << 20
 TURNS_MAX = 3
 
 
@@ -41,7 +42,8 @@ class Parked:
     """A member's request, and what it was told."""
 
     def __init__(self, told: list["Parked"]) -> None:
-        self.told, self.answer = told, None
+        self.told = told
+        self.answer = None
 
     answer: Answer | None
 
@@ -51,22 +53,38 @@ class Parked:
         self.told.append(self)
 
 
+def join_request(told: list[Parked], metadata: bytes) -> JoinRequest:
+    """Return a newcomer's request that is answered into `told`."""
+    return JoinRequest(
+        ticket=Parked(told),
+        member_id="",
+        group_instance_id=None,
+        client_id="c",
+        client_host="/h",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=(("range", metadata),),
+        requires_known_member_id=False,
+        skips_assignment=False,
+        reason="",
+    )
+
+
 class Crowd:
-    """Many members of one group, all of whom say the same at the same time. `told`: who was answered, in order."""
+    """Many members of one group that say the same at the same time. `told`: requests that were answered, in order."""
 
     def __init__(self, world: World, shard: GroupShard, count: int) -> None:
-        self.world, self.shard, self.told = world, shard, list[Parked]()
+        self.world = world
+        self.shard = shard
+        self.told = list[Parked]()
         hosted = shard.make_group("g")
         assert hosted is not None
         self.hosted: HostedGroup = hosted
         self.member_ids = [f"m{number}" for number in range(count)]
         with world.step():
             for member_id in self.member_ids:
-                shard.join(hosted, self._join(), partial(str, member_id))
-
-    def _join(self) -> JoinRequest:
-        who = (Parked(self.told), "", None, "c", "/h", 10_000, 10_000)
-        return JoinRequest(*who, "consumer", (("range", b"said"),), False, False, "")
+                shard.join(hosted, join_request(self.told, b"said"), partial(str, member_id))
 
     def form(self) -> None:
         self.world.advance(1_000)
@@ -76,7 +94,15 @@ class Crowd:
         shares = {member_id: b"share of " + member_id.encode() for member_id in self.member_ids}
         with self.world.step():
             for member_id in member_ids or self.member_ids:
-                asked = SyncRequest(Parked(self.told), member_id, None, 1, None, None, shares)
+                asked = SyncRequest(
+                    ticket=Parked(self.told),
+                    member_id=member_id,
+                    group_instance_id=None,
+                    generation_id=1,
+                    protocol_type=None,
+                    protocol_name=None,
+                    assignments=shares,
+                )
                 self.shard.sync(self.hosted, asked)
 
     def turns(self) -> list[int]:
@@ -176,7 +202,8 @@ class TestLongRecords:
         crowd.turns()
         names, yields = outcome_of(shard.runtime.standby.table.names_in_steps())
         assert (len(names), yields) == (APPLIED_STEP + 2, 1)
-        saved, end = shard.saved("g"), world.log.last_index
+        saved = shard.saved("g")
+        end = world.log.last_index
         with world.step():
             world.coordinator.runtime.rewrite(shard.runtime)
         for _ in range(200):
@@ -186,7 +213,8 @@ class TestLongRecords:
         assert shard.saved("g") is saved
 
     def test_a_deletion_meanwhile_leaves_nothing_behind(self, world: World) -> None:
-        shard, outcome = world.lead(), Outcome()
+        shard = world.lead()
+        outcome = Outcome()
         commit(world, shard, 2 * DELETED_STEP)
         world.commit()
         world.breathe(15)
@@ -252,7 +280,8 @@ class TestManyOffsets:
         assert len(world.lead().offsets) == self.COUNT
 
     def deletion_begun(self, world: World) -> tuple[GroupShard, Outcome]:
-        shard, outcome = world.lead(), Outcome()
+        shard = world.lead()
+        outcome = Outcome()
         commit(world, shard, self.COUNT)
         world.commit()
         world.breathe(15)
@@ -321,7 +350,8 @@ class TestTheNodesLimit:
             world.close()
 
     def test_groups_that_only_commit_are_as_many_as_there_is_room_for(self, world: World) -> None:
-        shard, count = world.lead(), 0
+        shard = world.lead()
+        count = 0
         while shard.make_group(f"g{count}") is not None:
             with world.step():
                 shard.write_offsets(offsets(1, f"g{count}"), None)
@@ -329,7 +359,7 @@ class TestTheNodesLimit:
         assert 0.9 * MIB * 7 / 8 < count * (GROUP_BYTES + OFFSET_BYTES) < MIB * 7 / 8
         room = world.coordinator.room
         assert room.held_bytes <= room.limit_bytes
-        # Whoever has a group may still use it.
+        # A client that has a group may still use it.
         assert shard.has_room_for(OffsetKey("g0", "t", 0), CommittedOffset(5))
         assert shard.has_room_for(OffsetKey("g0", "t", 1), CommittedOffset(5))
         world.commit()
@@ -340,7 +370,8 @@ class TestTheNodesLimit:
         assert room.held_bytes == 0
 
     def test_offsets_are_as_many_as_there_is_room_for_and_go_on_in_their_places(self, world: World) -> None:
-        shard, count = world.lead(), 0
+        shard = world.lead()
+        count = 0
         assert shard.make_group("g") is not None
         while shard.has_room_for(key := OffsetKey("g", "t", count), CommittedOffset(0)):
             with world.step():
@@ -361,19 +392,27 @@ class TestTheNodesLimit:
             hosted = shard.make_group(f"g{number}")
             if hosted is None:
                 break
-            who = (Parked(told), "", None, "c", "/h", 10_000, 10_000)
-            request = JoinRequest(*who, "consumer", (("range", bytes(20_000)),), False, False, "")
             with world.step():
-                shard.join(hosted, request, lambda: "m")
+                shard.join(hosted, join_request(told, bytes(20_000)), lambda: "m")
         first = shard.group("g0")
         assert first is not None
-        who = (Parked(told), "", None, "c", "/h", 10_000, 10_000)
         with world.step():
-            shard.join(first, JoinRequest(*who, "consumer", (("range", bytes(20_000)),), False, False, ""), lambda: "n")
+            shard.join(first, join_request(told, bytes(20_000)), lambda: "n")
         assert told[-1].answer is not None
         assert told[-1].answer.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
         with world.step():
-            shard.sync(first, SyncRequest(Parked(told), "m", None, 1, None, None, {"m": b"share"}))
+            shard.sync(
+                first,
+                SyncRequest(
+                    ticket=Parked(told),
+                    member_id="m",
+                    group_instance_id=None,
+                    generation_id=1,
+                    protocol_type=None,
+                    protocol_name=None,
+                    assignments={"m": b"share"},
+                ),
+            )
         assert GroupKey("g0") in shard.under_way
 
 

@@ -1,4 +1,4 @@
-"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup over a socket: what the shell adds to the state machine."""
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup over a socket, with all of their waits."""
 
 import time
 from typing import Any

@@ -1,4 +1,4 @@
-"""Requests that wait until their coordinator is certain: they neither lose their place nor outlive their client."""
+"""Requests that wait for a coordinator neither lose their place nor outlive their client."""
 
 import asyncio
 from collections.abc import Generator
@@ -27,7 +27,7 @@ class LoadingCoordinator:
 
     async def find_shard(self, group_id: str) -> GroupShard | ErrorCode:
         await self.loaded.wait()
-        await asyncio.sleep(0)  # What arrives now finds the shard certain, and this one still waits.
+        await asyncio.sleep(0)  # A request that arrives now finds the shard certain, and this one still waits.
         return self.shard_of(group_id)
 
 
@@ -35,8 +35,10 @@ class Routing:
     """A listener whose requests go through `route`; each is one byte, which `acted` gets when it is carried out."""
 
     def __init__(self) -> None:
-        self.coordinator, self.acted = LoadingCoordinator(), list[bytes]()
-        self.arrived, self.abandoned = asyncio.Queue[bytes](), asyncio.Event()
+        self.coordinator = LoadingCoordinator()
+        self.acted = list[bytes]()
+        self.arrived = asyncio.Queue[bytes]()
+        self.abandoned = asyncio.Event()
         self._broker = cast("BrokerContext", SimpleNamespace(coordinator=self.coordinator))
         self.tasks = set[asyncio.Task[Message | None]]()
         self.listener = Listener(Limits(), self._serve)

@@ -1,4 +1,4 @@
-"""A shard between its log and its clients, step by step: what it knows, what it says, what it hands on."""
+"""A shard of groups between its log and its clients, step by step."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -30,8 +30,8 @@ from .shard_world import Member, Outcome, World
 
 KEY = OffsetKey("g", "t", 0)
 NONE = ErrorCode.NONE
-MINUTE_MS = 60_000  # what the world's settings keep offsets for
-LATE_MS = 2_000  # what a member may stay after the end of its session
+MINUTE_MS = 60_000  # the retention of offsets in the world's settings
+LATE_MS = 2_000  # the longest stay of a member after the end of its session
 INTERVAL_MS = 600_000  # between two rounds of upkeep
 
 
@@ -72,7 +72,8 @@ def look_round(world: World) -> None:
 
 def delete_group(world: World, shard: GroupShard, group_id: str = "g") -> Outcome:
     """Do what DeleteGroups does."""
-    outcome, hosted = Outcome(), shard.group(group_id)
+    outcome = Outcome()
+    hosted = shard.group(group_id)
     assert hosted is not None
     assert hosted.group.state is GroupState.EMPTY
     with world.step():
@@ -157,7 +158,7 @@ class TestAnswersThatAreHeldBack:
 
 class TestTheEndOfALeadership:
     def test_what_a_later_leader_has_committed_is_not_skipped_when_the_change_is_told_late(self, world: World) -> None:
-        """One message of the new leader brings its entries and says that they are committed. Who leads is told last."""
+        """One message of the new leader brings its entries, committed; the change of leaders is told last."""
         shard = world.lead()
         commit_offset(world, shard, 10)
         world.commit()
@@ -226,7 +227,8 @@ class TestDeletionWhileSomethingIsUnderWay:
 
     def test_deleted_group_takes_along_a_generation_that_was_under_way(self, world: World) -> None:
         """The only member leaves at once; nobody waits until anything of that is saved."""
-        member, shard = Member(world, "g", "m"), world.lead()
+        member = Member(world, "g", "m")
+        shard = world.lead()
         member.enter()
         member.leave()
         deleted = delete_group(world, shard)
@@ -310,7 +312,7 @@ class TestDeletionWhileSomethingIsUnderWay:
 
 
 class TestMembersThatDie:
-    """Whoever is not heard of is out two seconds after the end of its session at the latest, whatever else happens."""
+    """A member that is not heard of is out two seconds after its session at the latest, with anything else going on."""
 
     def group_of_two(self, world: World) -> tuple[Member, Member]:
         """Have a stable group of two."""
@@ -333,7 +335,9 @@ class TestMembersThatDie:
     def test_who_dies_is_gone_in_time(self, world: World, what: str) -> None:
         shard = world.lead()
         lives, dies = self.group_of_two(world)
-        visitor, known_as, died_at_ms = Member(world, "g", "visitor"), dies.member_id, world.now_ms
+        visitor = Member(world, "g", "visitor")
+        known_as = dies.member_id
+        died_at_ms = world.now_ms
         hosted = dies.hosted
         assert hosted is not None
         listens_since_ms = died_at_ms
@@ -451,7 +455,8 @@ class TestLimits:
     def test_generation_that_does_not_fit_into_the_log_is_refused_and_the_group_begins_again(
         self, world: World
     ) -> None:
-        shard, member = world.lead(), Member(world, "g", "one")
+        shard = world.lead()
+        member = Member(world, "g", "one")
         world.partition.message_bytes_max = BATCH_OVERHEAD_BYTES
         member.enter()
         assert member.errors == [ErrorCode.UNKNOWN_SERVER_ERROR]
@@ -464,7 +469,8 @@ class TestLimits:
         assert member.share
 
     def test_tombstone_fits_always(self, world: World) -> None:
-        member, shard = Member(world, "g", "m"), world.lead()
+        member = Member(world, "g", "m")
+        shard = world.lead()
         member.enter()
         world.commit()
         member.leave()
@@ -478,7 +484,9 @@ class TestLimits:
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("barnabas_broker.coordinators.groups.shard.BATCH_BYTES_MAX", 1_000)
-        shard, outcome, begin = world.lead(), Outcome(), world.log.last_index
+        shard = world.lead()
+        outcome = Outcome()
+        begin = world.log.last_index
         changes = [(KEY._replace(partition=index), CommittedOffset(index, metadata="x" * 150)) for index in range(20)]
         size_bytes = sum(len(key) + len(value or b"") for key, value in (record_of(*one) for one in changes))
         assert shard.make_group("g") is not None
@@ -519,7 +527,8 @@ class TestLimits:
 
 def test_a_shard_whose_partition_is_to_end_here_serves_nobody_any_more(world: World) -> None:
     """It is moved elsewhere, or the topic is gone and another of its name is there; this replica ends in its turn."""
-    shard, coordinator = world.lead(), world.coordinator
+    shard = world.lead()
+    coordinator = world.coordinator
     assert coordinator.shard_of("g") is shard
     hosted = coordinator._partitions.topics[OFFSETS_TOPIC]
     partition = hosted.partitions.pop(0)
@@ -528,7 +537,8 @@ def test_a_shard_whose_partition_is_to_end_here_serves_nobody_any_more(world: Wo
 
 
 def test_what_waits_to_be_saved_is_none_of_those_that_have_given_up(world: World) -> None:
-    shard, partition = world.lead(), world.partition
+    shard = world.lead()
+    partition = world.partition
     outcome = commit_offset(world, shard, 5)
     gone = SimpleNamespace(is_closed=True)
     for _ in range(SWEPT_MIN):

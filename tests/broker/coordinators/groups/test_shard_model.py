@@ -1,4 +1,4 @@
-"""Whatever happens to an offsets partition, its coordinator knows what the log says, and no more is promised."""
+"""A coordinator of groups knows what the log says, after anything that can happen."""
 
 import pytest
 from hypothesis import settings

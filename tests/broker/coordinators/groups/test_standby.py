@@ -1,4 +1,4 @@
-"""Every replica knows what the coordinator's log says: as much as a replay of the whole log would tell it."""
+"""Every replica knows as much as a replay of the whole log would tell it."""
 
 import pytest
 from broker.wire_client import Wire

@@ -1,4 +1,4 @@
-"""A world of numbers for each test, in which every slice of time is over at once."""
+"""Gives each test a world of numbers in which slices of time are empty."""
 
 from collections.abc import Iterator
 

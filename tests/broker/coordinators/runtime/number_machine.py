@@ -1,6 +1,7 @@
-"""Anything that can happen to a partition of numbers, in any order; see `ReplicaWorld.check` for what must hold.
+"""Lets anything happen to a partition of numbers, in any order.
 
-Beside that: a number that was acknowledged is committed, and deadlines come in time while this broker is sure to lead.
+`ReplicaWorld.check` says what must hold after each step. Beside that: a number that was acknowledged is committed, and
+deadlines come in time while this broker is sure to lead.
 """
 
 from collections.abc import Iterable

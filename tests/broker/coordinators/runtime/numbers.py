@@ -29,7 +29,7 @@ LOOK_MS = 60_000
 
 
 class Name(NamedTuple):
-    """What a number belongs to, and its name there."""
+    """The owner of a number, and its name there."""
 
     owner: str
     name: str = ""

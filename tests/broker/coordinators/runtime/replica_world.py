@@ -1,11 +1,12 @@
-"""One replica of an internal topic's partition with the real runtime on it; a test plays the rest.
+"""Builds one replica of an internal topic's partition under the real runtime.
 
-Nothing happens by itself: the test says when something commits, when tasks take a step (`breathe`), when time passes
-(`advance`), who leads. The loop is the current one while a step runs, and does not turn: what a step makes ready
-waits for the next `breathe`, so any other step may come between two steps of a task.
+A test plays the rest. Nothing happens by itself: the test says when something commits, when tasks take a step
+(`breathe`), when time passes (`advance`), who leads. The loop is the current one while a step runs, and does not turn:
+callbacks that a step makes ready wait for the next `breathe`, so any other step may come between two steps of a task.
 
-`history` is what was ever committed, entry for entry, also what the log has dropped; `truth_of` says what that means,
-naively: the last value of each name. A world of one coordinator says how entries say something (`said_in`, `frame_of`).
+`history` is everything that was ever committed, entry for entry, also entries that the log has dropped; `truth_of` says
+what that means, naively: the last value of each name. A world of one coordinator says what entries say (`said_in`,
+`frame_of`).
 """
 
 import asyncio
@@ -34,7 +35,8 @@ from barnabas_raftlog.records.header import ControlKind, control_frame, parse_he
 
 __all__ = ["NODE", "OTHERS", "WALL_MS", "Log", "Outcome", "ReplicaWorld"]
 
-NODE, OTHERS = 1, (2, 3)
+NODE = 1
+OTHERS = (2, 3)
 WALL_MS = 1_000_000
 
 N = TypeVar("N")
@@ -43,7 +45,7 @@ S = TypeVar("S")
 
 
 class Log:
-    """Entries in a list; what lies before a start that was committed is gone at once, to the last entry."""
+    """Entries in a list; those before a start that was committed are gone at once, to the last one."""
 
     durable_index = property(lambda self: self.last_index)
     has_segments_before = staticmethod(lambda offset: False)
@@ -105,7 +107,7 @@ class ManualTimers(Timers):
 
 
 class RaftGroup:
-    """What a partition sees of its Raft group."""
+    """A Raft group as its partition sees it."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -146,7 +148,7 @@ class RaftGroup:
 
 
 class PartitionHost:
-    """What a partition asks of its broker."""
+    """A broker as its partition sees it."""
 
     node_id = NODE
     wake = gained = review_soon = announce = learn = staticmethod(lambda *_: None)
@@ -389,10 +391,10 @@ class ReplicaWorld(Generic[N, V, S]):
                 self.timers._fire()
         self.now_ms = until_ms
 
-    # What must always hold.
+    # Invariants.
 
     def check(self) -> None:
-        """What is known is what the log says, to the leader's shard and to a replica that follows."""
+        """The leader's shard knows what the log says, and so does a replica that follows."""
         commit_index = self.partition.producers.commit_index
         assert len(self.history) == commit_index
         fresh = Standby(self.runtime.make_table)
@@ -424,7 +426,7 @@ def run_through(coroutine: Coroutine[Any, Any, None]) -> None:
 
 
 class Outcome:
-    """What somebody was told, once."""
+    """The code that somebody was told, once."""
 
     def __init__(self) -> None:
         self.code: ErrorCode | None = None

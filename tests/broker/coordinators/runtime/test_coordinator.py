@@ -1,4 +1,4 @@
-"""Which partitions a broker coordinates, the way to a shard, and the topic that is made for it."""
+"""A broker has a shard for each partition that it leads, and makes the topic."""
 
 import asyncio
 from types import SimpleNamespace
@@ -12,7 +12,8 @@ from barnabas_metadata_quorum.controller.commands import RefusalReason
 from barnabas_raftlog.errors import MalformedMessageError
 
 A = Name("a")
-NOT_COORDINATOR, LOADING = ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+NOT_COORDINATOR = ErrorCode.NOT_COORDINATOR
+LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 def look(world: NumberWorld) -> NumberShard | ErrorCode:

@@ -1,4 +1,4 @@
-"""Whatever happens to a partition, its shard knows what the log says, and no more is promised."""
+"""A shard knows what the log says, after anything that can happen."""
 
 import pytest
 from broker.coordinators.runtime.number_machine import NumberMachine, make_small

@@ -1,4 +1,4 @@
-"""A log that is much longer than what it says is written once more behind its end, and its beginning goes."""
+"""A long log is written once more behind its end, and its beginning goes."""
 
 import pytest
 from broker.coordinators.runtime.numbers import Name, NumberShard, NumberTable, NumberWorld

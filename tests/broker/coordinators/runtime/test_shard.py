@@ -1,4 +1,4 @@
-"""One leadership from its beginning to its end: what is shown, what is promised, and who is told."""
+"""One leadership from its beginning to its end: appends, answers, promises."""
 
 import pytest
 from broker.coordinators.runtime.numbers import TICK_MS, Name, NumberShard, NumberWorld
@@ -80,7 +80,7 @@ class TestFailover:
         assert shard.get(A) == 2
 
     def test_a_later_leaders_entries_are_not_skipped_when_the_change_is_told_late(self, world: NumberWorld) -> None:
-        """One message of the new leader brings its entries and says that they are committed. Who leads is told last."""
+        """One message of the new leader brings its entries, committed; the change of leaders is told last."""
         shard = world.lead()
         for number, name in enumerate((A, B, Name("c"))):
             put(world, shard, name, number)

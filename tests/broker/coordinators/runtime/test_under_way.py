@@ -1,4 +1,4 @@
-"""What is appended and not committed, against a plain list of it."""
+"""Batches that are appended and not committed, against a plain list of them."""
 
 from functools import partial
 

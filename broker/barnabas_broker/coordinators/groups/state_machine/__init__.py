@@ -1,1 +1,1 @@
-"""Consumer groups as pure data and rules: what the coordinator decides, without a clock, a log or a socket. Pure."""
+"""Decides for consumer groups, without clock, log or socket: pure data and rules."""

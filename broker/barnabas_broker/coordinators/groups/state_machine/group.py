@@ -1,9 +1,9 @@
-"""A consumer group of the classic protocol: what its members ask, and what they are told. Pure.
+"""Answers what members of one consumer group ask, as the classic protocol wants it. Pure.
 
 `ConsumerGroup` is the whole interface of the state machine: one method a request, `tick` for time, `on_saved` for the
 log. Each is an ordinary function of the state, the arguments and `now_ms`; none waits, and equal calls on equal groups
-return equal effects. What becomes of the group as a whole is in `phases.py`; here is who may ask for what, and which
-error they get, exactly as Kafka 4.x answers:
+return equal effects. The life of the group as a whole is in `phases.py`; here is who may ask for what, and which error
+they get, exactly as Kafka 4.x answers:
 
 - *Who are you?* An instance id that nobody has, or a member id that is not in the group: UNKNOWN_MEMBER_ID. The
   instance id of a member with another member id: FENCED_INSTANCE_ID, because a newer process has replaced this one.
@@ -45,7 +45,8 @@ from .states import GroupEvent, GroupState
 __all__ = ["ConsumerGroup"]
 
 _CONSUMER = "consumer"
-TOPICS_STEP_BYTES, SUBSCRIPTION_OVERHEAD_BYTES = 32 << 10, 64
+TOPICS_STEP_BYTES = 32 << 10
+SUBSCRIPTION_OVERHEAD_BYTES = 64
 MEMBERS_STEP = 500
 NAMES_SHOWN = 5
 _DRAWN = "-" + 36 * "0"
@@ -90,7 +91,8 @@ class ConsumerGroup(Phases):
                 (known.session_timeout_ms, known.rebalance_timeout_ms),
                 ((saved.protocol_name or "", known.subscription),),
             )
-            member.assignment, member.is_new = known.assignment, False
+            member.assignment = known.assignment
+            member.is_new = False
             group._members.add(member)
             group._start_session(member, now_ms)
         if group._members:
@@ -116,7 +118,7 @@ class ConsumerGroup(Phases):
         return at_once(self.topics_in_steps())
 
     def topics_in_steps(self) -> Generator[None, None, frozenset[str] | None]:
-        """Return the same of the members that there are now, whoever comes or goes between two steps."""
+        """Return the same of the members that there are now, even if some come or go between two steps."""
         if self.protocol_type != _CONSUMER:
             return None
         # Most members say the same, byte for byte.
@@ -155,7 +157,8 @@ class ConsumerGroup(Phases):
         return self._effects()
 
     def _join_refusal(self, request: JoinRequest, now_ms: int) -> ErrorCode | None:
-        config, member = self._config, self._members.by_id.get(request.member_id)
+        config = self._config
+        member = self._members.by_id.get(request.member_id)
         if not config.session_timeout_ms_min <= request.session_timeout_ms <= config.session_timeout_ms_max:
             return ErrorCode.INVALID_SESSION_TIMEOUT
         if self.state is GroupState.DEAD:
@@ -176,7 +179,7 @@ class ConsumerGroup(Phases):
         return self._growth_refusal(request, member)
 
     def _growth_refusal(self, request: JoinRequest, member: Member | None) -> ErrorCode | None:
-        """Say why what a member brings cannot be held, if that is more than there is of it already."""
+        """Return why the group cannot hold what a member brings, if that is more than it holds of it already."""
         saving_bytes = 0
         if member is None and request.group_instance_id is not None:
             member = self._members.by_id.get(self._members.by_instance.get(request.group_instance_id, ""))
@@ -185,11 +188,14 @@ class ConsumerGroup(Phases):
         # An id that is not drawn yet is made of one of these names.
         member_id = request.member_id or f"{request.group_instance_id or request.client_id}{_DRAWN}"
         if member is None and request.member_id == "" and self._gives_id_out(request):
-            held_bytes, record_bytes = PENDING_ID_BYTES + text_bytes(member_id), 0
+            held_bytes = PENDING_ID_BYTES + text_bytes(member_id)
+            record_bytes = 0
         else:
             names = (member_id, request.group_instance_id, request.client_id, request.client_host)
-            now, before = sizes_of(names, request.protocols), Sizes(0, 0) if member is None else member.sizes
-            held_bytes, record_bytes = now.held_bytes - before.held_bytes, now.record_bytes - before.record_bytes
+            now = sizes_of(names, request.protocols)
+            before = Sizes(0, 0) if member is None else member.sizes
+            held_bytes = now.held_bytes - before.held_bytes
+            record_bytes = now.record_bytes - before.record_bytes
         if record_bytes > 0 and self.record_bytes_with(record_bytes, request.protocol_type) > request.record_bytes_max:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         if held_bytes + saving_bytes > max(0, request.room_bytes):
@@ -240,7 +246,7 @@ class ConsumerGroup(Phases):
         self._members.add(member)
         self._members.start_joining(member, request.ticket)
         self._initial_last_id = member_id
-        # Who is new cannot send heartbeats yet, and a client that hung up may come again under another id.
+        # A newcomer cannot send heartbeats yet, and a client that hung up may come again under another id.
         self._start_session(member, now_ms, NEW_MEMBER_JOIN_TIMEOUT_MS)
         self._changed(f"{member_id} joined: {request.reason or 'no reason given'}", now_ms)
 
@@ -312,7 +318,7 @@ class ConsumerGroup(Phases):
         return self._effects()
 
     def _take_assignment(self, request: SyncRequest, now_ms: int) -> None:
-        """Save what the leader has assigned. What cannot be, ends as Kafka's coordinator ends what its log refuses."""
+        """Save what the leader has assigned. If that cannot be saved, it ends as in Kafka when the log refuses it."""
         given = request.assignments.get
         shares = {member.member_id: given(member.member_id, b"") for member in self._members if not member.is_new}
         assigned_bytes = sum(map(len, shares.values()))
@@ -368,7 +374,7 @@ class ConsumerGroup(Phases):
         return error
 
     def check_commit(self, member_id: str, group_instance_id: str | None, generation_id: int, now_ms: int) -> ErrorCode:
-        """Say whether these may commit offsets now; who may is heard of, as by a heartbeat.
+        """Say whether these may commit offsets now; a member that may is heard of, as by a heartbeat.
 
         Without member and generation (-1), as simple consumers and operators' tools commit, only in an empty group.
         """
@@ -388,7 +394,7 @@ class ConsumerGroup(Phases):
     # The caller's side of it.
 
     def forget(self, ticket: object) -> None:
-        """Note that nobody waits for that answer: its connection has ended. What was asked for stays asked for.
+        """Note that nobody waits for that answer: its connection has ended. The request itself still counts.
 
         A newcomer that has hung up is left out of the generation that forms next, unless it asks again before; a member
         that was in one before stays until its session ends.

@@ -1,11 +1,11 @@
-"""Where a group lives: which partition of which topic holds its state. Pure.
+"""Says where a group lives: which partition of which topic holds its state. Pure.
 
 The rule is Kafka's: the group id's Java hash code, its absolute value, modulo the number of partitions. Every broker
 computes the same from the topic as the image has it, so nothing about a single group is ever announced.
 
 The topic is made when a client first looks for a coordinator. Its partitions are always flushed to disk before an
-answer, whatever `flush.mode` is for others: a committed offset is a promise. Segments are small, because what
-compaction has rewritten goes segment by segment.
+answer, whatever `flush.mode` is for others: a committed offset is a promise. Segments are small, because records that
+were rewritten go segment by segment.
 """
 
 import struct

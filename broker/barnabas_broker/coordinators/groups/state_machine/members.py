@@ -1,4 +1,4 @@
-"""The members of one group: who they are, what they can speak, who leads, who has joined. Pure.
+"""Keeps the members of one group: identities, protocols, the leader, and who has joined. Pure.
 
 *Joining and syncing.* A member that has sent JoinGroup and has no answer yet is `joining`, one whose SyncGroup waits
 is `syncing`. The ticket is beside the flag, not instead of it: a connection that ends takes the ticket away, but the
@@ -16,8 +16,8 @@ Kafka leaves that last case to the order of a hash map.
 instance id replaces the old one under a new member id and takes over its place, its assignment and, if it led, the
 lead (KIP-345).
 
-*Many at once.* What concerns all members is one pass over them (`form`, `take_out`), with nothing in it that looks at
-all members again: a group may have ten thousand, and nobody else is served meanwhile.
+*Many at once.* Work that concerns all members is one pass over them (`form`, `take_out`), with nothing in it that looks
+at all members again: a group may have ten thousand, and nobody else is served meanwhile.
 
 Not here: when anything happens to anyone. That is `phases.py` and `group.py`.
 """
@@ -33,7 +33,7 @@ __all__ = ["Member", "Members", "Sizes", "sizes_of", "subscribed_topics"]
 
 
 class Sizes(NamedTuple):
-    """What a member takes, without its assignment: in memory, and at most in the record of its group."""
+    """Bytes that a member takes, without its assignment: in memory, and at most in the record of its group."""
 
     held_bytes: int
     record_bytes: int
@@ -55,9 +55,22 @@ class Member:
     """
 
     __slots__ = (
-        *("member_id", "group_instance_id", "client_id", "client_host", "rebalance_timeout_ms", "session_timeout_ms"),
-        *("protocols", "assignment", "is_new", "joining", "join_ticket", "syncing", "sync_ticket"),
-        *("awaits_sync", "expires_at_ms", "sizes"),
+        "assignment",
+        "awaits_sync",
+        "client_host",
+        "client_id",
+        "expires_at_ms",
+        "group_instance_id",
+        "is_new",
+        "join_ticket",
+        "joining",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+        "sizes",
+        "sync_ticket",
+        "syncing",
     )
 
     def __init__(
@@ -84,7 +97,7 @@ class Member:
         self.sizes = self.sizes_with(protocols)
 
     def sizes_with(self, protocols: Protocols) -> Sizes:
-        """Return what it would take if it offered these."""
+        """Return how much it would take if it offered these."""
         return sizes_of((self.member_id, self.group_instance_id, self.client_id, self.client_host), protocols)
 
     def metadata(self, protocol_name: str | None) -> bytes:
@@ -109,8 +122,17 @@ class Members:
     """
 
     __slots__ = (
-        *("_supporters", "_waiting", "by_id", "by_instance", "joining_count", "leader_id", "new_count"),
-        *("assigned_bytes", "held_bytes", "id_bytes_max", "record_bytes"),
+        "_supporters",
+        "_waiting",
+        "assigned_bytes",
+        "by_id",
+        "by_instance",
+        "held_bytes",
+        "id_bytes_max",
+        "joining_count",
+        "leader_id",
+        "new_count",
+        "record_bytes",
     )
 
     def __init__(self) -> None:
@@ -120,7 +142,7 @@ class Members:
         self.joining_count = 0
         self.new_count = 0
         self.held_bytes = self.record_bytes = self.assigned_bytes = self.id_bytes_max = 0
-        self._supporters: dict[str, int] = {}  # How many offer a protocol; nobody: it is not here.
+        self._supporters: dict[str, int] = {}  # How many offer a protocol; it is not here if nobody does.
         self._waiting: dict[object, Member] = {}  # By the ticket that waits.
 
     def __len__(self) -> int:
@@ -198,7 +220,8 @@ class Members:
         """Take over what a member says of itself when it joins again."""
         self._support(member.protocols, -1)
         self._count(member, -1)
-        member.protocols, member.sizes = request.protocols, member.sizes_with(request.protocols)
+        member.protocols = request.protocols
+        member.sizes = member.sizes_with(request.protocols)
         self._support(member.protocols, 1)
         self._count(member, 1)
         member.session_timeout_ms = request.session_timeout_ms
@@ -207,12 +230,14 @@ class Members:
     def start_joining(self, member: Member, ticket: object) -> None:
         self._waiting.pop(member.join_ticket, None)
         self.joining_count += not member.joining
-        member.joining, member.join_ticket = True, ticket
+        member.joining = True
+        member.join_ticket = ticket
         self._waiting[ticket] = member
 
     def stop_joining(self, member: Member) -> object | None:
         """Return the ticket that is to be answered, None if nobody waits."""
-        ticket, member.join_ticket = member.join_ticket, None
+        ticket = member.join_ticket
+        member.join_ticket = None
         self.joining_count -= member.joining
         member.joining = False
         if ticket is not None:
@@ -220,12 +245,14 @@ class Members:
         return ticket
 
     def start_syncing(self, member: Member, ticket: object) -> None:
-        member.syncing, member.sync_ticket = True, ticket
+        member.syncing = True
+        member.sync_ticket = ticket
         self._waiting[ticket] = member
 
     def stop_syncing(self, member: Member) -> object | None:
         """Return the ticket that is to be answered, None if nobody waits."""
-        ticket, member.sync_ticket = member.sync_ticket, None
+        ticket = member.sync_ticket
+        member.sync_ticket = None
         member.syncing = False
         if ticket is not None:
             del self._waiting[ticket]
@@ -248,17 +275,20 @@ class Members:
     def form(self, now_ms: int) -> tuple[list[object], list[str], int | None]:
         """Settle all, and let their sessions begin, without assignments; nobody may be syncing, and nobody joins now.
 
-        Return who is to be answered, the tickets and the member ids, and the shortest of the sessions, None if there is
-        none.
+        Return the tickets that are to be answered, the member ids of these, and the shortest of the sessions, None if
+        there is none.
         """
-        tickets, member_ids, timeouts_ms = list[object](), list[str](), set[int]()
+        tickets = list[object]()
+        member_ids = list[str]()
+        timeouts_ms = set[int]()
         for member in self.by_id.values():
             if member.join_ticket is not None:
                 tickets.append(member.join_ticket)
                 member_ids.append(member.member_id)
                 member.join_ticket = None
             member.joining = member.is_new = False
-            member.awaits_sync, member.assignment = True, b""
+            member.awaits_sync = True
+            member.assignment = b""
             timeout_ms = member.session_timeout_ms if member.session_timeout_ms > 0 else 1
             timeouts_ms.add(timeout_ms)
             member.expires_at_ms = now_ms + timeout_ms
@@ -268,12 +298,14 @@ class Members:
         return tickets, member_ids, min(timeouts_ms, default=None)
 
     def share_out(self, shares: Mapping[str, bytes], now_ms: int) -> tuple[list[object], list[bytes], int | None]:
-        """Give each its assignment, empty if there is none; whoever is syncing is not any more, its session begins.
+        """Give each its assignment, empty if there is none; a member that is syncing stops, and its session begins.
 
-        Return who is to be answered, the tickets and the assignments, and the shortest of those sessions, None if there
-        is none.
+        Return the tickets that are to be answered, the assignments of these, and the shortest of those sessions, None
+        if there is none.
         """
-        tickets, given, timeouts_ms = list[object](), list[bytes](), set[int]()
+        tickets = list[object]()
+        given = list[bytes]()
+        timeouts_ms = set[int]()
         for member in self.by_id.values():
             share = shares.get(member.member_id, b"")
             self.assigned_bytes += len(share) - len(member.assignment)
@@ -291,7 +323,7 @@ class Members:
         return tickets, given, min(timeouts_ms, default=None)
 
     def release(self) -> tuple[list[object], list[tuple[str, bool]]]:
-        """Return who waits, the tickets and of each the member id and whether it joins. Nobody waits any more."""
+        """Return all tickets that wait, and of each the member id and whether it joins. Nobody waits any more."""
         tickets = list(self._waiting)
         own = [(member.member_id, member.join_ticket == ticket) for ticket, member in self._waiting.items()]
         self._waiting = {}
@@ -322,7 +354,7 @@ class Members:
         return max(votes, key=lambda name: votes[name])  # The first of equals: dicts keep the order of insertion.
 
     def elect_joined_leader(self) -> bool:
-        """Let somebody lead who has joined, the present leader first. False: nobody has."""
+        """Let a member lead that has joined, the present leader first. False: nobody has."""
         if self.leader_id is not None and self.by_id[self.leader_id].joining:
             return True
         joined = next((member for member in self if member.joining), None)
@@ -347,18 +379,18 @@ class Members:
         settled = self._settled()
         member_ids = [one.member_id for one in settled]
         return SavedMembers(
-            member_ids,
-            [one.group_instance_id for one in settled],
-            [one.client_id for one in settled],
-            [one.client_host for one in settled],
-            [one.rebalance_timeout_ms for one in settled],
-            [one.session_timeout_ms for one in settled],
+            member_id=member_ids,
+            group_instance_id=[one.group_instance_id for one in settled],
+            client_id=[one.client_id for one in settled],
+            client_host=[one.client_host for one in settled],
+            rebalance_timeout_ms=[one.rebalance_timeout_ms for one in settled],
+            session_timeout_ms=[one.session_timeout_ms for one in settled],
             # Most like best what was chosen.
-            [
+            subscription=[
                 said[0][1] if (said := one.protocols) and said[0][0] == protocol_name else one.metadata(protocol_name)
                 for one in settled
             ],
-            [one.assignment for one in settled]
+            assignment=[one.assignment for one in settled]
             if assignments is None
             else [assignments.get(member_id, b"") for member_id in member_ids],
         )
@@ -386,7 +418,8 @@ def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
     """
     try:
         version, count = struct.unpack_from(">hi", subscription)
-        position, topics = 6, set()
+        position = 6
+        topics = set()
         for _ in range(count):
             (length,) = struct.unpack_from(">h", subscription, position)
             position += 2 + length

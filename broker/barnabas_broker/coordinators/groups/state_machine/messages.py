@@ -42,7 +42,7 @@ Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
 
 
 class GroupConfig(NamedTuple):
-    """What an operator may set; the same for every group of a broker. Times in milliseconds, none negative."""
+    """The settings of an operator, the same for every group of a broker. Times in milliseconds, none negative."""
 
     initial_rebalance_delay_ms: int = 500
     """group.initial.rebalance.delay.ms: how long an empty group waits for more members after each that comes."""
@@ -59,7 +59,7 @@ class GroupConfig(NamedTuple):
 
 
 class JoinRequest(NamedTuple):
-    """One JoinGroup. `member_id` is empty for who has none; `protocols` are (name, metadata) in order of preference.
+    """One JoinGroup. `member_id` may be empty; `protocols` are (name, metadata) in order of preference.
 
     `requires_known_member_id` (version 4 and later, KIP-394) and `skips_assignment` (version 9 and later, KIP-814) say
     what the client's version of the message can do. `rebalance_timeout_ms` is the session timeout in version 0.
@@ -92,7 +92,10 @@ class JoinedMember(NamedTuple):
 
 
 class _MadeOnTheWay(Collection[T]):
-    """What is made when it is come to, each time anew. Equal to any collection of the same in the same order."""
+    """Items that are made when an iteration comes to them, each time anew.
+
+    Equal to any collection of the same in the same order.
+    """
 
     __slots__ = ()
 
@@ -110,7 +113,7 @@ class _MadeOnTheWay(Collection[T]):
 
 
 class JoinedMembers(_MadeOnTheWay[JoinedMember]):
-    """The members of a generation as its leader sees them: the lists cost little, what they have said is not copied.
+    """The members of a generation as its leader sees them: the lists cost little, their metadata is not copied.
 
     Of each member its id, its instance id and its protocols, in lists of the same order.
     """
@@ -125,7 +128,9 @@ class JoinedMembers(_MadeOnTheWay[JoinedMember]):
         protocols: Sequence[Protocols],
     ) -> None:
         self._protocol_name = protocol_name
-        self._member_ids, self._instance_ids, self._protocols = member_ids, instance_ids, protocols
+        self._member_ids = member_ids
+        self._instance_ids = instance_ids
+        self._protocols = protocols
 
     def __len__(self) -> int:
         return len(self._member_ids)
@@ -194,16 +199,16 @@ class SavedMember(NamedTuple):
 
 
 class SavedMembers(_MadeOnTheWay[SavedMember]):
-    """The members of a group as they are saved: each field of `SavedMember` is a list, all in the same order.
+    """The members of a group as they are saved: a list for each field of `SavedMember`, all in the same order.
 
     Ten thousand objects of eight fields take 7 to 10 ms, eight lists of ten thousand 2.
     """
 
     __slots__ = ("_fields",)
 
-    def __init__(self, *fields: Sequence[Any]) -> None:
-        assert len(fields) == len(SavedMember._fields)
-        self._fields = fields
+    def __init__(self, **fields: Sequence[Any]) -> None:
+        assert tuple(fields) == SavedMember._fields
+        self._fields = tuple(fields.values())
 
     def __len__(self) -> int:
         return len(self._fields[0])
@@ -213,7 +218,7 @@ class SavedMembers(_MadeOnTheWay[SavedMember]):
 
 
 class SavedGroup(NamedTuple):
-    """What a new coordinator needs to carry on: the fields of Kafka's GroupMetadataValue.
+    """All that a new coordinator needs to carry on: the fields of Kafka's GroupMetadataValue.
 
     `current_state_timestamp_ms` is wall-clock time, -1 for not known. No members: the group is empty, and then there
     is neither a leader nor a protocol name.
@@ -232,9 +237,9 @@ Alike: TypeAlias = tuple[Callable[[object, Any], Answer], Sequence[object], Sequ
 
 
 class Answers(_MadeOnTheWay[Answer]):
-    """Answers of which many are alike, each made when it is come to; so ten thousand cost their state machine little.
+    """Answers of which many are alike, each made when an iteration comes to it: ten thousand cost little.
 
-    `alike` are the others: what makes an answer of a ticket and what is that one's own, all tickets, and all of that.
+    `alike` are the others: a function of a ticket and of what belongs to it alone, all tickets, and all of the second.
     """
 
     __slots__ = ("_alike", "_single")
@@ -244,7 +249,8 @@ class Answers(_MadeOnTheWay[Answer]):
         single: Collection[Answer],
         alike: Collection[Alike],
     ) -> None:
-        self._single, self._alike = single, alike
+        self._single = single
+        self._alike = alike
 
     def __len__(self) -> int:
         return len(self._single) + sum(len(tickets) for _, tickets, _ in self._alike)
@@ -256,10 +262,10 @@ class Answers(_MadeOnTheWay[Answer]):
 
 
 class Effects(NamedTuple):
-    """What the caller now owes: give the answers, save the group, tell the operator.
+    """All that the caller now owes: give the answers, save the group, tell the operator.
 
-    `save` replaces whatever was saved of this group before. For each one the caller says `Group.on_saved` once, when
-    it is committed or has failed, in the order in which they were asked for.
+    `save` replaces what was saved of this group before. For each one the caller says `ConsumerGroup.on_saved` once,
+    when it is committed or has failed, in the order in which they were asked for.
     """
 
     answers: Collection[Answer] = ()

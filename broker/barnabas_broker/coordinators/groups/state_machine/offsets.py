@@ -1,8 +1,8 @@
-"""The committed offsets of the groups of one offsets partition, and which of them have outlived their use. Pure.
+"""Keeps the committed offsets of one offsets partition, and says which have outlived their use. Pure.
 
 *Two moments.* An offset is *appended* when its record is in the coordinator's log, and *committed* when a majority has
-it. Only committed offsets are here to be read: what a fetch has once answered must survive every failover. In between
-it is *under way* (`under_way`).
+it. Only committed offsets are here to be read: an offset that a fetch has answered must survive every failover. In
+between it is *under way* (`coordinators.runtime.under_way`).
 
 *Expiry* (KIP-211). While a group has members, the offsets of topics that they subscribe to stay; the others go
 `retention_ms` after their commit. When the last member has left, everything goes `retention_ms` after that, or after
@@ -10,9 +10,9 @@ the commit if that was later. A group that never had members (positions stored f
 commits. An expiry time that the client set itself (OffsetCommit before version 5) counts instead of all of this.
 
 *A topic's id* is stored with an offset where the client's or the broker's knowledge allows. A topic that was deleted
-and made again has another id; what was committed for the old one says nothing about the new one, and is not returned.
+and made again has another id; an offset of the old one says nothing about the new one, and is not returned.
 
-Limit: none of its own; what an offset takes counts towards that of all groups of a node (`room`).
+Limit: none of its own; offsets count towards that of all groups of a node (`room`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,13 +24,13 @@ from .room import OFFSET_BYTES
 __all__ = ["Membership", "OffsetTable", "expired", "record_of", "size_of"]
 
 RECORD_OVERHEAD_BYTES = 12
-"""What a record takes beside key and value: lengths, deltas, its share of a batch's header."""
+"""Bytes that a record takes beside key and value: lengths, deltas, its share of a batch's header."""
 
 PartitionOffsets = dict[tuple[str, int], CommittedOffset]
 
 
 class Membership(NamedTuple):
-    """What expiry asks about a group.
+    """Everything that expiry asks about a group.
 
     `empty_since_ms`: since when it has no members, in milliseconds since 1970; None: it has some, or never had any.
     `subscribed`: the topics of its members; None: not known, so any topic may be one of them.
@@ -59,7 +59,7 @@ class OffsetTable:
 
     @property
     def held_bytes(self) -> int:
-        """What they take in memory (`room`)."""
+        """Memory that they take (`room`)."""
         return self.count * OFFSET_BYTES + self.live_bytes
 
     def growth(self, key: OffsetKey, value: CommittedOffset) -> int:
@@ -115,7 +115,7 @@ class OffsetTable:
 
 
 def size_of(key: OffsetKey, value: CommittedOffset) -> int:
-    """Return what the record takes in the log, roughly: its own bytes and a little for the frame around it."""
+    """Return how many bytes the record takes in the log, roughly: its own and a little for the frame around it."""
     text = len(key.group_id) + len(key.topic) + len(value.metadata)
     return text + 10 + 22 + (19 if value.topic_id != NO_TOPIC_ID else 0) + RECORD_OVERHEAD_BYTES
 

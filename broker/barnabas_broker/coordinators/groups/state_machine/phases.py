@@ -1,4 +1,4 @@
-"""What happens to a group as a whole: its rebalances from beginning to end, its timeouts, its saving. Pure.
+"""Moves a group as a whole through its rebalances, its timeouts and its saving. Pure.
 
 A rebalance has two phases. In the *join phase* (PREPARING_REBALANCE) the group waits until every member has sent
 JoinGroup, at most for the longest rebalance timeout among them; dynamic members that have not come by then are out,
@@ -9,21 +9,21 @@ generation exists only in the memory of this coordinator, and its members join a
 
 - *The first generation* of an empty group waits `initial_rebalance_delay_ms` after each member that came and stayed
   (KIP-134). Kafka lets newcomers extend that up to the rebalance timeout, five minutes for most clients; we stop after
-  `INITIAL_DELAYS_MAX` delays, because whoever comes and goes in a loop would keep everybody from starting.
+  `INITIAL_DELAYS_MAX` delays, because a client that comes and goes in a loop would keep everybody from starting.
 - *Member ids that were given out* (KIP-394) hold the join phase up while their owners are on the way back, for at
   most `PENDING_WAIT_MS` once everyone else is there. Kafka waits as long as the session of each of them.
 - *Coming and going* is spaced: `_changed` decides whether a rebalance begins at once or later; see spacing.py.
 - *A leader that goes before it has assigned* takes the generation with it: nobody else would ever assign.
-- *Many who go at once* go `GONE_MAX` at a time, a millisecond apart: whose sessions end, who did not join, who did not
-  sync. A phase ends when the last of them is out. The first `NAMED_MAX` are told of by name, the others in a sum.
+- *Members that go together*, because their sessions end or they did not join or sync, go `GONE_MAX` at a time, a
+  millisecond apart. A phase ends when the last of them is out. Events name the first `NAMED_MAX` and count the others.
 
 Timeouts are absolute times in the state. `_sessions_at_ms` is a lower bound of when the next session ends, not the
 exact time: heartbeats only put it off, so they need not look for the next one. `tick` then finds nothing to
 do, looks at all members once and sets it right, about once per session timeout. A session may end up to
 `SESSION_GRAIN_MS` late.
 
-Deviations from Kafka, besides the above: what it leaves unanswered (a JoinGroup or SyncGroup that the same member
-repeats, the SyncGroup of a member that leaves) gets an answer; a newcomer whose connection ends before its first
+Deviations from Kafka, besides the above: requests that it leaves unanswered (a JoinGroup or SyncGroup that the same
+member repeats, the SyncGroup of a member that leaves) get an answer; a newcomer whose connection ends before its first
 generation forms is left out of it, where Kafka, which cannot see that, gives it partitions until its session ends; a
 static member whose replacement could not be saved keeps its new id in memory, and is told the error, instead of being
 turned back into the old one.
@@ -83,7 +83,7 @@ _WORKING = (GroupState.STABLE, GroupState.COMPLETING_REBALANCE)
 class Replacement(NamedTuple):
     """A static member that takes its predecessor's place without a rebalance, once that is saved.
 
-    `old_leader` is who led before: a client that cannot be told to skip the assignment is shown this id (KIP-814).
+    `old_leader` led before: a client that cannot be told to skip the assignment is shown this id (KIP-814).
     """
 
     member_id: str
@@ -99,7 +99,7 @@ class _Save(NamedTuple):
 
 
 class Phases:
-    """One group. Owned by one caller, changed only by the methods of `Group`, each of which ends in `_effects`.
+    """One group. Owned by one caller, changed only by the methods of `ConsumerGroup`, each of which ends in `_effects`.
 
     Invariants: in EMPTY there are no members; outside of EMPTY and DEAD there is a protocol type; `generation_id`
     never goes back. Limits: members by `GroupConfig.size_max`, member ids given out by `PENDING_IDS_MAX` (beyond it the
@@ -108,11 +108,36 @@ class Phases:
     """
 
     __slots__ = (
-        *("_alike", "_answers", "_assigning", "_change", "_config", "_delay_told", "_delayed_until_ms"),
-        *("_event", "_facts", "_gone_count", "_initial_end_ms", "_initial_last_id", "_leader_departed"),
-        *("_member_departed", "_members", "_pending_bytes", "_pending_ids", "_pending_wait_at_ms"),
-        *("_phase_at_ms", "_save", "_saved", "_saves", "_saves_bytes", "_sessions_at_ms", "_spacing"),
-        *("generation_id", "group_id", "protocol_name", "protocol_type", "state"),
+        "_alike",
+        "_answers",
+        "_assigning",
+        "_change",
+        "_config",
+        "_delay_told",
+        "_delayed_until_ms",
+        "_event",
+        "_facts",
+        "_gone_count",
+        "_initial_end_ms",
+        "_initial_last_id",
+        "_leader_departed",
+        "_member_departed",
+        "_members",
+        "_pending_bytes",
+        "_pending_ids",
+        "_pending_wait_at_ms",
+        "_phase_at_ms",
+        "_save",
+        "_saved",
+        "_saves",
+        "_saves_bytes",
+        "_sessions_at_ms",
+        "_spacing",
+        "generation_id",
+        "group_id",
+        "protocol_name",
+        "protocol_type",
+        "state",
     )
 
     def __init__(self, group_id: str, config: GroupConfig) -> None:
@@ -134,10 +159,10 @@ class Phases:
         self._sessions_at_ms: int | None = None
         self._phase_at_ms: int | None = None  # The end of the join or the sync phase.
         self._initial_end_ms: int | None = None  # Not None: this is the join phase of a first generation.
-        self._initial_last_id = ""  # Who came last in it.
+        self._initial_last_id = ""  # The member that came last in it.
         self._pending_wait_at_ms: int | None = None
         self._delayed_until_ms: int | None = None  # When a spaced rebalance begins.
-        self._change = ""  # Why it will.
+        self._change = ""  # The reason for that.
         self._delay_told = False
         self._member_departed = False  # Somebody of the generation has left it.
         self._leader_departed = False  # Before it had assigned.
@@ -157,7 +182,7 @@ class Phases:
 
     @property
     def held_bytes(self) -> int:
-        """What the group holds (`room`), without the record that is committed of it."""
+        """Memory that the group takes (`room`), without the record that is committed of it."""
         members = self._members
         group_bytes = GROUP_BYTES + text_bytes(self.group_id, self.protocol_type)
         return group_bytes + members.held_bytes + members.assigned_bytes + self._pending_bytes + self._saves_bytes
@@ -166,7 +191,7 @@ class Phases:
         """Return what the group's record takes at most, without assignments, if its members said so much more."""
         members = self._members
         group_bytes = GROUP_RECORD_BYTES + text_bytes(self.group_id, protocol_type) + members.id_bytes_max
-        # The protocol that is chosen is one of those of each member, so its name is in what that says at most.
+        # The protocol that is chosen is one of each member's, so its name is counted with the longest of those.
         return group_bytes + members.record_bytes + more_bytes
 
     def tick(self, now_ms: int) -> Effects:
@@ -206,7 +231,7 @@ class Phases:
         return self._effects()
 
     def end(self, error: ErrorCode) -> Effects:
-        """Coordinate no more: whoever is parked is told `error`, and so is nobody afterwards. Final."""
+        """Coordinate no more: everybody who is parked is told `error`, and nobody anything afterwards. Final."""
         self._event = GroupEvent.END
         if self.state is GroupState.DEAD:
             return Effects()
@@ -221,7 +246,14 @@ class Phases:
 
     def to_saved(self, timestamp_ms: int) -> SavedGroup:
         """Return what was last committed of this group, for rewriting it. `timestamp_ms` is wall-clock time."""
-        saved = self._saved or SavedGroup(self.protocol_type or "", 0, None, None, _UNSTAMPED, ())
+        saved = self._saved or SavedGroup(
+            protocol_type=self.protocol_type or "",
+            generation_id=0,
+            protocol_name=None,
+            leader=None,
+            current_state_timestamp_ms=_UNSTAMPED,
+            members=(),
+        )
         return saved._replace(current_state_timestamp_ms=timestamp_ms)
 
     # Rebalances.
@@ -244,7 +276,8 @@ class Phases:
                     self._begin(cause, now_ms, spaced=True)
                 self._delayed_until_ms = None
             else:
-                self._delayed_until_ms, self._change = begins_at_ms, cause
+                self._delayed_until_ms = begins_at_ms
+                self._change = cause
                 if not self._delay_told:
                     self._delay_told = True
                     self._tell("rebalance delayed", cause)
@@ -257,7 +290,8 @@ class Phases:
         self._tell("rebalance", cause)
         self._assigning = self._delayed_until_ms = None
         self._member_departed = self._leader_departed = self._delay_told = False
-        timeout_ms, delay_ms = self._members.rebalance_timeout_ms, self._config.initial_rebalance_delay_ms
+        timeout_ms = self._members.rebalance_timeout_ms
+        delay_ms = self._config.initial_rebalance_delay_ms
         if not is_first:
             self._spacing.begun(now_ms, spaced=spaced)
             self._phase_at_ms = now_ms + timeout_ms
@@ -265,7 +299,7 @@ class Phases:
         elif delay_ms > 0:
             self._phase_at_ms = now_ms + delay_ms
             self._initial_end_ms = now_ms + max(delay_ms, min(timeout_ms, INITIAL_DELAYS_MAX * delay_ms))
-            self._initial_last_id = ""  # Only who comes after the first one makes the group wait for more.
+            self._initial_last_id = ""  # Only members after the first one make the group wait for more.
         else:
             self._complete_join(now_ms)
 
@@ -295,7 +329,7 @@ class Phases:
         self._generation_forms(now_ms)
 
     def _drop_absent(self) -> bool:
-        """Throw out who is not in the next generation; False: that was not everybody yet."""
+        """Throw out members that are not in the next generation; False: that was not everybody yet."""
         if not self._drop_forgotten_newcomers():
             return False
         members = self._members
@@ -319,12 +353,23 @@ class Phases:
         tickets, member_ids, shortest_ms = self._members.form(now_ms)
         if shortest_ms is not None:
             self._first_session_ends(now_ms + shortest_ms)
+        generation_id = self.generation_id
+        protocol_type = self.protocol_type
+        protocol_name = self.protocol_name
         leader = self._members.leader_id or ""
-        said = (ErrorCode.NONE, self.generation_id, self.protocol_type, self.protocol_name, leader)
-        members = self._members.as_seen_by_leader(self.protocol_name)
+        members = self._members.as_seen_by_leader(protocol_name)
 
         def answer_to(ticket: object, member_id: str) -> JoinAnswer:
-            return JoinAnswer(ticket, *said, member_id, members if member_id == leader else ())
+            return JoinAnswer(
+                ticket=ticket,
+                error=ErrorCode.NONE,
+                generation_id=generation_id,
+                protocol_type=protocol_type,
+                protocol_name=protocol_name,
+                leader=leader,
+                member_id=member_id,
+                members=members if member_id == leader else (),
+            )
 
         self._alike.append((answer_to, tickets, member_ids))
         self._tell("generation", f"{len(self._members)} members, {self._members.leader_id} leads")
@@ -333,14 +378,14 @@ class Phases:
         """Return the answer that tells a member of the present generation what that is."""
         leads = member.member_id == self._members.leader_id
         return JoinAnswer(
-            None,
-            ErrorCode.NONE,
-            self.generation_id,
-            self.protocol_type,
-            self.protocol_name,
-            self._members.leader_id or "",
-            member.member_id,
-            self._members.as_seen_by_leader(self.protocol_name) if leads else (),
+            ticket=None,
+            error=ErrorCode.NONE,
+            generation_id=self.generation_id,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol_name,
+            leader=self._members.leader_id or "",
+            member_id=member.member_id,
+            members=self._members.as_seen_by_leader(self.protocol_name) if leads else (),
         )
 
     def _phase_ends(self, now_ms: int) -> None:
@@ -365,12 +410,12 @@ class Phases:
         self, assignments: Mapping[str, bytes] | None, *, assigns: bool = False, replacement: Replacement | None = None
     ) -> None:
         self._save = SavedGroup(
-            self.protocol_type or "",
-            self.generation_id,
-            self.protocol_name,
-            self._members.leader_id,
-            _UNSTAMPED,
-            self._members.to_saved(self.protocol_name, assignments),
+            protocol_type=self.protocol_type or "",
+            generation_id=self.generation_id,
+            protocol_name=self.protocol_name,
+            leader=self._members.leader_id,
+            current_state_timestamp_ms=_UNSTAMPED,
+            members=self._members.to_saved(self.protocol_name, assignments),
         )
         held_bytes = self.saving_bytes(assignments)
         self._saves.append(_Save(self._save, assigns, replacement, held_bytes))
@@ -388,9 +433,20 @@ class Phases:
         if error != ErrorCode.NONE:
             self._refuse_assignment(error, now_ms)
             return
-        said = (ErrorCode.NONE, self.protocol_type, self.protocol_name)
+        protocol_type = self.protocol_type
+        protocol_name = self.protocol_name
+
+        def answer_to(ticket: object, share: bytes) -> SyncAnswer:
+            return SyncAnswer(
+                ticket=ticket,
+                error=ErrorCode.NONE,
+                protocol_type=protocol_type,
+                protocol_name=protocol_name,
+                assignment=share,
+            )
+
         tickets, given = self._share_out(self._assigning, now_ms)
-        self._alike.append((lambda ticket, share: SyncAnswer(ticket, *said, share), tickets, given))
+        self._alike.append((answer_to, tickets, given))
         self._assigning = None
         self._enter(GroupState.STABLE)
         self._spacing.settled(now_ms)
@@ -420,9 +476,9 @@ class Phases:
     # Members.
 
     def _remove(self, member: Member, cause: str) -> None:
-        """Take a member out and answer what it waits for; what follows for the group is the caller's to say.
+        """Take a member out and answer what it waits for; the caller says what follows for the group.
 
-        Whoever removes some says `elect_successor` when all of them are out.
+        The caller also says `elect_successor` when all that it removes are out.
         """
         if member.join_ticket is not None:
             self._answer_join(member, JoinAnswer(None, ErrorCode.UNKNOWN_MEMBER_ID))
@@ -502,10 +558,17 @@ class Phases:
 
     def _answer_sync(self, member: Member, error: ErrorCode) -> bool:
         """Answer a parked SyncGroup and say whether there was one."""
-        was_syncing, ticket = member.syncing, self._members.stop_syncing(member)
+        was_syncing = member.syncing
+        ticket = self._members.stop_syncing(member)
         if ticket is not None:
             if error == ErrorCode.NONE:
-                answer = SyncAnswer(ticket, error, self.protocol_type, self.protocol_name, member.assignment)
+                answer = SyncAnswer(
+                    ticket=ticket,
+                    error=error,
+                    protocol_type=self.protocol_type,
+                    protocol_name=self.protocol_name,
+                    assignment=member.assignment,
+                )
             else:
                 answer = SyncAnswer(ticket, error)
             self._answers.append(answer)
@@ -525,7 +588,8 @@ class Phases:
             self._sessions_at_ms = at_ms
 
     def _effects(self) -> Effects:
-        alike, self._alike = [one for one in self._alike if one[1]], []
+        alike = [one for one in self._alike if one[1]]
+        self._alike = []
         if not (self._answers or alike or self._save is not None or self._facts):
             return _NOTHING
         if self._gone_count > NAMED_MAX:
@@ -533,7 +597,9 @@ class Phases:
         self._gone_count = 0
         answers = Answers(tuple(self._answers), alike) if alike else tuple(self._answers)
         effects = Effects(answers, self._save, tuple(self._facts))
-        self._answers, self._save, self._facts = [], None, []
+        self._answers = []
+        self._save = None
+        self._facts = []
         return effects
 
 

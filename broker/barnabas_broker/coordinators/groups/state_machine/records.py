@@ -1,7 +1,7 @@
-"""What the offsets topic holds, byte for byte as Kafka writes it: committed offsets and groups. Pure.
+"""Encodes and decodes records of the offsets topic, byte for byte as Kafka does. Pure.
 
-A record is a key and a value, each behind an int16 of its own. In a key that number says what it is a key *of*; in a
-value it is the version of the value's layout:
+A record is a key and a value, each behind an int16 of its own. In a key that number says what it names; in a value it
+is the version of the value's layout:
 
     key 0, 1    string group, string topic, int32 partition      an offset that a group has committed
     key 2       string group                                     a group: its generation, members, assignment
@@ -16,7 +16,7 @@ value it is the version of the value's layout:
 
 Offsets are written as version 4, as Kafka 4.3 does, or as version 1 where the client set an expiry time of its own;
 groups as version 3. Every version back to 0 is read, so that a log written by Kafka could be too. A key of another
-kind (KIP-848 and share groups have theirs) is nobody's here and is skipped, as Kafka skips what it does not know.
+kind (KIP-848 and share groups have theirs) is skipped, as Kafka skips kinds that it does not know.
 
 Source: Kafka's OffsetCommitKey, OffsetCommitValue, GroupMetadataKey and GroupMetadataValue. Not here: batches around
 these records, and what they mean together (`offsets`, `group`).
@@ -54,9 +54,13 @@ Buffer = bytes | bytearray | memoryview
 
 NO_TOPIC_ID = bytes(16)
 NO_TIMESTAMP = -1
-_OFFSET_KEYS, _GROUP_KEY = (0, 1), 2
-_OFFSET_PLAIN, _OFFSET_EXPIRING, _OFFSET_FLEXIBLE = 3, 1, 4
-_GROUP_VERSION, _GROUP_FLEXIBLE = 3, 4
+_OFFSET_KEYS = (0, 1)
+_GROUP_KEY = 2
+_OFFSET_PLAIN = 3
+_OFFSET_EXPIRING = 1
+_OFFSET_FLEXIBLE = 4
+_GROUP_VERSION = 3
+_GROUP_FLEXIBLE = 4
 _TOPIC_ID_TAG = 0
 MEMBERS_STEP = 200  # between two yields
 
@@ -82,7 +86,7 @@ class GroupKey(NamedTuple):
 
 
 Name = OffsetKey | GroupKey
-"""What a record's key names."""
+"""The things that a record's key can name."""
 
 
 class CommittedOffset(NamedTuple):
@@ -202,7 +206,14 @@ def decode_offset(data: Buffer) -> CommittedOffset:
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise MalformedMessageError(f"a committed offset: {error}") from error
     topic_id = tags.get(_TOPIC_ID_TAG, NO_TOPIC_ID)
-    return CommittedOffset(offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms, topic_id)
+    return CommittedOffset(
+        offset=offset,
+        leader_epoch=leader_epoch,
+        metadata=metadata,
+        commit_timestamp_ms=commit_timestamp_ms,
+        expire_timestamp_ms=expire_timestamp_ms,
+        topic_id=topic_id,
+    )
 
 
 def decode_group(data: Buffer) -> SavedGroup:
@@ -220,7 +231,8 @@ def decode_group_in_steps(data: Buffer) -> Generator[None, None, SavedGroup]:
     try:
         version = reader.version(_GROUP_FLEXIBLE)
         reader.is_flexible = version >= _GROUP_FLEXIBLE
-        protocol_type, generation_id = reader.string(), reader.int32()
+        protocol_type = reader.string()
+        generation_id = reader.int32()
         protocol_name, leader = reader.nullable(), reader.nullable()
         timestamp_ms = reader.int64() if version >= 2 else NO_TIMESTAMP
         members = []
@@ -279,7 +291,8 @@ class _Reader:
     __slots__ = ("_data", "_position", "is_flexible")
 
     def __init__(self, data: Buffer) -> None:
-        self._data, self._position = bytes(data), 0
+        self._data = bytes(data)
+        self._position = 0
         self.is_flexible = False
 
     def version(self, newest: int) -> int:

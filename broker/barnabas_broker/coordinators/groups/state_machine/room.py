@@ -1,14 +1,14 @@
-"""What groups hold, counted, and how much more of it there is room for. Pure.
+"""Counts what groups hold, and says how much more there is room for. Pure.
 
-*Two limits.* A group must be saved to be of any use, in one record; so whoever would make that record larger than its
-log takes is refused before anything is changed (`record_bytes`, an upper bound that is known at any time: of several
-protocols the longest counts, because nobody knows yet which one will be chosen). And all groups of a node together,
-with their members, the ids that were given out, what is being saved and what was, and the committed offsets, hold
-`Room.limit_bytes` at most.
+*Two limits.* A group must be saved to be of any use, in one record; so a member that would make that record larger than
+its log takes is refused before anything is changed (`record_bytes`, an upper bound that is known at any time: of
+several protocols the longest counts, because nobody knows yet which one will be chosen). And all groups of a node
+together, with their members, the ids that were given out, the records that are being saved or were, and the committed
+offsets, hold `Room.limit_bytes` at most.
 
-*What counts* is what a client can make longer, byte for byte, and a flat sum for each thing beside it: Python's objects
-around it, measured and rounded up. Bytes that are held once and named twice (a member says what the record of its group
-says, too) count twice; they may be two in the next moment.
+*The count* takes everything that a client can make longer, byte for byte, and a flat sum for each thing beside it:
+Python's objects around it, measured and rounded up. Bytes that are held once and named twice (a member says what the
+record of its group says, too) count twice; they may be two in the next moment.
 
 *A reserve* of an eighth is kept from newcomers: a generation that has formed can then be given its assignment, though
 nobody else finds room. New offsets may use all but a sixteenth.
@@ -46,29 +46,30 @@ UNLIMITED_BYTES = 1 << 62
 
 
 def text_bytes(*texts: str | None) -> int:
-    """Return what these texts take, as UTF-8."""
+    """Return how many bytes these texts take, as UTF-8."""
     return sum(len(text) if text.isascii() else len(text.encode()) for text in texts if text)
 
 
 class Room:
-    """The room of one node. Whoever holds something changes `held_bytes`, up and down by the same."""
+    """The room of one node. A shard that holds something changes `held_bytes`, up and down by the same."""
 
     __slots__ = ("held_bytes", "limit_bytes")
 
     def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes, self.held_bytes = limit_bytes, 0
+        self.limit_bytes = limit_bytes
+        self.held_bytes = 0
 
     @property
     def for_members_bytes(self) -> int:
-        """What members that join, and new groups, may take; 0 or less: nothing."""
+        """Bytes that members that join, and new groups, may take; 0 or less: nothing."""
         return self.limit_bytes - self.limit_bytes // 8 - self.held_bytes
 
     @property
     def for_offsets_bytes(self) -> int:
-        """What offsets of partitions may take that had none, or a shorter note."""
+        """Bytes that offsets may take of partitions that had none, or a shorter note."""
         return self.limit_bytes - self.limit_bytes // 16 - self.held_bytes
 
     @property
     def for_saving_bytes(self) -> int:
-        """What an assignment may take."""
+        """Bytes that an assignment may take."""
         return self.limit_bytes - self.held_bytes

@@ -1,16 +1,16 @@
-"""How often the coming and going of members may disturb a group. Pure.
+"""Limits how often the coming and going of members may disturb a group. Pure.
 
 A rebalance stops everybody: with an eager assignor no member of the group reads anything from its first heartbeat
 answer to its new assignment. In Kafka every join and every leave starts one, so a single member that joins and leaves
 in a loop (a crash loop, usually) keeps all the others from working, for ever. Here rebalances that begin because
 somebody comes or goes are *spaced*:
 
-- The first `BURST_COUNT` begin at once, as in Kafka: whoever starts three consumers or stops one waits for nothing.
+- The first `BURST_COUNT` begin at once, as in Kafka: a user who starts three consumers or stops one waits for nothing.
 - A further one begins when the group has been STABLE for `rebalance_interval_ms`, and for as long as the last one
-  took. So the members work at least half of the time from then on, however slow their rebalances are and whatever
-  comes or goes.
+  took. So the members work at least half of the time from then on, however slow their rebalances are and however many
+  members come and go.
 - Quiet restores the burst: STABLE for `BURST_WINDOW_MS` without a break, and for at least `BURST_COUNT` times as long
-  as the last one took (so that who counts to thirty before each attack gains nothing), and for the interval.
+  as the last one took (so that a client that counts to thirty before each attack gains nothing), and for the interval.
 
 While a rebalance waits, the group is STABLE for its members, newcomers are parked, and the partitions of those who
 have left are nobody's. If by then the newcomers have gone again and nobody of the generation has left, it does not
@@ -19,8 +19,8 @@ that the partitions of a member which has left rest for as long.
 
 Not spaced are: the first generation after the group was empty; a member of the generation that joins again (the
 second half of a cooperative rebalance, changed subscriptions, a leader that saw new partitions), though its time
-counts as part of the rebalance it follows; and whatever leaves the group without anybody to work: a leader that goes
-before it has assigned, a generation of which no member is left.
+counts as part of the rebalance it follows; and a change that leaves nobody to work: a leader that goes before it has
+assigned, a generation of which no member is left.
 """
 
 __all__ = ["BURST_COUNT", "BURST_WINDOW_MS", "Spacing"]
@@ -53,7 +53,8 @@ class Spacing:
         """The group is STABLE now."""
         if self._begun_at_ms is not None:
             self._debt_ms += now_ms - self._begun_at_ms
-        self._begun_at_ms, self._stable_at_ms = None, now_ms
+        self._begun_at_ms = None
+        self._stable_at_ms = now_ms
 
     def begun(self, now_ms: int, *, spaced: bool) -> None:
         """A rebalance begins. `spaced`: because somebody came or went, when `may_begin_at` allowed it."""

@@ -1,8 +1,9 @@
-"""The states of a consumer group, and which event may lead from which to which: data that is asserted and tested. Pure.
+"""Lists the states of a consumer group, and the events that lead between them. Pure.
 
-`TRANSITIONS` holds single steps. One call may take several: a lone member that leaves takes its group from STABLE
-through PREPARING_REBALANCE to EMPTY within one LEAVE, and both steps stand below. Heartbeats and offset commits are
-no events here because they change no state; SYNC is one that never does: the assignment counts once it is saved.
+The table is data: it is asserted at every step, and tested. `TRANSITIONS` holds single steps. One call may take
+several: a lone member that leaves takes its group from STABLE through PREPARING_REBALANCE to EMPTY within one LEAVE,
+and both steps stand below. Heartbeats and offset commits are no events here because they change no state; SYNC is one
+that never does: the assignment counts once it is saved.
 
 The states and their names are Kafka's, as ListGroups and DescribeGroups show them.
 """
@@ -33,7 +34,7 @@ class GroupState(Enum):
 
 
 class GroupEvent(Enum):
-    """What can change a group's state: a request, time, the log's answer, or the coordinator itself."""
+    """A cause of a change of state: a request, time, the log's answer, or the coordinator itself."""
 
     LOAD = "load"
     JOIN = "join"
@@ -44,8 +45,11 @@ class GroupEvent(Enum):
     END = "end"
 
 
-_EMPTY, _PREPARING, _COMPLETING = GroupState.EMPTY, GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE
-_STABLE, _DEAD = GroupState.STABLE, GroupState.DEAD
+_EMPTY = GroupState.EMPTY
+_PREPARING = GroupState.PREPARING_REBALANCE
+_COMPLETING = GroupState.COMPLETING_REBALANCE
+_STABLE = GroupState.STABLE
+_DEAD = GroupState.DEAD
 
 TRANSITIONS: Final[dict[GroupState, dict[GroupEvent, frozenset[GroupState]]]] = {
     _EMPTY: {

@@ -1,7 +1,8 @@
-"""A group with a clock, a log that commits when told, and everything that it ever answered: what the tests talk to.
+"""Gives tests a group with a clock, and a log that commits when told.
 
-`Desk` does what a coordinator's shell does, and checks what must always hold of the traffic: no ticket is answered
-twice, none that was never given. Time passes only in `advance`, which ticks at each deadline on the way.
+`Desk` does what a coordinator's shell does, keeps every answer, and checks what must always hold of the traffic: no
+ticket is answered twice, none that was never given. Time passes only in `advance`, which ticks at each deadline on the
+way.
 """
 
 from collections.abc import Mapping
@@ -64,11 +65,19 @@ class Desk:
         record_bytes_max: int = UNLIMITED_BYTES,
         room_bytes: int = UNLIMITED_BYTES,
     ) -> int:
-        """Send JoinGroup and return its ticket. Whoever comes without an id is called m1, m2, ..."""
+        """Send JoinGroup and return its ticket. Members that come without an id are called m1, m2, ..."""
         ticket = next(self._tickets)
         self.parked.add(ticket)
         request = JoinRequest(
-            *(ticket, member_id, instance, client_id, "/127.0.0.1", session_ms, rebalance_ms, protocol_type, protocols),
+            ticket=ticket,
+            member_id=member_id,
+            group_instance_id=instance,
+            client_id=client_id,
+            client_host="/127.0.0.1",
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=rebalance_ms,
+            protocol_type=protocol_type,
+            protocols=protocols,
             requires_known_member_id=id_first,
             skips_assignment=skips,
             reason="",
@@ -93,8 +102,17 @@ class Desk:
         ticket = next(self._tickets)
         self.parked.add(ticket)
         at = self.group.generation_id if generation is None else generation
-        said = (protocol_type, protocol_name, assignments or {})
-        request = SyncRequest(ticket, member_id, instance, at, *said, record_bytes_max, room_bytes)
+        request = SyncRequest(
+            ticket=ticket,
+            member_id=member_id,
+            group_instance_id=instance,
+            generation_id=at,
+            protocol_type=protocol_type,
+            protocol_name=protocol_name,
+            assignments=assignments or {},
+            record_bytes_max=record_bytes_max,
+            room_bytes=room_bytes,
+        )
         self.take(self.group.sync(request, self.now_ms))
         return ticket
 
@@ -148,7 +166,7 @@ class Desk:
         return answer
 
     def error(self, ticket: object) -> ErrorCode | None:
-        """What the ticket was told, None while it is parked."""
+        """Return the error of the ticket's answer, None while it is parked."""
         return self.answers[ticket].error if ticket in self.answers else None
 
     def complete(self) -> list[str]:

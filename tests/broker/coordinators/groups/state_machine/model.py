@@ -1,7 +1,8 @@
-"""The dumbest model of a group: a dictionary of who is in, when each was last heard, and what each may be told.
+"""Models a group in the dumbest way: a dictionary of its members.
 
-It does not know how a rebalance comes about. It is told what clients do, predicts who is in and which error each
-request gets, and when the group says that somebody is gone it wants a reason.
+Of each it keeps when it was last heard, and the answers that it may get. It does not know how a rebalance comes about.
+It is told what clients do, predicts the members and the error of each request, and when the group says that somebody is
+gone it wants a reason.
 """
 
 from dataclasses import dataclass, field
@@ -83,7 +84,10 @@ class Model:
 
     def replace(self, old_id: str, new_id: str, now_ms: int) -> None:
         known = self.members.pop(old_id)
-        known.heard_ms, known.joined, known.hung_up, known.syncing = now_ms, True, False, False
+        known.heard_ms = now_ms
+        known.joined = True
+        known.hung_up = False
+        known.syncing = False
         self.members[new_id] = known
         self.assignments[new_id] = self.assignments.pop(old_id, b"")
 
@@ -99,7 +103,10 @@ class Model:
             ), f"{member_id} was thrown out for nothing: {known}"
         assert self.members.keys() == group.members.keys(), "somebody is in who never came, or has left"
         if forms:
-            self.generation, self.formed_ms, self.assigning, self.assignments = group.generation_id, now_ms, None, {}
+            self.generation = group.generation_id
+            self.formed_ms = now_ms
+            self.assigning = None
+            self.assignments = {}
             for known in self.members.values():
                 assert not known.misses()
                 known.new = known.joined = known.hung_up = known.synced = False
@@ -107,7 +114,8 @@ class Model:
         if group.state is not GroupState.COMPLETING_REBALANCE:
             for known in self.members.values():
                 if known.syncing:
-                    known.syncing, known.heard_ms = False, now_ms
+                    known.syncing = False
+                    known.heard_ms = now_ms
         if group.state is GroupState.PREPARING_REBALANCE:
             self.assigning = None
             for known in self.members.values():

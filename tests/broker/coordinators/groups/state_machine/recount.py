@@ -1,4 +1,4 @@
-"""What a group holds, counted anew from everything that can be seen of it."""
+"""Counts what a group holds anew, from everything that can be seen of it."""
 
 from barnabas_broker.coordinators.groups.state_machine.group import ConsumerGroup
 from barnabas_broker.coordinators.groups.state_machine.members import Member

@@ -1,7 +1,7 @@
-"""One member joins and leaves every 10 ms, for minutes, and the others work: the promise that spacing is for.
+"""One member joins and leaves every 10 ms, for minutes, and the others work.
 
-The others are clients as they are: they join again when a heartbeat tells them to, sync when they are told of a
-generation, and the log takes a moment for each save.
+That is the promise of spacing. The others are clients as they are: they join again when a heartbeat tells them to,
+sync when they are told of a generation, and the log takes a moment for each save.
 """
 
 from dataclasses import dataclass, field
@@ -36,16 +36,19 @@ class Client:
         if self.join_ticket is not None:
             if desk.error(self.join_ticket) is None:
                 return
-            answer, self.join_ticket = desk.joined(self.join_ticket), None
+            answer = desk.joined(self.join_ticket)
+            self.join_ticket = None
             assert answer.error == ErrorCode.NONE, "a steady member is never thrown out"
             self.generation = answer.generation_id
             self.sync_ticket = desk.sync(self.member_id, {m.member_id: b"x" for m in answer.members})
         if self.sync_ticket is not None and desk.error(self.sync_ticket) is not None:
-            error, self.sync_ticket = desk.error(self.sync_ticket), None
+            error = desk.error(self.sync_ticket)
+            self.sync_ticket = None
             if error == ErrorCode.REBALANCE_IN_PROGRESS:
                 self.rejoins_at_ms = desk.now_ms
         if self.rejoins_at_ms is not None and self.rejoins_at_ms <= desk.now_ms:
-            self.rejoins_at_ms, self.join_ticket = None, desk.join(self.member_id)
+            self.rejoins_at_ms = None
+            self.join_ticket = desk.join(self.member_id)
             self.next_heartbeat_ms = desk.now_ms + self.heartbeat_ms
         elif self.next_heartbeat_ms <= desk.now_ms and self.sync_ticket is None:
             self.next_heartbeat_ms = desk.now_ms + self.heartbeat_ms

@@ -82,7 +82,7 @@ class ModelDesk(Desk):
     def __init__(self, group: ConsumerGroup, model: Model, now_ms: int) -> None:
         super().__init__(group=group, now_ms=now_ms)
         self.model = model
-        self.asked: dict[object, str] = {}  # Who was parked with which ticket.
+        self.asked: dict[object, str] = {}  # The member that was parked with each ticket.
 
     def take(self, effects: Effects) -> None:
         super().take(effects)
@@ -126,7 +126,9 @@ class GroupMachine(RuleBasedStateMachine):
     # JoinGroup.
 
     def _join(self, member_id: str, instance: str | None, *, changed: bool = False, id_first: bool = False) -> None:
-        model, state, now_ms = self.model, self.desk.state(), self.desk.now_ms
+        model = self.model
+        state = self.desk.state()
+        now_ms = self.desk.now_ms
         new_id = f"m{self.next_id}"
         self.next_id += 1
         self.desk.ids = iter((self.next_id - 1,))  # type: ignore[assignment]
@@ -140,7 +142,8 @@ class GroupMachine(RuleBasedStateMachine):
             expected = ErrorCode.MEMBER_ID_REQUIRED
             model.given_out[new_id] = now_ms
         elif member_id == "":
-            who, old_id = new_id, model.holder(instance)
+            who = new_id
+            old_id = model.holder(instance)
             if old_id is None:
                 model.members[new_id] = Known(instance, now_ms)
             else:
@@ -153,9 +156,12 @@ class GroupMachine(RuleBasedStateMachine):
         elif known is not None:
             leads = state is GroupState.STABLE and self.group.leader_id == member_id
             if state in WORKING and not (known.new or changed or leads):
-                expected, known.heard_ms = ErrorCode.NONE, now_ms
+                expected = ErrorCode.NONE
+                known.heard_ms = now_ms
             else:
-                known.joined, known.hung_up, known.heard_ms = True, False, now_ms
+                known.joined = True
+                known.hung_up = False
+                known.heard_ms = now_ms
         if who in model.members:
             model.members[who].metadata += b"!" * changed
             metadata = model.members[who].metadata
@@ -235,16 +241,21 @@ class GroupMachine(RuleBasedStateMachine):
     # SyncGroup, Heartbeat, LeaveGroup, OffsetCommit.
 
     def _sync(self, who: str, behind: int) -> None:
-        model, state, group = self.model, self.desk.state(), self.group
+        model = self.model
+        state = self.desk.state()
+        group = self.group
         expected: ErrorCode | None = model.refusal(who, self.instance_of(who), model.generation - behind)
         assignments: dict[str, bytes] = {}
         if expected == ErrorCode.NONE:
             expected = ErrorCode.REBALANCE_IN_PROGRESS
             if state is not GroupState.PREPARING_REBALANCE:
-                known, expected = model.members[who], ErrorCode.NONE
-                known.synced, known.heard_ms = True, self.desk.now_ms
+                known = model.members[who]
+                expected = ErrorCode.NONE
+                known.synced = True
+                known.heard_ms = self.desk.now_ms
                 if state is GroupState.COMPLETING_REBALANCE:
-                    known.syncing, expected = True, None
+                    known.syncing = True
+                    expected = None
                     in_it = [member_id for member_id, member in model.members.items() if not member.new]
                     assignments = {member_id: f"{model.generation}/{member_id}".encode() for member_id in in_it}
                     if who == group.leader_id and model.assigning is None:
@@ -269,7 +280,8 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 11), behind=st.sampled_from([0, 0, 1]), named=st.booleans())
     def someone_sends_a_heartbeat(self, number: int, behind: int, named: bool) -> None:
-        who, at = self.someone(number), self.model.generation - behind
+        who = self.someone(number)
+        at = self.model.generation - behind
         instance = INSTANCES[number % 2] if named else self.instance_of(who)
         expected = self.model.refusal(who, instance, at)
         if expected == ErrorCode.NONE:
@@ -280,7 +292,8 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 11), behind=st.sampled_from([0, 0, 1]))
     def someone_may_commit(self, number: int, behind: int) -> None:
-        who, at = self.someone(number), max(0, self.model.generation - behind)
+        who = self.someone(number)
+        at = max(0, self.model.generation - behind)
         expected = self.model.refusal(who, None, at)
         if expected == ErrorCode.NONE and self.desk.state() is GroupState.COMPLETING_REBALANCE:
             expected = ErrorCode.REBALANCE_IN_PROGRESS
@@ -329,12 +342,15 @@ class GroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.desk.unsaved)
     @rule(error=st.sampled_from([ErrorCode.NONE, ErrorCode.NONE, ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS]))
     def a_save_ends(self, error: ErrorCode) -> None:
-        model, replaced, save = self.model, self.replacing.pop(0), self.desk.unsaved[0]
+        model = self.model
+        replaced = self.replacing.pop(0)
+        save = self.desk.unsaved[0]
         current = save.generation_id == model.generation
         if error == ErrorCode.NONE:
             self.committed = save
         if current and replaced in model.members and self.desk.state() is GroupState.STABLE:
-            model.members[replaced].joined, model.members[replaced].heard_ms = False, self.desk.now_ms
+            model.members[replaced].joined = False
+            model.members[replaced].heard_ms = self.desk.now_ms
         if current and model.assigning is not None and self.desk.state() is GroupState.COMPLETING_REBALANCE:
             if error == ErrorCode.NONE:
                 model.assignments = model.assigning
@@ -362,7 +378,8 @@ class GroupMachine(RuleBasedStateMachine):
         self._replay()
         self.desk.end()
         assert not self.desk.parked
-        self.model, self.replacing = Model(CONFIG.size_max), []
+        self.model = Model(CONFIG.size_max)
+        self.replacing = []
         now_ms = self.desk.now_ms
         if self.committed is None:
             group: ConsumerGroup = Recorded("g", CONFIG)
@@ -372,7 +389,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.started_with = (self.committed, now_ms)
         self.desk = ModelDesk(group, self.model, now_ms)
 
-    # What must hold after everything.
+    # Invariants.
 
     @invariant()
     def one_of_the_members_leads(self) -> None:
@@ -387,7 +404,14 @@ class GroupMachine(RuleBasedStateMachine):
     def a_record_is_never_longer_than_what_was_foreseen(self) -> None:
         group = self.group
         saved = group._members.to_saved(group.protocol_name, None)
-        record = SavedGroup(group.protocol_type or "", 1, group.protocol_name, group.leader_id, 1, saved)
+        record = SavedGroup(
+            protocol_type=group.protocol_type or "",
+            generation_id=1,
+            protocol_name=group.protocol_name,
+            leader=group.leader_id,
+            current_state_timestamp_ms=1,
+            members=saved,
+        )
         size_bytes = len(encode_group_key("g")) + len(encode_group(record))
         assert size_bytes <= group.record_bytes_with(sum(len(one.assignment) for one in saved), group.protocol_type)
 
@@ -436,8 +460,9 @@ class GroupMachine(RuleBasedStateMachine):
         assert not self.desk.parked
 
     def _everyone_behaves(self) -> None:
-        """Whatever has happened: if clients and the log do what they should, the group works again, and soon."""
-        desk, group = self.desk, self.group
+        """If clients and the log do what they should, the group works again, and soon, after anything."""
+        desk = self.desk
+        group = self.group
         for _ in range(60):
             while desk.unsaved:
                 self.a_save_ends(ErrorCode.NONE)

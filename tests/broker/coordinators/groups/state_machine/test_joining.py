@@ -1,4 +1,4 @@
-"""JoinGroup, SyncGroup and heartbeats of dynamic members: the ordinary flow, and every error on the way."""
+"""JoinGroup, SyncGroup and heartbeats of dynamic members: the flow, and every error."""
 
 import pytest
 
@@ -187,9 +187,8 @@ def test_of_too_many_loaded_members_the_last_to_join_find_no_place() -> None:
     )
     assert loaded.state() is GroupState.PREPARING_REBALANCE
     tickets = [loaded.join(member_id) for member_id in ("m3", "m1", "m2")]
-    assert [loaded.error(ticket) for ticket in tickets] == [
-        *(ErrorCode.NONE, ErrorCode.NONE, ErrorCode.GROUP_MAX_SIZE_REACHED)
-    ]
+    errors = [loaded.error(ticket) for ticket in tickets]
+    assert errors == [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.GROUP_MAX_SIZE_REACHED]
     assert set(loaded.group.members) == {"m1", "m3"}
 
 

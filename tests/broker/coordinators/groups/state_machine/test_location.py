@@ -1,4 +1,4 @@
-"""Which partition a group is in: Java's hash of its id, so that every tool finds it where Kafka would have it."""
+"""A group is in the partition in which every tool of Kafka's looks for it."""
 
 import sys
 from types import FrameType

@@ -1,4 +1,7 @@
-"""Thousands of members in one group: what happens to all of them is one pass, and who goes, goes some at a time."""
+"""Thousands of members in one group: each event is one pass over them.
+
+Members that go together go some at a time.
+"""
 
 import gc
 import struct
@@ -158,7 +161,8 @@ class Ticket:
 
 
 def test_connections_that_end_together_look_for_nobody() -> None:
-    members, tickets = Members(), [Ticket() for _ in range(1_000)]
+    members = Members()
+    tickets = [Ticket() for _ in range(1_000)]
     for number, ticket in enumerate(tickets):
         member = Member(f"m{number}", None, ("c", "h"), (1, 1), (("range", b""),))
         members.add(member)
@@ -176,8 +180,24 @@ def test_connections_that_end_together_look_for_nobody() -> None:
 
 
 SAVED = SavedGroup(
-    *("consumer", 3, "range", "m0", 5),
-    tuple(SavedMember(f"m{number}", None, "c", "/h", 1_000, 1_000, b"said", b"given") for number in range(2_000)),
+    protocol_type="consumer",
+    generation_id=3,
+    protocol_name="range",
+    leader="m0",
+    current_state_timestamp_ms=5,
+    members=tuple(
+        SavedMember(
+            member_id=f"m{number}",
+            group_instance_id=None,
+            client_id="c",
+            client_host="/h",
+            rebalance_timeout_ms=1_000,
+            session_timeout_ms=1_000,
+            subscription=b"said",
+            assignment=b"given",
+        )
+        for number in range(2_000)
+    ),
 )
 
 
@@ -225,7 +245,8 @@ class Collected:
 
 def test_a_generation_is_formed_assigned_and_shared_out_without_an_object_for_each_member(desk: CountingDesk) -> None:
     effects = Effects()
-    group, forms_at_ms = desk.group, desk.group.deadline_ms or 0
+    group = desk.group
+    forms_at_ms = desk.group.deadline_ms or 0
     while group.state is GroupState.PREPARING_REBALANCE:
         forms_at_ms = group.deadline_ms or 0
         with Collected() as formed:
@@ -238,8 +259,16 @@ def test_a_generation_is_formed_assigned_and_shared_out_without_an_object_for_ea
     shares = {member_id: member_id.encode() for member_id in group.members}
 
     def sync(member_id: str) -> Effects:
-        said = (None, group.generation_id, None, None, shares)
-        return group.sync(SyncRequest(f"ticket of {member_id}", member_id, *said), forms_at_ms)
+        request = SyncRequest(
+            ticket=f"ticket of {member_id}",
+            member_id=member_id,
+            group_instance_id=None,
+            generation_id=group.generation_id,
+            protocol_type=None,
+            protocol_name=None,
+            assignments=shares,
+        )
+        return group.sync(request, forms_at_ms)
 
     for member_id in group.members:
         assert member_id == leader_id or not sync(member_id).answers

@@ -1,4 +1,4 @@
-"""The bookkeeping of members, against counting anew; and the few bytes that are read of a subscription."""
+"""The bookkeeping of members agrees with counting anew, and subscriptions are read."""
 
 import struct
 
@@ -19,7 +19,20 @@ def member(member_id: str, offered: tuple[tuple[str, bytes], ...], instance: str
 
 
 def request(offered: tuple[tuple[str, bytes], ...]) -> JoinRequest:
-    return JoinRequest(0, "", None, "", "", 10, 20, "consumer", offered, False, False, "")
+    return JoinRequest(
+        ticket=0,
+        member_id="",
+        group_instance_id=None,
+        client_id="",
+        client_host="",
+        session_timeout_ms=10,
+        rebalance_timeout_ms=20,
+        protocol_type="consumer",
+        protocols=offered,
+        requires_known_member_id=False,
+        skips_assignment=False,
+        reason="",
+    )
 
 
 @given(

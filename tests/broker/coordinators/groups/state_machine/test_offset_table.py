@@ -1,4 +1,4 @@
-"""The table of committed offsets against a plain dictionary, and which offsets have outlived their use."""
+"""The table of committed offsets agrees with a dictionary, and offsets expire in time."""
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +17,8 @@ steps = st.lists(st.tuples(st.sampled_from(KEYS), values), max_size=40)
 @settings(max_examples=60, deadline=None)
 @given(steps)
 def test_the_table_holds_what_a_dictionary_would(taken: list[tuple[OffsetKey, CommittedOffset | None]]) -> None:
-    table, model = OffsetTable(), dict[OffsetKey, CommittedOffset]()
+    table = OffsetTable()
+    model = dict[OffsetKey, CommittedOffset]()
     for key, value in taken:
         table.put(key, value)
         model.pop(key, None)
@@ -31,7 +32,8 @@ def test_the_table_holds_what_a_dictionary_would(taken: list[tuple[OffsetKey, Co
 
 
 def test_an_offset_of_another_topic_of_that_name_is_not_returned() -> None:
-    table, key = OffsetTable(), KEYS[0]
+    table = OffsetTable()
+    key = KEYS[0]
     table.put(key, CommittedOffset(5, topic_id=ONE))
     assert table.get_for(key, ONE) == table.get_for(key, bytes(16)) == table.get(key)
     assert table.get_for(key, OTHER) is None

@@ -1,4 +1,4 @@
-"""The records of the offsets topic: bytes that Apache Kafka 4.3 wrote, and everything that fits the fields."""
+"""Records of the offsets topic are as Apache Kafka 4.3 wrote them."""
 
 import struct
 
@@ -34,8 +34,24 @@ GROUP_VALUE = (
     b"\0-" + MEMBER_ID.encode() + b"\xff\xff\0\x08barnabas\0\n/127.0.0.1\0\4\x93\xe0\0\0\x17p"
     b"\0\0\0 " + SUBSCRIPTION + b"\0\0\0\x32" + ASSIGNMENT
 )
-MEMBER = SavedMember(MEMBER_ID, None, "barnabas", "/127.0.0.1", 300_000, 6_000, SUBSCRIPTION, ASSIGNMENT)
-GROUP = SavedGroup("consumer", 1, "range", MEMBER_ID, 0x1A1FF1A5414, (MEMBER,))
+MEMBER = SavedMember(
+    member_id=MEMBER_ID,
+    group_instance_id=None,
+    client_id="barnabas",
+    client_host="/127.0.0.1",
+    rebalance_timeout_ms=300_000,
+    session_timeout_ms=6_000,
+    subscription=SUBSCRIPTION,
+    assignment=ASSIGNMENT,
+)
+GROUP = SavedGroup(
+    protocol_type="consumer",
+    generation_id=1,
+    protocol_name="range",
+    leader=MEMBER_ID,
+    current_state_timestamp_ms=0x1A1FF1A5414,
+    members=(MEMBER,),
+)
 
 names = st.text(max_size=30)
 int32, int64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
@@ -50,7 +66,8 @@ groups = st.builds(
 
 class TestKafkasBytes:
     def test_an_offset_is_written_as_kafka_writes_it(self) -> None:
-        key, value = OffsetKey("ownb-5b097a-g", "ownb-5b097a", 0), decode_offset(OFFSET_VALUE)
+        key = OffsetKey("ownb-5b097a-g", "ownb-5b097a", 0)
+        value = decode_offset(OFFSET_VALUE)
         assert encode_offset_key(key) == OFFSET_KEY
         assert decode_key(OFFSET_KEY) == key
         assert (value.offset, value.leader_epoch, value.metadata, value.topic_id) == (5, -1, "", TOPIC_ID)
@@ -63,13 +80,33 @@ class TestKafkasBytes:
     def test_an_empty_group_has_neither_protocol_nor_leader(self) -> None:
         data = b"\0\3\0\0\0\0\0\0\xff\xff\xff\xff\0\0\1\xa1\xff\x0c\xbc\x8b\0\0\0\0"
         assert encode_group(decode_group(data)) == data
-        assert decode_group(data) == SavedGroup("", 0, None, None, 0x1A1FF0CBC8B, ())
+        assert decode_group(data) == SavedGroup(
+            protocol_type="",
+            generation_id=0,
+            protocol_name=None,
+            leader=None,
+            current_state_timestamp_ms=0x1A1FF0CBC8B,
+            members=(),
+        )
 
     def test_a_client_that_sets_an_expiry_time_gets_version_1(self) -> None:
-        value = CommittedOffset(7, 3, "note", 1_000, 2_000, TOPIC_ID)
+        value = CommittedOffset(
+            offset=7,
+            leader_epoch=3,
+            metadata="note",
+            commit_timestamp_ms=1_000,
+            expire_timestamp_ms=2_000,
+            topic_id=TOPIC_ID,
+        )
         data = encode_offset(value)
         assert data == b"\0\1" + struct.pack(">qh4sqq", 7, 4, b"note", 1_000, 2_000)
-        assert decode_offset(data) == CommittedOffset(7, -1, "note", 1_000, 2_000)
+        assert decode_offset(data) == CommittedOffset(
+            offset=7,
+            leader_epoch=-1,
+            metadata="note",
+            commit_timestamp_ms=1_000,
+            expire_timestamp_ms=2_000,
+        )
 
     @pytest.mark.parametrize(
         ("data", "expected"),
@@ -84,10 +121,33 @@ class TestKafkasBytes:
 
     def test_groups_of_older_and_newer_versions_are_read(self) -> None:
         oldest = b"\0\0\0\1c\0\0\0\2\0\1r\0\1m\0\0\0\1\0\1m\0\1i\0\1h\0\0\0\7\0\0\0\1s\0\0\0\1a"
-        member = SavedMember("m", None, "i", "h", 7, 7, b"s", b"a")
-        assert decode_group(oldest) == SavedGroup("c", 2, "r", "m", -1, (member,))
+        member = SavedMember(
+            member_id="m",
+            group_instance_id=None,
+            client_id="i",
+            client_host="h",
+            rebalance_timeout_ms=7,
+            session_timeout_ms=7,
+            subscription=b"s",
+            assignment=b"a",
+        )
+        assert decode_group(oldest) == SavedGroup(
+            protocol_type="c",
+            generation_id=2,
+            protocol_name="r",
+            leader="m",
+            current_state_timestamp_ms=-1,
+            members=(member,),
+        )
         flexible = b"\0\4\2c\0\0\0\2\2r\2m" + bytes(8) + b"\2\2m\0\2i\2h\0\0\0\x09\0\0\0\7\2s\2a\0\0"
-        assert decode_group(flexible) == SavedGroup("c", 2, "r", "m", 0, (member._replace(rebalance_timeout_ms=9),))
+        assert decode_group(flexible) == SavedGroup(
+            protocol_type="c",
+            generation_id=2,
+            protocol_name="r",
+            leader="m",
+            current_state_timestamp_ms=0,
+            members=(member._replace(rebalance_timeout_ms=9),),
+        )
 
     def test_a_key_of_another_kind_is_nobodys(self) -> None:
         assert decode_key(b"\0\3\0\1g") is None

@@ -1,6 +1,6 @@
-"""What a group may hold: what would make it too much is refused before anything has changed.
+"""A request that would make a group too large is refused before anything has changed.
 
-That the account equals a recount after whatever happens is an invariant of `test_group_machine`.
+That the account always equals a recount is an invariant of `test_group_machine`.
 """
 
 import pytest
@@ -16,7 +16,9 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 from .desk import RANGE, REBALANCE_MS, Desk
 from .recount import recount
 
-NONE, NO_ROOM, TOO_LARGE = ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.GROUP_MAX_SIZE_REACHED
+NONE = ErrorCode.NONE
+NO_ROOM = ErrorCode.COORDINATOR_NOT_AVAILABLE
+TOO_LARGE = ErrorCode.GROUP_MAX_SIZE_REACHED
 LARGE = (("range", bytes(10_000)),)
 
 
@@ -32,7 +34,8 @@ class TestTheRecord:
     def test_a_newcomer_that_makes_it_too_large_is_refused_and_nothing_has_changed(self) -> None:
         desk = Desk()
         desk.stable(3)
-        before, now = state_of(desk.group), desk.group.record_bytes_with(0, "consumer")
+        before = state_of(desk.group)
+        now = desk.group.record_bytes_with(0, "consumer")
         for protocols in (LARGE, (*RANGE, ("other", bytes(10_000)))):
             ticket = desk.join(protocols=protocols, record_bytes_max=now + 10_000)
             assert (desk.joined(ticket).error, desk.joined(ticket).member_id) == (TOO_LARGE, "")

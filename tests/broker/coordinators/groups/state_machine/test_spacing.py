@@ -74,7 +74,8 @@ def exhausted(size: int) -> Desk:
 
 def test_members_work_on_while_a_newcomer_waits() -> None:
     desk = exhausted(2)
-    generation, rebalances = desk.group.generation_id, desk.kinds().count("rebalance")
+    generation = desk.group.generation_id
+    rebalances = desk.kinds().count("rebalance")
     ticket = desk.join()
     assert desk.state() is GroupState.STABLE
     assert desk.facts[-1].kind == "rebalance delayed"
@@ -198,7 +199,8 @@ def test_a_newcomer_does_not_break_the_sync_phase_when_it_must_wait() -> None:
     desk.join("m1")
     desk.join("m2")
     assert desk.state() is GroupState.COMPLETING_REBALANCE
-    parked, newcomer = desk.sync("m2"), desk.join()
+    parked = desk.sync("m2")
+    newcomer = desk.join()
     assert desk.error(parked) is None
     seen = desk.joined(desk.join("m1")).members
     assert [member.member_id for member in seen] == ["m1", "m2"], "newcomers are not the leader's to assign to"

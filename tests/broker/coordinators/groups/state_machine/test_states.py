@@ -1,4 +1,4 @@
-"""The transition table is exactly what groups do: each step in it is walked by a story here, and no other."""
+"""The transition table is exactly what groups do: stories walk each step in it."""
 
 from barnabas_broker.coordinators.groups.state_machine.messages import GroupConfig
 from barnabas_broker.coordinators.groups.state_machine.states import TRANSITIONS, GroupEvent, GroupState, may_follow
@@ -75,5 +75,9 @@ def test_every_state_is_in_the_table_and_the_last_one_is_final() -> None:
 
 def test_states_have_the_names_that_kafkas_tools_show() -> None:
     assert [state.value for state in GroupState] == [
-        *("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead")
+        "Empty",
+        "PreparingRebalance",
+        "CompletingRebalance",
+        "Stable",
+        "Dead",
     ]

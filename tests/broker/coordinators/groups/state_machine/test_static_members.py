@@ -1,4 +1,4 @@
-"""Members with an instance id: restarts that disturb nobody, and two processes that claim to be the same one."""
+"""Members with an instance id: quiet restarts, and two processes with the same one."""
 
 import pytest
 
