@@ -5,7 +5,8 @@ from barnabas_raftlog.log.segments.operations import Gate
 
 Item = tuple[int, bytes]  # term, frame
 # In place of tickets: in page-cache mode the journal hears of what was cut when its turn comes in the write queue.
-GATED, NEVER = 1 << 61, 1 << 62
+GATED = 1 << 61
+NEVER = 1 << 62
 
 
 class Model:
@@ -16,7 +17,9 @@ class Model:
     """
 
     def __init__(self) -> None:
-        self.base, self.base_term, self.base_offset = 0, 0, 0
+        self.base = 0
+        self.base_term = 0
+        self.base_offset = 0
         self.items: list[Item] = []
         self.before: list[tuple[int, tuple[int, list[Item], int]]] = []
         self.durable = self.committed = self.start = self.durable_start = 0
@@ -47,7 +50,10 @@ class Model:
 
     def settle_on(self, log: ReplicaLog, found: list[Item]) -> None:
         self.base = self.start = self.durable_start = log.first_index - 1
-        self.base_term, self.base_offset = log.term_at(self.base) or 0, log.base_offset
-        self.items, self.before, self.starts = found, [], []
+        self.base_term = log.term_at(self.base) or 0
+        self.base_offset = log.base_offset
+        self.items = found
+        self.before = []
+        self.starts = []
         self.durable = self.last_index
         self.committed = max(self.base, min(self.committed, self.last_index))

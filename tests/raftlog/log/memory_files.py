@@ -169,7 +169,8 @@ class MemoryFiles:
         assert found is not None
         fd = self._next_fd
         self._next_fd += 1
-        self._open[fd], self._inodes[fd] = path, found
+        self._open[fd] = path
+        self._inodes[fd] = found
         return fd
 
     def open_direct(self, path: str, unit_bytes: int) -> int | None:
@@ -345,7 +346,8 @@ class ManualSyncer:
     """Syncs as the kernel does for the loop, when the test lets `worker` go on."""
 
     def __init__(self, files: MemoryFiles, worker: ManualWorker) -> None:
-        self.files, self.worker = files, worker
+        self.files = files
+        self.worker = worker
         self.is_busy = False  # it takes nothing
         self.syncs = 0  # with and without a write
         self.writes = 0

@@ -61,7 +61,9 @@ class Links:
     """One node's end of the network: frames cross in the next loop iteration, if both ends live and are connected."""
 
     def __init__(self, world: "World", node_id: int) -> None:
-        self.world, self.node_id, self.busy_peers = world, node_id, set[int]()
+        self.world = world
+        self.node_id = node_id
+        self.busy_peers = set[int]()
         self.round_trip = RoundTrip()
         self.on_messages: object = None
         self.on_fact: object = None
@@ -111,7 +113,8 @@ class Waiter:
     is_closed = False
 
     def __init__(self, world: "World", acknowledge: object) -> None:
-        self.world, self.acknowledge = world, acknowledge
+        self.world = world
+        self.acknowledge = acknowledge
 
     def on_committed(self) -> None:
         self.acknowledge()  # type: ignore[operator]
@@ -123,14 +126,17 @@ class Member:
     """One node: what it has while it runs, and its files, which outlive it."""
 
     def __init__(self, world: "World", node_id: int) -> None:
-        self.world, self.node_id = world, node_id
+        self.world = world
+        self.node_id = node_id
         self.files = MemoryFiles()
         self.files.make_directory("data")
         self.files.sync_directory("")
-        self.is_up, self.facts = False, list[str]()
+        self.is_up = False
+        self.facts = list[str]()
 
     async def boot(self) -> None:
-        self.sync_worker, self.write_worker = ManualWorker(), ManualWorker(inline=True)
+        self.sync_worker = ManualWorker()
+        self.write_worker = ManualWorker(inline=True)
         self.storage = await Storage.open(
             self.files,
             "data",
@@ -172,13 +178,15 @@ class Member:
             lag_ms_max=30_000,
             expiration_ms=1 << 60,
         )
-        self.partition.starts, self.partition.saved_index = state.starts, state.saved_index
+        self.partition.starts = state.starts
+        self.partition.saved_index = state.saved_index
         configuration = configuration_of(frozenset(self.world.members))
         self.partition.group = self.raft.add_group(
             GROUP, self.log, configuration, self.partition, preferred=self.node_id == 1
         )
         group = self.partition.group
-        group.sends_files, group.prepare_state = True, self.partition.prepare
+        group.sends_files = True
+        group.prepare_state = self.partition.prepare
         self.is_up = True
 
     async def die(self, rng: random.Random, *, power: bool) -> None:
@@ -244,7 +252,8 @@ class World:
     """
 
     def __init__(self, seed: int, mode: Mode) -> None:
-        self.seed, self.mode = seed, mode
+        self.seed = seed
+        self.mode = mode
         self.rng = random.Random(seed)
         self.now_ms = 1_000
         self.term = self.carried = 0
@@ -260,7 +269,8 @@ class World:
 
     def carry(self, links: Links, target: int, messages: Sequence[Heard]) -> None:
         self.carried += 1
-        source, receiver = self.members[links.node_id], self.members[target]
+        source = self.members[links.node_id]
+        receiver = self.members[target]
         alive = source.is_up and source.links is links and receiver.is_up
         if alive and links.node_id in receiver.links.live_peers and target in links.live_peers:
             receiver.links.on_messages(links.node_id, messages)  # type: ignore[operator]
@@ -281,11 +291,13 @@ class World:
 
     async def settle(self) -> None:
         """Let the loop run until nobody says or does anything more."""
-        quiet, before = 0, (-1, -1)
+        quiet = 0
+        before = (-1, -1)
         while quiet < 4:
             await asyncio.sleep(0)
             drives = sum(member.raft.stats.drives for member in self.members.values() if member.is_up)
-            quiet, before = (quiet + 1 if (self.carried, drives) == before else 0), (self.carried, drives)
+            quiet = quiet + 1 if (self.carried, drives) == before else 0
+            before = (self.carried, drives)
         self.check()
 
     async def pass_ms(self, duration_ms: int) -> None:
@@ -310,7 +322,8 @@ class World:
         producer_id = self.rng.choice(sorted(self.sequences))
         sequence = self.sequences[producer_id]
         # A repetition must be the same batch, so its shape follows from its place.
-        count, body_bytes = 1 + (producer_id + sequence) % 3, (sequence * 37) % 500
+        count = 1 + (producer_id + sequence) % 3
+        body_bytes = (sequence * 37) % 500
         frame = batch(producer_id, sequence, count, body_bytes)
         try:
             base_offset, index = leader.partition.append(parse_header(frame), memoryview(frame))
@@ -334,7 +347,8 @@ class World:
         leader = self.leader()
         if leader is None or leader.partition.high_watermark < leader.log.log_start_offset:
             return
-        low, high = leader.log.log_start_offset, leader.partition.high_watermark
+        low = leader.log.log_start_offset
+        high = leader.partition.high_watermark
         offset = self.rng.choice((high, self.rng.randint(low, high)))
         try:
             index = leader.partition.drop_before(offset)
@@ -439,7 +453,8 @@ class World:
         for member in self.members.values():
             if not member.is_up:
                 continue
-            log, partition = member.log, member.partition
+            log = member.log
+            partition = member.partition
             assert log.failed is None, log.failed
             assert log.base_offset <= log.log_start_offset <= log.log_end_offset
             # Nothing is deleted that is not below a start that somebody asked for.

@@ -65,13 +65,15 @@ class CrashMachine(RuleBasedStateMachine):
 
     @initialize(has_syncer=st.booleans(), has_direct=st.booleans(), stored_min=st.sampled_from([0, 2000, 1 << 40]))
     def start(self, has_syncer: bool, has_direct: bool, stored_min: int) -> None:
-        self.has_syncer, self.files.has_direct = has_syncer, has_direct
+        self.has_syncer = has_syncer
+        self.files.has_direct = has_direct
         self.config = replace(CONFIG, stored_bytes_min=stored_min)
         self.files.make_directory("data")
         self._open()
 
     def _open(self) -> None:
-        self.sync_worker, self.checkpoint_worker = ManualWorker(), ManualWorker()
+        self.sync_worker = ManualWorker()
+        self.checkpoint_worker = ManualWorker()
         self.write_worker = ManualWorker(inline=True, other=self.checkpoint_worker)
         self.syncer = ManualSyncer(self.files, self.sync_worker)
         self.timers: list[Callable[[], None]] = []
@@ -109,7 +111,8 @@ class CrashMachine(RuleBasedStateMachine):
 
     def _append(self, number: int, frames: list[bytes], *, follower: bool) -> None:
         group = GROUPS[number][0]
-        log, model = self.logs[group], self.models[group]
+        log = self.logs[group]
+        model = self.models[group]
         try:
             if follower:
                 entries = [Entry(log.last_index + 1 + i, self.term, frame) for i, frame in enumerate(frames)]
@@ -150,7 +153,8 @@ class CrashMachine(RuleBasedStateMachine):
     @rule(number=st.integers(0, 2), share=st.floats(0, 1))
     def truncate(self, number: int, share: float) -> None:
         group = GROUPS[number][0]
-        log, model = self.logs[group], self.models[group]
+        log = self.logs[group]
+        model = self.models[group]
         if model.last_index == model.committed or log.failed:
             return
         index = 1 + model.committed + int(share * (model.last_index - model.committed - 1))
@@ -165,7 +169,8 @@ class CrashMachine(RuleBasedStateMachine):
     def drop(self, number: int, share: float, back: int) -> None:
         """Commit something, and let the log start there, or inside the last batch before."""
         group = GROUPS[number][0]
-        log, model = self.logs[group], self.models[group]
+        log = self.logs[group]
+        model = self.models[group]
         committed = model.committed + int(share * (model.last_index - model.committed))
         offset = log.offset_after(committed)
         model.committed = committed
@@ -195,7 +200,8 @@ class CrashMachine(RuleBasedStateMachine):
     @invariant()
     def note_what_was_dropped(self) -> None:
         for group, log in self.logs.items():
-            model, start = self.models[group], log.first_index - 1
+            model = self.models[group]
+            start = log.first_index - 1
             if start > model.start:
                 assert start <= min(model.committed, model.durable), "entries are gone that somebody may need"
                 model.start = start
@@ -205,7 +211,8 @@ class CrashMachine(RuleBasedStateMachine):
     def install(self, number: int, ahead: int, hole: int) -> None:
         """A leader has nothing before some entry any more, and this log does not have that entry."""
         group = GROUPS[number][0]
-        log, model = self.logs[group], self.models[group]
+        log = self.logs[group]
+        model = self.models[group]
         self.term += 1
         index = model.committed + ahead
         offset = log.offset_after(index) if index <= model.last_index else log.log_end_offset + hole
@@ -213,7 +220,9 @@ class CrashMachine(RuleBasedStateMachine):
         model.note_before(log, self.storage.ticket())
         model.base = model.start = model.committed = index
         model.starts.append((self.storage.ticket() if log.mode == "fsync" else GATED, index))
-        model.base_term, model.base_offset, model.items = self.term, offset, []
+        model.base_term = self.term
+        model.base_offset = offset
+        model.items = []
         model.durable = log.durable_index
         assert model.durable < index
 
@@ -222,7 +231,8 @@ class CrashMachine(RuleBasedStateMachine):
     def adopt(self, number: int, ahead: int, held: int, checkpoint: bool) -> None:
         """A leader has sent its last `held` entries as segments, because it has no entries for this log any more."""
         group = GROUPS[number][0]
-        log, model = self.logs[group], self.models[group]
+        log = self.logs[group]
+        model = self.models[group]
         if log.is_adopting:
             return
         if not self.files.exists(log.directory):
@@ -235,9 +245,12 @@ class CrashMachine(RuleBasedStateMachine):
             self.storage.checkpoint()
         log.adopt(received(log, frames, start, self.term, b"as of %d" % index))
         model.note_before(log, self.storage.ticket())
-        model.base, model.start, model.committed = start, start, index
+        model.base = start
+        model.start = start
+        model.committed = index
         model.starts.append((self.storage.ticket() if log.mode == "fsync" else GATED, start))
-        model.base_term, model.base_offset = self.term, 3 * start
+        model.base_term = self.term
+        model.base_offset = 3 * start
         model.items = [(self.term, frame) for frame in frames]
         model.durable = log.durable_index
         assert model.durable < index == log.last_index
@@ -324,7 +337,8 @@ class CrashMachine(RuleBasedStateMachine):
         assert self.storage.shared.refusal is None
 
     def _wait(self) -> None:
-        timers, self.timers = self.timers, []
+        timers = self.timers
+        self.timers = []
         for action in timers:
             action()
         self.work()
@@ -492,7 +506,8 @@ class CrashMachine(RuleBasedStateMachine):
         position = offset = 0
         while position < len(data):
             header = parse_header(data, position)
-            offset, position = header.end_offset, position + header.size_bytes
+            offset = header.end_offset
+            position += header.size_bytes
         return offset
 
 

@@ -83,7 +83,8 @@ def journal_files(files: MemoryFiles) -> list[str]:
 
 def test_a_failed_fdatasync_and_no_file_in_its_place_acknowledges_nothing_until_there_is_one() -> None:
     node = Node()
-    log, other = node.log(1), node.log(2)
+    log = node.log(1)
+    other = node.log(2)
     recovered: list[bool] = []
     node.storage.on_recovered = lambda: recovered.append(True)
     fill(log, 5)
@@ -180,7 +181,8 @@ def test_a_close_while_the_journal_fails_is_no_clean_stop() -> None:
 
 def test_a_bad_segment_file_fails_its_replica_only_and_for_good() -> None:
     node = Node()
-    bad, good = node.log(1), node.log(2)
+    bad = node.log(1)
+    good = node.log(2)
     told: list[StorageFailedError] = []
     bad.on_failed = lambda group, error: told.append(error)
     fill(bad, 5)
@@ -213,7 +215,8 @@ def test_a_full_disk_refuses_before_anything_changes_and_recovers_by_itself() ->
         if node.storage.shared.refusal is None:
             fill(log, 1)
             node.work()
-    accepted, end = log.last_index, log.log_end_offset
+    accepted = log.last_index
+    end = log.log_end_offset
     with pytest.raises(DiskFullError):
         log.append_batch(1, data_frame(1, 10))
     assert (log.last_index, log.log_end_offset) == (accepted, end)
@@ -237,7 +240,8 @@ def test_room_on_a_full_disk_is_looked_for_although_nothing_else_happens() -> No
     assert node.storage.refusal
     node.sync_worker.run()
     node.files.full_at_bytes = None
-    timers, node.timers = node.timers, []
+    timers = node.timers
+    node.timers = []
     for action in timers:
         action()
     node.sync_worker.run()

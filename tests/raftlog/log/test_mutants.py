@@ -55,7 +55,8 @@ def something_is_stored_while_a_checkpoint_syncs(patch: pytest.MonkeyPatch) -> N
     store = ReplicaLog.store
 
     def careless(self: ReplicaLog, size_bytes: int) -> operations.Store | None:
-        under_way, self.under_way = self.under_way, 0
+        under_way = self.under_way
+        self.under_way = 0
         try:
             return store(self, size_bytes)
         finally:

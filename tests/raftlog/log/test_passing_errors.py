@@ -100,7 +100,8 @@ def test_an_operation_that_always_fails_for_a_while_costs_nothing_but_time(call:
 @pytest.mark.parametrize("remainder", range(10))
 def test_any_single_call_may_fail(remainder: int, mode: Mode) -> None:
     for number in range(remainder, 1_000, 10):
-        life, left = Life(mode), number
+        life = Life(mode)
+        left = number
 
         def fails(call: str, path: str, code: int = ERRORS[number % len(ERRORS)]) -> int:
             nonlocal left
@@ -168,7 +169,8 @@ def test_what_cannot_be_synced_now_is_copied_and_survives_a_loss_of_power(code: 
 def test_who_borrows_a_file_while_another_takes_its_place_keeps_it_and_the_next_gets_the_new_one() -> None:
     files = MemoryFiles()
     files.make_directory("data")
-    opened, handle = OpenFiles(files, 4), FileHandle("data/a")
+    opened = OpenFiles(files, 4)
+    handle = FileHandle("data/a")
     old = opened.acquire(handle, create=True)
     files.write(old, [b"old"], 0)
     new = files.open("data/b", create=True)
@@ -186,7 +188,8 @@ def test_who_borrows_a_file_while_another_takes_its_place_keeps_it_and_the_next_
 def test_idle_files_are_closed_when_the_process_has_no_descriptor_left() -> None:
     files = MemoryFiles()
     files.make_directory("data")
-    opened, handles = OpenFiles(files, 100), [FileHandle(f"data/{number}") for number in range(20)]
+    opened = OpenFiles(files, 100)
+    handles = [FileHandle(f"data/{number}") for number in range(20)]
     for handle in handles:
         with opened.borrow(handle, create=True):
             pass

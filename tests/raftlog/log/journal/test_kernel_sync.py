@@ -166,8 +166,10 @@ def test_a_request_whose_outcome_cannot_be_learned_has_failed(tmp_path: Path) ->
 
 
 def test_nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened, closed = list[int](), list[int]()
-    open_event, close = os.eventfd, os.close
+    opened = list[int]()
+    closed = list[int]()
+    open_event = os.eventfd
+    close = os.close
 
     def opens(*args: int) -> int:
         opened.append(open_event(*args))

@@ -79,7 +79,8 @@ def test_one_that_lacks_something_stays_failed_and_its_files_stay_as_they_are(
     how: str, damage: str, mode: Mode
 ) -> None:
     node, log, _ = marked(mode)
-    inode, path = inode_of(node.files, log), log.active.log.path
+    inode = inode_of(node.files, log)
+    path = log.active.log.path
     stop(node, how)
     if damage == "gone":
         node.files.remove(path)

@@ -26,7 +26,8 @@ ENDS: dict[str, Callable[[Node], None]] = {
 def life(*, checkpoints: bool = False) -> tuple[Node, list[tuple[int, int, bytes]]]:
     """Return a node with two replicas and a vote, and what the first one has promised."""
     node = Node()
-    log, other = node.log(), node.log(2)
+    log = node.log()
+    other = node.log(2)
     fill(log, 5, term=4)
     fill(other, 2)
     node.storage.save_hard_state(group(2), HardState(1, 1))

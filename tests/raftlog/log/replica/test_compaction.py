@@ -21,7 +21,8 @@ MANY = 1_000
 
 def frames_of(batches: Sequence[Sequence[NewRecord]], codec: Compression = Compression.NONE) -> list[memoryview]:
     """Return batches as they are in a log: of producer 7, one after the other, in term 3."""
-    frames, offset = [], 0
+    frames = []
+    offset = 0
     for records in batches:
         frame = bytearray(
             build_batch(records, compression=codec, producer_id=7, producer_epoch=1, base_sequence=offset)
@@ -53,7 +54,8 @@ def test_an_older_value_goes_and_everything_else_stays_as_it_was() -> None:
     first, second = compact(frames)
     assert second is frames[1] or second == frames[1]
     assert list(read_records(first)) == [Record(1, 6, b"b", b"2")]
-    before, after = verify(frames[0]), verify(first)
+    before = verify(frames[0])
+    after = verify(first)
     changed = {"batch_length", "crc", "record_count"}
     assert {name for name in before._fields if getattr(before, name) != getattr(after, name)} == changed
     assert (after.base_offset, after.end_offset, after.leader_epoch, after.producer_id) == (0, 2, 3, 7)
@@ -153,7 +155,8 @@ def test_every_log_keeps_what_a_dictionary_would(
     after = compact(frames, drop_tombstones=drop_tombstones)
     assert [one for frame in after for one in read_records(frame)] == wanted
     for before, frame in zip(frames, after, strict=True):
-        old, new = verify(before), verify(frame)
+        old = verify(before)
+        new = verify(frame)
         same = ("base_offset", "last_offset_delta", "leader_epoch", "producer_id", "producer_epoch", "base_sequence")
         assert [getattr(old, name) for name in same] == [getattr(new, name) for name in same]
         kept = [one.timestamp for one in read_records(frame)]

@@ -112,7 +112,8 @@ def test_many_small_frames_are_not_walked_by_on_the_loop(monkeypatch: pytest.Mon
         checked.append(sum(count_frames(memoryview(run)) for run in runs))
         check_frames(runs)
 
-    asked, read = list[bool](), ColdReads.read
+    asked = list[bool]()
+    read = ColdReads.read
 
     def read_noted(self: ColdReads, *what: Any, blocking: bool) -> memoryview:
         asked.append(blocking)

@@ -213,7 +213,8 @@ def test_a_change_of_the_mode_keeps_the_members() -> None:
 
 def test_members_that_cannot_be_read_fail_the_replica_alone() -> None:
     node = Node()
-    log, other = node.log(), node.log(2)
+    log = node.log()
+    other = node.log(2)
     frame = control_frame(0, 1, ControlKind.MEMBERSHIP, b"\x09 from the future")
     with pytest.raises(StorageFailedError, match="cannot be read: configuration format 9"):
         log.append([Entry(1, 1, memoryview(frame))])

@@ -11,7 +11,8 @@ NOW_MS = 1_000
 
 def spans(*rows: tuple[int, ...]) -> list[SegmentSpan]:
     """Return segments of (records, bytes, largest timestamp), and perhaps when the file was written to."""
-    found, offset = [], 0
+    found = []
+    offset = 0
     for records, size_bytes, max_timestamp, *modified_ms in rows:
         found.append(SegmentSpan(offset, offset + records, size_bytes, max_timestamp, *(modified_ms or [-1])))
         offset += records

@@ -12,7 +12,9 @@ EPOCHS = [(2, 1, 0), (3, 12, 9)]
 
 def segment(sizes: list[int]) -> tuple[SegmentPlace, bytes]:
     """Return a segment that begins with entry 10, and has a control frame in the middle."""
-    data, offset, first = b"", 7, 10
+    data = b""
+    offset = 7
+    first = 10
     for number, size in enumerate(sizes):
         term = 2 if first + number < 12 else 3
         if number == 1:
@@ -20,7 +22,8 @@ def segment(sizes: list[int]) -> tuple[SegmentPlace, bytes]:
         else:
             frame = data_frame(1, size, 1000)
             stamp(frame, offset, term)
-        data, offset = data + frame, next_offset(frame)
+        data += frame
+        offset = next_offset(frame)
     return SegmentPlace(7, first, len(data), offset, first + len(sizes)), data
 
 

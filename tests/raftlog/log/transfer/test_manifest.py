@@ -29,10 +29,12 @@ def test_bytes_are_what_the_document_says() -> None:
 @settings(max_examples=60)
 def test_what_is_written_is_read(sizes: list[tuple[int, int]], start: int, state: bytes) -> None:
     files: list[SegmentFile] = []
-    index, offset = start, 2 * start
+    index = start
+    offset = 2 * start
     for entries, records in sizes:
         files.append(SegmentFile(offset, index + 1, offset + records, index + entries, 61, 5, 1, offset))
-        index, offset = index + entries, offset + records
+        index += entries
+        offset += records
     epochs = ((3, 1, 0),) if index else ()
     manifest = Manifest(index, 3 if index else 0, offset, start, 2 * start, epochs, tuple(files), b"who", state)
     assert decode_manifest(encode_manifest(manifest)) == manifest

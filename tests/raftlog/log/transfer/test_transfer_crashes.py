@@ -16,7 +16,9 @@ from barnabas_raftlog.log.transfer.manifest import Manifest, SegmentFile
 
 from .transfers import files_of, frames_of_segments, manifest_of
 
-START, LAST, CHUNK = 30, 52, 700
+START = 30
+LAST = 52
+CHUNK = 700
 FRAMES = frames_of_segments(START, LAST, 2)
 FILES = files_of(FRAMES, START)
 MANIFEST = manifest_of(FILES, START, LAST, 2, b"as of 52")
@@ -28,7 +30,8 @@ class Sender:
     """Has all files, and counts what it was asked for; flips a bit in the chunk number `damaged`."""
 
     def __init__(self, damaged: int) -> None:
-        self.count, self.damaged = 0, damaged
+        self.count = 0
+        self.damaged = damaged
         self.sent_bytes = 0
 
     def chunk(self, file: SegmentFile, position: int) -> bytes:
@@ -98,7 +101,8 @@ def test_a_crash_leaves_the_old_log_or_the_new_one(
     mode: Mode, calls: list[int], power: bool, checkpoint: bool, write_first: bool, damaged: int, seed: int
 ) -> None:
     rng = Random(seed)
-    node, sender = Node(), Sender(damaged)
+    node = Node()
+    sender = Sender(damaged)
     log = node.log(mode=mode)
     fill(log, 20)
     node.work()
@@ -143,9 +147,12 @@ def expect_nothing_left(node: Node) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_a_loss_of_power_at_any_call_around_the_adoption(mode: Mode, seed: int) -> None:
     """From the last file's check to the moment when nothing is left to do, with the two workers in either order."""
-    rng, calls, is_over = Random(seed), 0, False
+    rng = Random(seed)
+    calls = 0
+    is_over = False
     while not is_over:
-        node, sender = Node(), Sender(0)
+        node = Node()
+        sender = Sender(0)
         log = node.log(mode=mode)
         fill(log, 3)
         node.work()

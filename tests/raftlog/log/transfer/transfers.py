@@ -13,7 +13,8 @@ FRAMES_IN_A_SEGMENT = 5
 
 def frames_of_segments(start_index: int, last_index: int, term: int) -> list[bytes]:
     """Return the entries behind `start_index`; the first of them has three times that as its offset."""
-    frames, offset = [], 3 * start_index
+    frames = []
+    offset = 3 * start_index
     for index in range(start_index + 1, last_index + 1):
         frame = data_frame(1 + index % 3, 100 * (index % 7), 1000 + index, fill=index)
         stamp(frame, offset, term)
@@ -27,7 +28,8 @@ def files_of(frames: list[bytes], start_index: int) -> list[tuple[SegmentFile, b
     files: list[tuple[SegmentFile, bytes]] = []
     for place in range(0, len(frames), FRAMES_IN_A_SEGMENT):
         part = frames[place : place + FRAMES_IN_A_SEGMENT]
-        data, headers = b"".join(part), [parse_header(frame) for frame in part]
+        data = b"".join(part)
+        headers = [parse_header(frame) for frame in part]
         latest = max(headers, key=lambda header: header.max_timestamp)
         first_index = start_index + place + 1
         file = SegmentFile(
