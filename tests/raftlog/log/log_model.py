@@ -1,4 +1,4 @@
-"""What one log should hold after anything that can happen to it: the naive model of `test_crashes`, on lists."""
+"""The naive model of one log for `test_crashes`, on lists."""
 
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.log.segments.operations import Gate
@@ -10,9 +10,9 @@ NEVER = 1 << 62
 
 
 class Model:
-    """What one log should hold: `items` follow entry `base`, before which nothing was ever, or a snapshot stood.
+    """One log as it should be: `items` follow entry `base`, before which nothing was ever, or a snapshot stood.
 
-    `before`: what it held before each truncation or snapshot that is not durable yet. `start`: the entries up to here
+    `before`: its entries before each truncation or snapshot that is not durable yet. `start`: the entries up to here
     were dropped; `starts`: the same, and the ticket that makes it durable. Nothing up to `committed` is truncated.
     """
 

@@ -1,8 +1,8 @@
-"""Three replicas of one partition: the real Raft, storage and partition, on virtual time, files in memory and no disk.
+"""Three replicas of one partition: real Raft, storage and partition, on virtual time and memory.
 
 Nothing moves by itself. Workers of a node's storage work when told to, so one node's disk may be far behind another's;
-nodes die between any two calls to their files, or in one, and come back with what a killed process or a loss of power
-leaves. Whoever leads is asked to append and to let the log start later; what was acknowledged is written down.
+nodes die between any two calls to their files, or in one, and come back with the bytes that a killed process or a loss
+of power leaves. The leader is asked to append and to let the log start later; all that was acknowledged is noted.
 """
 
 import asyncio
@@ -123,7 +123,7 @@ class Waiter:
 
 
 class Member:
-    """One node: what it has while it runs, and its files, which outlive it."""
+    """One node: its parts while it runs, and its files, which outlive it."""
 
     def __init__(self, world: "World", node_id: int) -> None:
         self.world = world
@@ -245,7 +245,7 @@ class Member:
 
 
 class World:
-    """The group, its clients, and what was promised to them.
+    """The group, its clients, and all that was promised to them.
 
     `records`: by base offset, every batch that was acknowledged, with its producer and sequence. `start`: the highest
     start that was acknowledged, `asked`: all starts that anybody has asked for.
@@ -308,14 +308,14 @@ class World:
                     member.raft.tick()
             await self.settle()
 
-    # What happens.
+    # Events.
 
     def leader(self) -> Member | None:
         leading = [m for m in self.members.values() if m.is_up and m.partition.is_leader]
         return max(leading, key=lambda member: member.partition.term, default=None)
 
     def produce(self) -> None:
-        """Append what follows the last batch that was acknowledged: perhaps for the second time."""
+        """Append the batch after the last one that was acknowledged: perhaps for the second time."""
         leader = self.leader()
         if leader is None:
             return
@@ -343,7 +343,7 @@ class World:
             acknowledge()
 
     def drop(self) -> None:
-        """Let the log start somewhere in what is readable."""
+        """Let the log start at a readable offset."""
         leader = self.leader()
         if leader is None or leader.partition.high_watermark < leader.log.log_start_offset:
             return
@@ -384,10 +384,18 @@ class World:
     async def step(self) -> None:
         """Let one thing happen, and everything that follows from it."""
         events = {
-            self._produce_some: 20, self._drop_once: 8, self._work_some: 20, self._pass_time: 15, self._crash_one: 3,
-            self._boot_one: 3, self._cut_some: 2, self._heal: 4, self._transfer: 2, self._checkpoint: 3,
+            self._produce_some: 20,
+            self._drop_once: 8,
+            self._work_some: 20,
+            self._pass_time: 15,
+            self._crash_one: 3,
+            self._boot_one: 3,
+            self._cut_some: 2,
+            self._heal: 4,
+            self._transfer: 2,
+            self._checkpoint: 3,
             self._go_well: 12,
-        }  # fmt: skip
+        }
         await self.rng.choices(list(events), list(events.values()))[0]()
         await self.settle()
 
@@ -442,12 +450,13 @@ class World:
         if up := self._members(up=True):
             self.rng.choice(up).storage.checkpoint()
 
-    # What must hold.
+    # Judgement.
 
     def check(self) -> None:
-        """Whoever may serve clients shows all that was promised to them.
+        """Check that a leader that may serve clients shows all that was promised to them.
 
-        Not for a leader that was cut off and does not know it yet: it stays confirmed for up to an election timeout.
+        A leader that was cut off and does not know it yet is left out: it stays confirmed for up to an election
+        timeout.
         """
         self.term = max([self.term, *(m.partition.term for m in self.members.values() if m.is_up)])
         for member in self.members.values():
@@ -491,7 +500,7 @@ class World:
         raise AssertionError(f"no agreement on where the log ends and starts: {ends}")
 
     def check_all(self, leader: Member) -> None:
-        """Every replica has every acknowledged record that was not deleted, and knows its producers."""
+        """Check that every replica has every acknowledged record that was not deleted, and knows its producers."""
         start = leader.log.log_start_offset
         assert start >= self.start
         for member in self.members.values():
@@ -515,7 +524,7 @@ class World:
                 self._check_producer(member, producer_id, sequence)
 
     def _check_producer(self, member: Member, producer_id: int, sequence: int) -> None:
-        """Its last acknowledged batch is recognised, wherever that is now; what follows is accepted."""
+        """Check that its last acknowledged batch is recognised, wherever that is now, and the next one accepted."""
         acknowledged = [item for item in self.records.items() if item[1][0] == producer_id]
         if not acknowledged:
             return

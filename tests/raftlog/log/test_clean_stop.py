@@ -1,4 +1,4 @@
-"""A stop of a node with many replicas: one sync for all of them, and what becomes of it when that fails."""
+"""A node that stops with many replicas syncs them in one call."""
 
 from random import Random
 

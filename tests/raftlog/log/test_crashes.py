@@ -1,4 +1,4 @@
-"""The whole storage against a list, crashing at every file call: what was durable is there, nothing else comes back.
+"""The whole storage against a list, with crashes at every file call.
 
 After a crash the recovered log must be the beginning of the log as it was, or was before a truncation that was not
 durable yet, with every entry that had been called durable. In page-cache mode that holds for a kill; after a loss of
@@ -122,8 +122,8 @@ class CrashMachine(RuleBasedStateMachine):
                     log.append_batch(self.term, bytearray(frame))
         except DiskFullError:
             assert self.files.full_at_bytes is not None
-            # The file is cut back to what it was, but after a loss of power whole frames of what was refused may be
-            # there. They can only be a follower's, which are genuine: a leader's single frame is never whole.
+            # The file is cut back, but after a loss of power whole frames that were refused may be there. They can only
+            # be a follower's, which are genuine: a leader's single frame is never whole.
             if follower and not log.is_journaled:
                 refused = [(self.term, frame) for frame in frames]
                 model.before.append((NEVER, (model.base, model.items + refused, model.start)))
@@ -187,7 +187,7 @@ class CrashMachine(RuleBasedStateMachine):
         again=st.booleans(),
     )
     def shorten(self, number: int, sizes: list[int], checkpoint: bool, again: bool) -> None:
-        """What an owner does: write more than a segment, then let go of it. Single rules seldom get this far."""
+        """Act as an owner: write more than a segment, then let go of it. Single rules seldom get this far."""
         if checkpoint:
             self.storage.checkpoint()
         self.append(number, sizes, follower=True)
@@ -209,7 +209,7 @@ class CrashMachine(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 2), ahead=st.integers(1, 12), hole=st.integers(0, 3))
     def install(self, number: int, ahead: int, hole: int) -> None:
-        """A leader has nothing before some entry any more, and this log does not have that entry."""
+        """Install a snapshot: a leader has nothing before some entry any more, and this log lacks that entry."""
         group = GROUPS[number][0]
         log = self.logs[group]
         model = self.models[group]
@@ -229,7 +229,7 @@ class CrashMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.files.full_at_bytes is None)
     @rule(number=st.integers(0, 2), ahead=st.integers(1, 12), held=st.integers(0, 14), checkpoint=st.booleans())
     def adopt(self, number: int, ahead: int, held: int, checkpoint: bool) -> None:
-        """A leader has sent its last `held` entries as segments, because it has no entries for this log any more."""
+        """Adopt the last `held` entries of a leader as segments: it has no entries for this log any more."""
         group = GROUPS[number][0]
         log = self.logs[group]
         model = self.models[group]
@@ -262,7 +262,7 @@ class CrashMachine(RuleBasedStateMachine):
         checkpoint=st.booleans(),
     )
     def rewrite(self, number: int, share: float, sizes: list[int], checkpoint: bool) -> None:
-        """What a new leader does to a follower: replace the end of its log. Single rules seldom get this far."""
+        """Act as a new leader: replace the end of a follower's log. Single rules seldom get this far."""
         self.append(number, sizes, follower=True)
         self.work()
         if checkpoint:
@@ -307,7 +307,7 @@ class CrashMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.files.full_at_bytes is None)
     @rule(call=st.sampled_from(["write", "sync"]), after=st.integers(0, 3))
     def fail_the_journal_once(self, call: str, after: int) -> None:
-        """One write or sync of a journal file fails: it must be replaced, and nobody notices."""
+        """Let one write or sync of a journal file fail: it must be replaced, and nobody notices."""
         self.sync_worker.run()  # one that has just failed is replaced first: two in a row are another story
         left = after
 
@@ -352,7 +352,7 @@ class CrashMachine(RuleBasedStateMachine):
         seed=st.integers(0, 1 << 16),
     )
     def fail_the_journal_for_a_while(self, call: str, can_remove: bool, crash: bool, seed: int) -> None:
-        """No file takes what waits, so nothing more is acknowledged, until the disk works again, or dies."""
+        """Let no file take the writes that wait: nothing more is acknowledged until the disk works again, or dies."""
         journal = self.storage._journal
         whole = {file.path for file in (*journal._full, *journal._free)}
 
@@ -443,7 +443,7 @@ class CrashMachine(RuleBasedStateMachine):
         self.files.lose_power(rng) if power else self.files.kill()
 
     def _settle_on(self, group: GroupId, log: ReplicaLog, at_least: int, *, is_lost: bool = False) -> None:
-        """Compare the recovered log with the model, and go on with what is there."""
+        """Compare the recovered log with the model, and go on from there."""
         found = self._entries(log)
         model = self.models[group]
         start = log.first_index - 1

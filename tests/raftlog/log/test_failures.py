@@ -1,4 +1,4 @@
-"""Disks that fail, run full and lie still: who notices, what is refused, and what is never acknowledged."""
+"""Disks that fail, run full and lie still: nothing is acknowledged that may be lost."""
 
 import errno
 from random import Random
@@ -312,7 +312,7 @@ FRAME_BYTES = 561  # of those that `fill` appends
 @pytest.mark.parametrize("byte", range(61))
 @pytest.mark.parametrize("bit", [1, 4])
 def test_damage_in_a_header_is_found_by_every_read(frame: int, byte: int, bit: int) -> None:
-    """Not all of it is under the checksum, and a reader that believed it could pass by records."""
+    """A header is not all under the checksum, and a reader that believed it could pass by records."""
     node = Node()
     log = node.log()
     fill(log, 60)
@@ -335,7 +335,7 @@ def test_damage_in_a_header_is_found_by_every_read(frame: int, byte: int, bit: i
 
 
 async def read_all(log: ReplicaLog) -> None:
-    """Read a log from its beginning as a consumer does; what comes must be what is due."""
+    """Read a log from its beginning as a consumer does; each record must be the one that is due."""
     offset = 0
     while offset < log.log_end_offset:
         found = await log.read_cold(offset, log.log_end_offset, 2_000)

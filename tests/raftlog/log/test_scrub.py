@@ -1,4 +1,4 @@
-"""A flipped bit in synced data is found, reported, served to nobody, and replaced by a copy that proves to be right."""
+"""A flipped bit in synced data is found, reported, served to nobody, and mended."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable

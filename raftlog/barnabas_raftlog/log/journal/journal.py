@@ -348,7 +348,8 @@ class Journal:
         """Make `file` the current one, with a sequence number that was never used, not even in an attempt."""
         self._allocate(file, needed + FILE_HEADER_BYTES)
         self._sequence += 1
-        header = FileHeader(self._sequence, *self._durable_end)
+        previous_end, previous_sequence = self._durable_end
+        header = FileHeader(self._sequence, previous_end, previous_sequence)
         self._files.write(file.fd, [encode_file_header(header)], 0)
         file.sequence = self._sequence
         file.synced_bytes = 0

@@ -76,7 +76,9 @@ class JournalScan:
         self.end = aligned(start)
         self.last_batch = batch_before
         self.damaged_at: int | None = None
-        self.whole_count = self.file_bytes = self.first_file_bytes = 0
+        self.whole_count = 0
+        self.file_bytes = 0
+        self.first_file_bytes = 0
 
     def records(self) -> Iterator[JournalRecord]:
         """Yield the records in their order.

@@ -222,7 +222,13 @@ class LogState:
         segments = self.segments
         ends = [segment.base_offset for segment in segments[1:]]
         return [
-            SegmentSpan(segment.base_offset, end_offset, segment.size_bytes, segment.newest_ms, segment.modified_ms)
+            SegmentSpan(
+                base_offset=segment.base_offset,
+                end_offset=end_offset,
+                size_bytes=segment.size_bytes,
+                max_timestamp=segment.newest_ms,
+                modified_ms=segment.modified_ms,
+            )
             for segment, end_offset in zip(segments, (*ends, self.log_end_offset), strict=True)
         ]
 

@@ -82,7 +82,11 @@ class _Receiving:
         self.file = file
         self.segment = segment
         self.fd = fd
-        self.checked = self.crc = self.term = self.needs = self.written_back = 0
+        self.checked = 0
+        self.crc = 0
+        self.term = 0
+        self.needs = 0
+        self.written_back = 0
         self.end_offset = file.base_offset
         self.index = file.first_index - 1
         self.pending = bytearray()

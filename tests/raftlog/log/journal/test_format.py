@@ -1,4 +1,4 @@
-"""Journal bytes: what is read back, what is stale, what is torn, and what is damage."""
+"""Journal bytes: records are read back; stale, torn and damaged ones are told apart."""
 
 import pytest
 from hypothesis import given, settings

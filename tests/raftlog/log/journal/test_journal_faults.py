@@ -1,4 +1,4 @@
-"""Journals that fail in every place, crashes in the midst of it: a node starts again, with all that was durable."""
+"""A node starts with all that was durable after any failure of its journal."""
 
 import errno
 from contextlib import suppress

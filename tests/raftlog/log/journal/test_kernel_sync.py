@@ -42,7 +42,7 @@ def test_a_file_is_synced_again_and_again_and_the_loop_is_told(tmp_path: Path) -
 
 @pytest.mark.parametrize("is_direct", [True, False])
 def test_what_is_written_and_synced_in_one_go_is_in_the_file(tmp_path: Path, is_direct: bool) -> None:
-    """Past the page cache if this file system can: which ones do is not for this test to say."""
+    """The test goes past the page cache if this file system can."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Large batches of the journal: past the page cache in whole sectors, with everything else as for the others."""
+"""Large batches of the journal go past the page cache, in whole sectors."""
 
 import itertools
 from collections.abc import Sequence
@@ -140,7 +140,7 @@ def test_pieces_are_all_the_bytes_and_zeros_up_to_a_sector(room_bytes: int) -> N
 
 
 def test_a_device_takes_the_pieces_as_they_are(tmp_path: Path) -> None:
-    """Past the page cache if this file system can: which ones do is not for this test to say."""
+    """The test goes past the page cache if this file system can."""
     files = OsFiles()
     path = f"{tmp_path}/file"
     data = Random(6).randbytes(3_000_000)

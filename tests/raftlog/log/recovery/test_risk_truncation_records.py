@@ -1,4 +1,4 @@
-"""Risk: a crash brings back what was truncated, behind or instead of what was acknowledged in its place."""
+"""Risk: a crash brings truncated entries back, behind acknowledged ones or in their place."""
 
 from random import Random
 

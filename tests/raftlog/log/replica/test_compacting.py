@@ -1,4 +1,4 @@
-"""A log whose sealed segments are compacted: what readers find, what a crash leaves, when files go."""
+"""A log with compacted segments: the view of readers, crashes, and files that go."""
 
 import asyncio
 from contextlib import suppress
@@ -72,7 +72,7 @@ def compact(log: ReplicaLog, now_ms: int = NOW_MS, limits: CompactionLimits = LI
 
 
 def wanted(before: list[Record], sealed_end: int, *, drop_tombstones_before: int = 0) -> list[Record]:
-    """Return what a dictionary over the sealed records would leave of `before`."""
+    """Return the part of `before` that a dictionary over the sealed records would leave."""
     latest = {one.key: one.offset for one in before if one.offset < sealed_end}
     return [
         one
@@ -156,7 +156,7 @@ def test_batches_that_are_kept_unread_are_told_of_once() -> None:
 
 @pytest.mark.parametrize("count", range(60, 70))
 def test_a_copy_of_what_was_emptied_is_passed_by_and_nothing_else(count: int) -> None:
-    """A follower that is behind gets emptied frames, in one segment with what follows, and has no file of its own."""
+    """A follower that is behind gets emptied frames, in one segment with the next ones, and no file of its own."""
     leader = Node()
     follower = Node()
     log = filled(leader, count=count, keys=1)

@@ -1,4 +1,4 @@
-"""Compaction of batches against a dictionary: the latest record of each key is kept as it was, and nothing else."""
+"""Compaction of batches against a dictionary: only the latest record of each key is kept."""
 
 from collections.abc import Sequence
 
@@ -75,8 +75,9 @@ def test_a_batch_that_loses_everything_stays_as_a_header() -> None:
 def test_a_tombstone_replaces_and_goes_when_it_is_told_to() -> None:
     frames = frames_of([[record(b"a"), record(b"b")], [record(b"a", None)]])
     assert [list(read_records(frame)) for frame in compact(frames)] == [
-        [Record(1, 1_000, b"b", b"v")], [Record(2, 1_000, b"a", None)]
-    ]  # fmt: skip
+        [Record(1, 1_000, b"b", b"v")],
+        [Record(2, 1_000, b"a", None)],
+    ]
     assert [len(list(read_records(frame))) for frame in compact(frames, drop_tombstones=True)] == [1, 0]
 
 

@@ -1,4 +1,4 @@
-"""A log that loses its beginning: what goes, when, and who is in the middle of reading it."""
+"""A log that loses its beginning, at the right time, also under its readers."""
 
 import asyncio
 from contextlib import suppress

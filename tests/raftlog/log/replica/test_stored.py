@@ -1,4 +1,4 @@
-"""Entries of large batches are written once, to their segments; the journal says that they are there."""
+"""Entries of large batches are written once, to their segments, as the journal says."""
 
 from collections.abc import Sequence
 from random import Random
@@ -20,7 +20,7 @@ LITTLE = 1
 
 
 class Counting(MemoryFiles):
-    """Counts the bytes that are written, by what they are written to."""
+    """Counts the bytes that are written, by the kind of file."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ def started(files: MemoryFiles | None = None, count: int = 1) -> tuple[Node, lis
 
 
 def kinds(files: MemoryFiles) -> list[RecordKind]:
-    """Return what the records of the only journal file are, but for hard states and the like."""
+    """Return the kinds of records in the only journal file, but for hard states and the like."""
     (data,) = [inode.data for name, inode in files.names.items() if inode and name.endswith(".journal")]
     scan = JournalScan(lambda position, size: data[position : position + size], len(data), 1, 512, 0)
     wanted = {RecordKind.ENTRY, RecordKind.STORED, RecordKind.TRUNCATE}

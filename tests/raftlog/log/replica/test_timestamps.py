@@ -1,4 +1,4 @@
-"""Offsets by timestamp against the plain question to every record, from memory, from files, and after truncation."""
+"""Offsets by timestamp against a look at every record, in memory and in files."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator

@@ -1,4 +1,4 @@
-"""Whatever single bit of a sealed segment is flipped, and however the file is read, the check says so."""
+"""A check finds every flipped bit of a sealed segment, however it is read."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +24,14 @@ def segment(sizes: list[int]) -> tuple[SegmentPlace, bytes]:
             stamp(frame, offset, term)
         data += frame
         offset = next_offset(frame)
-    return SegmentPlace(7, first, len(data), offset, first + len(sizes)), data
+    place = SegmentPlace(
+        base_offset=7,
+        first_index=first,
+        size_bytes=len(data),
+        end_offset=offset,
+        end_index=first + len(sizes),
+    )
+    return place, data
 
 
 def check(place: SegmentPlace, data: bytes, chunk: int, epochs: list[tuple[int, int, int]] = EPOCHS) -> SegmentCheck:

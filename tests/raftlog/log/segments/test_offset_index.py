@@ -1,4 +1,4 @@
-"""The sparse indexes against a list of frames: every row is true, and a lookup never begins too late."""
+"""The sparse indexes against a list of frames: no lookup begins too late."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""The tail cache against a list: reads agree, the bound holds, and what is not written stays."""
+"""The tail cache against a list: reads agree, the bound holds, unwritten frames stay."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -43,7 +43,7 @@ class TailCacheMachine(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 2), share=st.floats(0, 1))
     def drop(self, number: int, share: float) -> None:
-        """The log has lost its beginning: those entries go, written or not."""
+        """Drop the beginning of the log: those entries go, written or not."""
         tail = self.tails[number]
         index = 1 + int(share * len(self.model[number]))
         before = tail.first_index

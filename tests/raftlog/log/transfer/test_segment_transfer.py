@@ -297,7 +297,7 @@ def test_a_full_disk_interrupts_a_transfer_and_costs_nothing() -> None:
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.ENOMEM])
 def test_a_file_that_could_not_be_synced_is_fetched_again(code: int) -> None:
-    """What of it is on the disk is not known, and a second sync would say that all of it is."""
+    """Nobody knows how much of it is on the disk, and a second sync would say that all of it is."""
     there, log = source()
     here, other = target_of()
     manifest = manifest_of(there, log)

@@ -1,4 +1,4 @@
-"""A transfer that dies at any call to a file, perhaps twice: there is the old log or the new one, and it can go on."""
+"""A transfer that dies at any call leaves the old log or the new one."""
 
 from contextlib import suppress
 from random import Random
@@ -27,7 +27,7 @@ EXPECTED = [(index, 2, frame) for index, frame in enumerate(FRAMES, START + 1)]
 
 
 class Sender:
-    """Has all files, and counts what it was asked for; flips a bit in the chunk number `damaged`."""
+    """Has all files, and counts the chunks that it gives; flips a bit in chunk number `damaged`."""
 
     def __init__(self, damaged: int) -> None:
         self.count = 0
@@ -46,7 +46,7 @@ class Sender:
 def receive(
     incoming: Incoming, sender: Sender, manifest: Manifest, *, stop_before: SegmentFile | None = None
 ) -> Prepared | None:
-    """Do what the receiving end of catch-up does."""
+    """Act as the receiving end of catch-up."""
     complete, _ = incoming.begin(manifest)
     for file in manifest.files:
         if file == stop_before:

@@ -1,4 +1,4 @@
-"""Transfers without anybody who sends: segments made up, and received as if they had come from a leader."""
+"""Transfers without a sender: segments are made up, and received as if from a leader."""
 
 from raftlog.log.frames import data_frame
 
@@ -24,7 +24,7 @@ def frames_of_segments(start_index: int, last_index: int, term: int) -> list[byt
 
 
 def files_of(frames: list[bytes], start_index: int) -> list[tuple[SegmentFile, bytes]]:
-    """Return them as files."""
+    """Return the entries as files."""
     files: list[tuple[SegmentFile, bytes]] = []
     for place in range(0, len(frames), FRAMES_IN_A_SEGMENT):
         part = frames[place : place + FRAMES_IN_A_SEGMENT]
@@ -33,9 +33,15 @@ def files_of(frames: list[bytes], start_index: int) -> list[tuple[SegmentFile, b
         latest = max(headers, key=lambda header: header.max_timestamp)
         first_index = start_index + place + 1
         file = SegmentFile(
-            headers[0].base_offset, first_index, headers[-1].end_offset, first_index + len(part) - 1, len(data),
-            crc32c(data), latest.max_timestamp, latest.base_offset,
-        )  # fmt: skip
+            base_offset=headers[0].base_offset,
+            first_index=first_index,
+            end_offset=headers[-1].end_offset,
+            last_index=first_index + len(part) - 1,
+            size_bytes=len(data),
+            crc32c=crc32c(data),
+            max_timestamp=latest.max_timestamp,
+            max_timestamp_offset=latest.base_offset,
+        )
         files.append((file, data))
     return files
 
@@ -48,7 +54,17 @@ def manifest_of(
     end_offset = files[-1][0].end_offset if files else base_offset
     epochs = ((term, max(1, min(start_index + 1, last_index)), base_offset),)
     listed = tuple(file for file, _ in files)
-    return Manifest(last_index, term, end_offset, start_index, base_offset, epochs, listed, b"", state)
+    return Manifest(
+        snapshot_index=last_index,
+        snapshot_term=term,
+        end_offset=end_offset,
+        start_index=start_index,
+        log_start_offset=base_offset,
+        epochs=epochs,
+        files=listed,
+        configuration=b"",
+        state=state,
+    )
 
 
 def received(log: ReplicaLog, frames: list[bytes], start_index: int, term: int, state: bytes) -> Prepared:
