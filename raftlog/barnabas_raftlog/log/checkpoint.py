@@ -1,9 +1,9 @@
-"""The checkpoint: up to where every replica's segment files are synced, and where in the journal that was. Pure.
+"""Encodes the checkpoint: how far every replica's segment files are synced. Pure.
 
-One file for the whole node, written whole and renamed into place. It holds a row for every replica, packed when that
-replica last changed, and every group's hard state; so writing it costs a join of packed rows, also with 10,000 groups.
-With it the journal before `journal` can be forgotten. After a clean stop it says all there is to know about every
-replica, and no other file needs to be read or scanned.
+It is one file for the whole node, written whole and renamed into place. It names the place in the journal at which that
+was so, and has a row for every replica, packed when that replica last changed, and every group's hard state; so writing
+it costs a join of packed rows, also with 10,000 groups. With it the journal before `journal` can be forgotten. After a
+clean stop it says all there is to know about every replica, and no other file needs to be read or scanned.
 """
 
 import struct
@@ -49,12 +49,12 @@ class ReplicaRow(msgspec.Struct, array_like=True):
     truncations: int
     epochs: list[tuple[int, int, int]]
     segments: list[SegmentRow]
-    members: list[tuple[int, bytes]] = []  # (index, encoded configuration); checkpoints of before lack it
+    members: list[tuple[int, bytes]] = []  # (index, encoded configuration); older checkpoints lack it
     uncertain: bool = False  # it may have lost what it acknowledged, and has not caught up since
     # (term, index) of the configuration that made it a witness's, and it lacks its beginning, which others have
     partial_since: tuple[int, int] | None = None
     blank: bool = False  # it is uncertain, and was begun empty where something had been acknowledged
-    # Of one that has failed: the last entry that was durable then, and the epochs up to it; None: that is not known
+    # of one that has failed: the last entry that was durable then, and the epochs up to it; None: that is not known
     durable: tuple[int, list[tuple[int, int, int]]] | None = None
 
 

@@ -1,8 +1,8 @@
-"""Makes checkpoints: when the logs of a node are synced, and when the checkpoint file says so.
+"""Makes checkpoints: has the logs synced that changed, then writes the checkpoint file.
 
-One begins when a journal file is full, when enough went to segments only, and at a clean stop. It takes the journal's
-durable end as its starting point, has each log that changed synced (`write_queue`), a few at a time or all of very many
-together, then writes the checkpoint file; then the journal files before that point are free again.
+A checkpoint begins when a journal file is full, when enough went to segments only, and at a clean stop. It takes the
+journal's durable end as its starting point, has each log that changed synced (`write_queue`), a few at a time or all of
+very many together, then writes the checkpoint file; then the journal files before that point are free again.
 
 One is made at a time. A checkpoint that is asked for meanwhile follows it. One whose file could not be written costs
 nothing but time: the journal keeps what the older one needs, and it is made again when storage tries again.
@@ -46,7 +46,7 @@ class Checkpointer:
         worker: Worker,
         on_done: Callable[[str], None],
     ) -> None:
-        """`logs`: those that are open. `on_done`: something was finished, or could not be done, and why."""
+        """`logs`: those that are open. `on_done`: called with nothing when a step is done, or with why it failed."""
         self._shared = shared
         self._directory = directory
         self._journal = journal
@@ -136,7 +136,7 @@ class Checkpointer:
         self._worker.submit(partial(self._write, self.number + 1, place, rows, hard_states), self._written)
 
     def _on_synced(self, log: SharingLog, row: ReplicaRow) -> None:
-        """The write worker has synced `log` as `row` describes it, or could not."""
+        """Take note that the write worker has synced `log` as `row` describes it, or could not."""
         if log.failed is not None:
             self._note_failed(log)
         elif not log.is_deleted:
@@ -155,7 +155,7 @@ class Checkpointer:
         self.rows[log.group] = encode_row(row)
 
     def _write(self, number: int, place: JournalPlace, rows: list[bytes], hard_states: dict[bytes, HardState]) -> str:
-        """Runs in the write worker. Returns why it failed, or nothing."""
+        """Return why it failed, or nothing. Runs in the write worker."""
         files = self._shared.files
         try:
             files.sync_directory(f"{self._directory}/replicas")
@@ -170,7 +170,7 @@ class Checkpointer:
         self._begins_at = None
         self._is_writing = False
         if error:
-            self.is_due = True  # What waits for a journal file may have nothing else to wait for.
+            self.is_due = True  # Records that wait for a journal file may have nothing else to wait for.
         else:
             self.is_due = False
             self.number += 1

@@ -6,11 +6,11 @@ __all__ = ["DiskFullError", "StorageBusyError"]
 
 
 class DiskFullError(StorageFailedError):
-    """No room on the disk. Nothing was changed; appends work again by themselves when there is room."""
+    """There is no room on the disk. Nothing was changed; appends work again by themselves when there is room."""
 
 
 class StorageBusyError(StorageFailedError):
-    """Not now, try again later; nothing was changed.
+    """The call must be tried again later; nothing was changed.
 
     More bytes wait for the disk than `StorageConfig.queued_bytes_max`, or a file cannot be opened or read for a reason
     that will pass (`disk_errors`).

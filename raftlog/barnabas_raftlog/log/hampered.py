@@ -1,7 +1,8 @@
-"""What of a node's storage cannot be done at this moment, for a reason that will pass (`disk_errors`). Pure.
+"""Knows why storage cannot do something now that it can do later (`disk_errors`). Pure.
 
-Whoever is stopped by such an error says so here (`note`), and waits. At the storage's next tick `begin_retry` says that
-it is to be tried again. After an interval in which nobody was stopped it is over.
+A part of storage that is stopped by an error that will pass says so here (`note`), and waits. At the storage's next
+tick `begin_retry` says that it is to be tried again. The trouble is over after an interval in which nothing was
+stopped.
 """
 
 from collections.abc import Callable
@@ -19,7 +20,9 @@ class Hampered:
 
     def note(self, error: BaseException) -> None:
         """Something could not be done."""
-        is_news, self.reason, self._is_noted_again = not self.reason, str(error), True
+        is_news = not self.reason
+        self.reason = str(error)
+        self._is_noted_again = True
         if is_news and self.on_news is not None:
             self.on_news(self.reason)
 

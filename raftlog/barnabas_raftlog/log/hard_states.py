@@ -1,10 +1,10 @@
-"""Terms and votes of all groups of a node: what must outlive everything, the replica itself included.
+"""Keeps terms and votes of a node's groups, which must outlive even the replicas.
 
-A replica that moves elsewhere is deleted, and one may be made here again. Who was away meanwhile still takes this
-node for the voter that it was. So the hard state stays when the log goes (*left behind*): nobody votes twice in a
-term. It says one thing more to whoever makes the next replica: what its predecessor acknowledged is not here any more,
-so that one is uncertain (`raft.uncertainty`) until a leader has sent it all of that. When the group itself is no more,
-what it has left behind is forgotten.
+A replica that moves elsewhere is deleted, and one may be made here again. A peer that was away meanwhile still takes
+this node for the voter that it was. So the hard state stays when the log goes (*left behind*): nobody votes twice in a
+term. It says one thing more to the next replica that is made here: the entries that its predecessor acknowledged are
+not here any more, so it is uncertain (`raft.uncertainty`) until a leader has sent them all. When the group itself is no
+more, its hard state is forgotten.
 
 Every change is queued for the journal; it is durable when the journal's ticket of that moment is.
 
@@ -41,12 +41,12 @@ class HardStates:
         self._commits.put(RecordKind.HARD_STATE, group, voted_for, hard_state.term)
 
     def say_again(self, group: GroupId) -> None:
-        """Repeat what is known, so that whoever replays the journal meets it before what is queued next."""
+        """Repeat what is known, so that a replay of the journal meets it before what is queued next."""
         if group in self._known:
             self.save(group, self._known[group])
 
     def delete(self, group: GroupId, *, for_good: bool) -> int:
-        """The replica of `group` goes; its hard state only `for_good`. Returns the ticket."""
+        """Note that the replica of `group` goes, its hard state only `for_good`; return the ticket."""
         ticket = self._commits.ticket + 1
         self._commits.put(RecordKind.DELETE, group, ticket, 0 if for_good else LEFT_BEHIND)
         if for_good:
@@ -60,7 +60,7 @@ class HardStates:
     def for_checkpoint(self, rows: Container[bytes], logs: Container[bytes]) -> dict[bytes, HardState]:
         """Return what a checkpoint of `rows` keeps while `logs` are open.
 
-        Not the hard state of a log that is in no row yet: it would look like one that another has left behind. All of
-        such a log is in the journal, behind the place that the checkpoint names.
+        The hard state of a log that is in no row yet is left out: it would look like one that another has left behind.
+        All of such a log is in the journal, behind the place that the checkpoint names.
         """
         return {group: state for group, state in self._known.items() if group in rows or group not in logs}

@@ -1,11 +1,11 @@
-"""Directories of deleted replicas: out of the way at once, gone when the journal has it that they are deleted.
+"""Removes the directories of deleted replicas, as soon as the journal has the deletion.
 
 A replica of the same name can be made at any time, so a deleted one's directory gets another name at once:
 ``<name>.<ticket>.deleted``. If the process ends before the journal has the DELETE with that ticket, checkpoint or
-journal still know that replica; the new name says that it was being deleted, and that whatever has its old name now is
-not what they mean (`being_deleted`). When the DELETE is durable, the directory is renamed once more, to ``….removed``,
-which says nothing any more, and its files are removed. What a crash leaves of either goes at the next start. A rename
-that failed is tried again with the next batch of the journal.
+journal still know that replica; the new name says that it was being deleted, and a directory that has its old name now
+is not the one that they mean (`being_deleted`). When the DELETE is durable, the directory is renamed once more, to
+``….removed``, which says nothing any more, and its files are removed. If a crash leaves either, it goes at the next
+start. A rename that failed is tried again with the next batch of the journal.
 
 Limits: one entry a replica that was deleted in the last moments.
 """
@@ -20,7 +20,8 @@ from barnabas_raftlog.log.machine.worker import Worker
 
 __all__ = ["Removals", "being_deleted", "is_leftover"]
 
-DELETED, REMOVED = ".deleted", ".removed"
+DELETED = ".deleted"
+REMOVED = ".removed"
 REMOVED_AT_ONCE = 50  # by one job of the worker: others have their turn in between
 
 
@@ -40,24 +41,26 @@ def being_deleted(names: Iterable[str], durable: Container[int]) -> set[str]:
 
 
 class Removals:
-    """Owned by the loop; the files are removed by the write worker."""
+    """The directories that are on their way out. Owned by the loop; the write worker removes the files."""
 
     def __init__(self, files: Files, worker: Worker, durable_ticket: Callable[[], int]) -> None:
-        self._files, self._worker, self._durable_ticket = files, worker, durable_ticket
+        self._files = files
+        self._worker = worker
+        self._durable_ticket = durable_ticket
         self._waiting: deque[tuple[int, str]] = deque()
 
     def add(self, directory: str, ticket: int) -> None:
         """Put a directory out of the way; `ticket` is that of the DELETE."""
         target = f"{directory}.{ticket}{DELETED}"
-        # Where that cannot be, it goes at the next start, or is what the next replica of that name begins with, which
-        # is uncertain.
+        # If that cannot be done, the directory goes at the next start, or the next replica of that name begins with it,
+        # and is uncertain.
         with suppress(OSError):
             if self._files.exists(directory):
                 self._files.rename(directory, target)
                 self._waiting.append((ticket, target))
 
     def go_on(self) -> None:
-        """`durable_ticket` has moved."""
+        """Remove what may go now that `durable_ticket` has moved."""
         durable = self._durable_ticket()
         due: list[tuple[int, str]] = []
         while self._waiting and self._waiting[0][0] <= durable:

@@ -1,9 +1,9 @@
-"""The scrub: reads all sealed segments again and again, slowly, and has replaced what is not as it was written.
+"""Verifies every sealed segment, slowly and without end; damaged ones are replaced from another replica.
 
 Bits rot where nobody looks. So once in every `period_ms` a pass over all sealed segments of the node begins, at
 `rate_bytes` a second, in the order of groups and offsets; each frame's checksum is verified, and its place in the log
 (`segments.check`). A pass goes on after a restart where it was: `scrub` in the data directory has its cursor, saved at
-every `SAVE_BYTES`. What is read while a pass is under way and comes into being behind the cursor is the next pass's.
+every `SAVE_BYTES`. A segment that is sealed behind the cursor waits for the next pass.
 
 A segment that a fetch or a follower's read found unreadable is a *suspect* (`SharedStorage.suspects`) and is checked at
 once, at full speed. So is one whose file is missing or too short when the scrub begins.
@@ -11,14 +11,14 @@ once, at full speed. So is one whose file is missing or too short when the scrub
 Damage is reported as a fact, stays in `damaged` (for the status), and is never served: cold reads verify what they
 return. It is mended from another replica: `repair` brings copies of the whole segment, one after the other, until one
 holds, at every index, the entry that this log knows by its term; that is synced and renamed into the place of the
-damaged file. Where nobody has such a copy, it is asked for again every `REPAIR_RETRY_S`.
+damaged file. If nobody has such a copy, it is asked for again every `REPAIR_RETRY_S`.
 
 Limits: one segment is checked at a time, `CHUNK_BYTES` a job in the read thread; a repair has `REPAIR_TIMEOUT_S`.
 
 Not here: the segment that is written to (it was just written, its tail is checked by recovery, and damage met in it
-fails the replica); copies in the page cache that differ from the disk: what the cache has is what readers get, and is
-checked as such. A segment that was compacted is only mended by one that was compacted alike: in another may be a
-record that a tombstone had deleted here, which is gone itself by now.
+fails the replica); copies in the page cache that differ from the disk (readers get what the cache has, so that is
+checked). A segment that was compacted is only mended by one that was compacted alike: another one may have a record
+that a tombstone had deleted here, which is gone itself by now.
 """
 
 import asyncio
@@ -91,8 +91,10 @@ class Scrub:
     ) -> None:
         self._storage = storage
         self._shared = storage.shared
-        self._wall_ms, self._on_fact = wall_ms, on_fact
-        self._rate_bytes, self._period_ms = rate_bytes, period_ms
+        self._wall_ms = wall_ms
+        self._on_fact = on_fact
+        self._rate_bytes = rate_bytes
+        self._period_ms = period_ms
         self.repair = repair
         self.damaged: dict[Segment, Damage] = {}
         self.checked_bytes = 0
@@ -130,7 +132,9 @@ class Scrub:
                 await self._check(log, segment, is_paced=False)
             await self._mend_all()
             if self._is_done and self._wall_ms() >= self._started_ms + self._period_ms:
-                self._started_ms, self._cursor, self._is_done = self._wall_ms(), NO_CURSOR, False
+                self._started_ms = self._wall_ms()
+                self._cursor = NO_CURSOR
+                self._is_done = False
             if self._is_done or await self._go_on():
                 await self._wait()
 
@@ -188,12 +192,12 @@ class Scrub:
             log.mended(segment)
 
     async def _read(self, handle: FileHandle, check: SegmentCheck) -> None:
-        """Check one piece more; what will pass is waited for."""
+        """Check one piece more; wait if the file cannot be read for a reason that will pass."""
         if not await self._shared.cold.in_thread(partial(self._read_chunk, handle, check)):
             await asyncio.sleep(self._shared.config.retry_s)
 
     def _read_chunk(self, handle: FileHandle, check: SegmentCheck) -> bool:
-        """Runs in a read thread. False: that is to be tried again."""
+        """Return whether that worked; if not, it is to be tried again. Runs in a read thread."""
         try:
             with self._shared.opened.borrow(handle) as fd:
                 data = self._shared.files.read(fd, check.position, max(CHUNK_BYTES, check.needs))
@@ -262,7 +266,7 @@ class Scrub:
         return "" if replaced else "the copy could not be put in its place"
 
     def _replace(self, path: str, handle: FileHandle) -> bool:
-        """Runs in the write worker, as the removal of segments does."""
+        """Return whether that worked. Runs in the write worker, as the removal of segments does."""
         files = self._shared.files
         try:
             fd = files.open(path, create=False)
@@ -316,8 +320,10 @@ class Scrub:
         data = await self._shared.cold.in_thread(self._read_cursor)
         try:
             known = json.loads(data)
-            self._started_ms, self._is_done = int(known["started_ms"]), bool(known["is_done"])
-            self._cursor = str(known["group"]), int(known["base_offset"])
+            started_ms = int(known["started_ms"])
+            self._is_done = bool(known["is_done"])
+            self._started_ms = started_ms
+            self._cursor = (str(known["group"]), int(known["base_offset"]))
         except (ValueError, KeyError, TypeError):
             return  # There is none, or it makes no sense: a pass begins.
 

@@ -1,4 +1,4 @@
-"""What all logs of a node share: queues, caches, limits, and whether anything may be written at all."""
+"""Holds what all logs of a node share: queues, caches, limits and counters."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -37,8 +37,8 @@ class StorageConfig(msgspec.Struct, frozen=True):
     index_bytes_max: int = 32 << 20  # sparse indexes of sealed segments
     queued_bytes_max: int = 256 << 20  # waiting for the journal or for segment files: leaders refuse more
     open_files_max: int = 512
-    synced_together_min: int = 256  # logs: from so many on, a checkpoint syncs the file system instead of them
-    stored_bytes_min: int = 128 << 10  # of one log in a large batch: from so many on they are written once
+    synced_together_min: int = 256  # logs: a checkpoint of so many syncs the file system instead of each of them
+    stored_bytes_min: int = 128 << 10  # of one log in a large batch: so many or more are written once only
     retry_s: float = 1.0  # between attempts to use a disk that failed or was full
     checkpoint_bytes: int = 256 << 20  # written to segments and not to the journal: bounds the scan after a crash
 
@@ -124,9 +124,15 @@ class SharedStorage:
     """
 
     def __init__(
-        self, files: Files, config: StorageConfig, opened: OpenFiles, commits: CommitQueue, writes: WriteQueue,
-        cold: ColdReads, worker: Worker,
-    ) -> None:  # fmt: skip
+        self,
+        files: Files,
+        config: StorageConfig,
+        opened: OpenFiles,
+        commits: CommitQueue,
+        writes: WriteQueue,
+        cold: ColdReads,
+        worker: Worker,
+    ) -> None:
         self.files = files
         self.config = config
         self.opened = opened
@@ -147,13 +153,13 @@ class SharedStorage:
         self.hampered: dict[SharingLog, None] = {}  # they could not be read just now, and are told to try again
         self.on_hampered: Callable[[BaseException], None] = _ignore_error
         self._worker = worker
-        self.writer = ColdReads(files, opened, worker)  # for what somebody awaits that must be done there
+        self.writer = ColdReads(files, opened, worker)  # for jobs that somebody awaits and that must be done there
         self._indexes: OrderedDict[Segment, None] = OrderedDict()
         self._is_busy = False
 
     @property
     def waiting_bytes(self) -> int:
-        """How much waits for the disk; what waits for the journal and for its segment file counts twice."""
+        """Bytes that wait for the disk; a frame that waits for the journal and for its segment file counts twice."""
         return self.commits.waiting_bytes + self.writes.waiting_bytes
 
     @property
@@ -164,7 +170,7 @@ class SharedStorage:
     def is_busy(self) -> bool:
         """Tell whether leaders should send nothing more: when half of what may wait does, until it is a quarter.
 
-        And while there is no room: what they sent would be refused.
+        So it is while there is no room, because what they sent would be refused.
         """
         if self.lacks_room:
             return True
@@ -172,7 +178,7 @@ class SharedStorage:
         return self._is_busy
 
     def start_write_back(self, segment: Segment, position: int, size_bytes: int) -> None:
-        """Let the disk begin with a piece of `segment`. In the worker, because a busy disk makes the call wait."""
+        """Let the disk begin with a piece of `segment`: in the worker, because a busy disk makes the call wait."""
         self._worker.submit(partial(self._write_back, segment, position, size_bytes), _ignore)
 
     def _write_back(self, segment: Segment, position: int, size_bytes: int) -> None:
@@ -219,4 +225,4 @@ def _ignore_error(_: BaseException) -> None:
 
 
 def _nothing() -> None:
-    """Whoever cares sets something better."""
+    """`Scrub` sets something better."""

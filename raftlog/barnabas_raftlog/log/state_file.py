@@ -1,8 +1,8 @@
-"""The file `state` beside a log: what its owner knows as of one entry, in place of everything that led there. Pure.
+"""Encodes the file `state` beside a log: what its owner knows as of one entry. Pure.
 
-The log never looks into the blob. It keeps index and term of the entry with it: a log that has the same term at that
-index has the same entry there, and the same log before it, so the blob fits; any other log has been truncated, or
-replaced by a snapshot, since the blob was saved.
+It stands in place of everything that led there. The log never looks into the blob. It keeps index and term of the entry
+with it: a log that has the same term at that index has the same entry there, and the same log before it, so the blob
+fits; any other log has been truncated, or replaced by a snapshot, since the blob was saved.
 """
 
 import struct
@@ -15,7 +15,7 @@ from barnabas_raftlog.wire.crc32c import crc32c
 __all__ = ["StateOrMaker", "decode_state", "encode_state", "made"]
 
 StateOrMaker: TypeAlias = bytes | Callable[[], bytes]
-"""A blob, or what makes it in a worker. That may be asked more than once, and rests on nothing that changes."""
+"""A blob, or a function that makes it in a worker: it may be called again, and rests on nothing that changes."""
 
 _HEADER = struct.Struct(">IQQ")  # crc of what follows, index, term
 _AFTER_CRC = struct.Struct(">QQ")

@@ -1,17 +1,18 @@
-"""A node's storage: one journal, one checkpoint, all logs. The only thing that other packages make of this folder.
+"""A node's storage: one journal, one checkpoint, all logs.
 
-The driver appends to logs and saves hard states, which queues work, and calls `flush` once in every iteration of its
-loop. Workers do the rest: the sync worker writes and syncs the journal, one batch for everybody (`commit_queue` spares
-it small ones), and large entries in their segments; the write worker carries entries on into segment files, the
-checkpoint worker syncs those. `on_durable` says that `durable_ticket`, or the `durable_index` of some log, has moved.
+It is the only thing that other packages make of this folder. The driver appends to logs and saves hard states, which
+queues work, and calls `flush` once in every iteration of its loop. Workers do the rest: the sync worker writes and
+syncs the journal, one batch for everybody (`commit_queue` spares it small ones), and large entries in their segments;
+the write worker carries entries on into segment files, the checkpoint worker syncs those. `on_durable` says that
+`durable_ticket`, or the `durable_index` of some log, has moved.
 
-Failures: no room refuses appends (`DiskFullError`) until there is room; an append that is refused looks whether there
-is, and so does a timer, every `retry_s`. What cannot be done for want of descriptors, memory and the like
-(`disk_errors`) waits for the same timer; `hampered` says why. So does a checkpoint that could not be written. A journal
-that cannot be written, not even in a new file, is as good as a disk that takes very long: what waits for it stays in
-memory, nothing is acknowledged, appends are refused, `failed` says why, and `on_failed` is called once. Every `retry_s`
-all that waits is written to yet another new file; when that succeeds `failed` is None again and `on_recovered` is
-called. A bad segment file fails its replica only, also after a restart.
+Failures: without room appends are refused (`DiskFullError`) until there is room; an append that is refused looks
+whether there is, and so does a timer, every `retry_s`. Work that cannot be done for want of descriptors, memory and the
+like (`disk_errors`) waits for the same timer; `hampered` says why. So does a checkpoint that could not be written. A
+journal that cannot be written, not even in a new file, is as good as a disk that takes very long: records that wait for
+it stay in memory, nothing is acknowledged, appends are refused, `failed` says why, and `on_failed` is called once.
+Every `retry_s` all that waits is written to yet another new file; when that succeeds `failed` is None again and
+`on_recovered` is called. A bad segment file fails its replica only, also after a restart.
 """
 
 import asyncio
@@ -53,7 +54,7 @@ CallLater = Callable[[float, Callable[[], None]], object]  # seconds, what to do
 
 
 class _Workers(NamedTuple):
-    """What `Storage.open` was given; None: as it says there."""
+    """The workers that `Storage.open` was given; None: as it says there."""
 
     sync: Worker
     write: Worker
@@ -62,7 +63,7 @@ class _Workers(NamedTuple):
 
 
 class Storage:
-    """Owned by the loop that opened it."""
+    """The storage of one data directory, owned by the loop that opened it."""
 
     __slots__ = (  # CPython keeps 30 attributes of an instance in place; of more, each costs a look-up
         "_call_later",
@@ -118,13 +119,13 @@ class Storage:
         self._is_closed = False
         self._waiter: asyncio.Future[None] | None = None
 
-        # Whom it tells.
+        # Callbacks.
         self._on_durable = on_durable
         self.on_failed = on_failed
         self.on_recovered: Callable[[], None] | None = None
         self.on_room: Callable[[str], None] | None = None  # why the disk lacks room now; empty: it has room again
 
-        # What went wrong.
+        # Failures, and attempts to get over them.
         self.failed: StorageFailedError | None = None
         self.last_error = ""  # of something that was repaired, or will be tried again
         self.hampered = Hampered()
@@ -199,7 +200,7 @@ class Storage:
         """Open, and after a crash recover, the data in `directory`.
 
         Without `read_worker` cold reads go to the loop's default executor, without `call_later` timers to the loop,
-        without `syncer` and `checkpoint_worker` syncs to who writes. `boot_id`: see `startup.start`.
+        without `syncer` and `checkpoint_worker` syncs to the worker that writes. `boot_id`: see `startup.start`.
 
         Raises:
             StorageFailedError: the directory is in use, belongs to another node, or is damaged as a whole.
@@ -229,7 +230,7 @@ class Storage:
 
     @property
     def refusal(self) -> str:
-        """Why nothing may be appended on this node at the moment, or empty."""
+        """The reason why nothing may be appended on this node at the moment, or empty."""
         return str(self.shared.refusal or "")
 
     @property
@@ -242,7 +243,7 @@ class Storage:
         return self._commits.durable_ticket
 
     def ticket(self) -> int:
-        """Return a number: what was queued so far for the journal is durable when `durable_ticket` reaches it."""
+        """Return a number: all that was queued so far for the journal is durable when `durable_ticket` reaches it."""
         return self._commits.ticket
 
     def take_durable(self) -> list[GroupId]:
@@ -291,7 +292,7 @@ class Storage:
     def _adopted(self, group: GroupId, name: str, directory: str, *, page_cache: bool) -> ReplicaRow:
         """Return the row of a replica that nothing is known of, with what is in its directory, if there is one."""
         row = empty_row(group, name, page_cache=page_cache)
-        # Of a predecessor, and what that acknowledged is gone.
+        # A hard state is a predecessor's, and what that acknowledged is gone.
         row.uncertain = group in self._hard_states
         row.blank = row.uncertain
         try:
@@ -311,14 +312,14 @@ class Storage:
         return group in self._logs or group in self._checkpointer.rows
 
     def unopened(self, is_expected: Callable[[GroupId], bool]) -> list[tuple[GroupId, str, Mode]]:
-        """Return (group, name, mode) of replicas that the checkpoint knows, nobody has opened, and nobody expects."""
+        """Return (group, name, mode) of replicas that the checkpoint knows and that nobody has opened or expects."""
         packed = self._checkpointer.rows
         left = [GroupId(group) for group in packed if group not in self._logs]
         rows = {group: decode_row(packed[group]) for group in left if not is_expected(group)}
         return [(group, row.name, "page-cache" if row.page_cache else "fsync") for group, row in rows.items()]
 
     def delete_log(self, group: GroupId, *, for_good: bool = True) -> None:
-        """Forget a replica and its files, `for_good` its hard state, too; else one may be made here again."""
+        """Forget a replica and its files; `for_good`: its hard state, too. Else one may be made here again."""
         log = self._logs.pop(group)
         ticket = self._hard_states.delete(group, for_good=for_good)
         self._checkpointer.rows.pop(group, None)
@@ -346,7 +347,7 @@ class Storage:
         if shared.bytes_since_checkpoint > shared.config.checkpoint_bytes:
             self._checkpointer.begin()
         if shared.refusal is not None:
-            self._look_for_room()  # also for who closes, and waits for no timer
+            self._look_for_room()  # also for `close`, which waits for no timer
         self._commits.flush()  # of gates that the write queue has just reached
 
     async def close(self) -> None:
@@ -365,7 +366,7 @@ class Storage:
         self._files.close(self._lock_fd)
 
     def _mark_clean_stop(self) -> str:
-        """Runs in the write worker. Returns why it failed, or nothing: then the next start takes longer."""
+        """Return why it failed, after which the next start takes longer, or nothing. Runs in the write worker."""
         try:
             save(self._files, f"{self._directory}/{CLEAN_STOP}", str(self._checkpointer.number).encode())
         except OSError as error:
@@ -377,7 +378,7 @@ class Storage:
         self._checkpointer.begin()
 
     def _on_written(self, result: WriteResult) -> None:
-        """The sync worker has finished a batch."""
+        """Take note of a batch that the sync worker has finished."""
         self._checkpointer.on_journaled(result.place)
         self.stats.journal_syncs += 1
         self._journal_full = result.disk_full
@@ -399,7 +400,7 @@ class Storage:
         self._wake()
 
     def _on_carried_out(self) -> None:
-        """The write worker has finished a job."""
+        """Take note of a job that the write worker has finished."""
         self._update_refusal()
         error = self._writes.stalled_by
         if error is not None and is_passing(error):
@@ -416,13 +417,13 @@ class Storage:
             self.shared.refusal = DiskFullError(f"no room for {self._directory}")
         else:
             self.shared.refusal = None
-        # While the journal fails nobody knows whether there would be room.
+        # While the journal fails it is not known whether there would be room.
         if self.failed is None and self.lacks_room != self._has_told_of_room:
             self._has_told_of_room = self.lacks_room
             if self.on_room is not None:
                 self.on_room(self.refusal)
         if self.shared.refusal is not None:
-            # Not left to `flush`: what is refused gives the driver nothing to do.
+            # This is not left to `flush`: an append that is refused gives the driver nothing to do.
             self._look_for_room()
 
     @property
@@ -468,7 +469,7 @@ class Storage:
             self._call_later(self._retry_s, self._retry)
 
     def _retry(self) -> None:
-        """Try a journal that failed once more, look for room on a disk that was full, do what had to wait."""
+        """Try a journal that failed once more, look for room on a disk that was full, do work that had to wait."""
         self._is_retry_due = True
         if self._is_closed:
             return
@@ -483,7 +484,7 @@ class Storage:
             self._look_for_room()
 
     def _on_hampered(self, error: BaseException) -> None:
-        """Something could not be done for a reason that will pass."""
+        """Try again later what could not be done for a reason that will pass."""
         self.hampered.note(error)
         self._retry_later()
 

@@ -1,4 +1,4 @@
-"""Batches as clients send them, for tests of the log: real headers, real checksums, bodies that mean nothing."""
+"""Batches as clients send them: real headers and checksums, bodies that mean nothing."""
 
 import struct
 

@@ -1,22 +1,25 @@
-"""What one log should hold after anything that can happen to it: the naive model of `test_crashes`, on lists."""
+"""The naive model of one log for `test_crashes`, on lists."""
 
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.log.segments.operations import Gate
 
 Item = tuple[int, bytes]  # term, frame
 # In place of tickets: in page-cache mode the journal hears of what was cut when its turn comes in the write queue.
-GATED, NEVER = 1 << 61, 1 << 62
+GATED = 1 << 61
+NEVER = 1 << 62
 
 
 class Model:
-    """What one log should hold: `items` follow entry `base`, before which nothing was ever, or a snapshot stood.
+    """One log as it should be: `items` follow entry `base`, before which nothing was ever, or a snapshot stood.
 
-    `before`: what it held before each truncation or snapshot that is not durable yet. `start`: the entries up to here
+    `before`: its entries before each truncation or snapshot that is not durable yet. `start`: the entries up to here
     were dropped; `starts`: the same, and the ticket that makes it durable. Nothing up to `committed` is truncated.
     """
 
     def __init__(self) -> None:
-        self.base, self.base_term, self.base_offset = 0, 0, 0
+        self.base = 0
+        self.base_term = 0
+        self.base_offset = 0
         self.items: list[Item] = []
         self.before: list[tuple[int, tuple[int, list[Item], int]]] = []
         self.durable = self.committed = self.start = self.durable_start = 0
@@ -47,7 +50,10 @@ class Model:
 
     def settle_on(self, log: ReplicaLog, found: list[Item]) -> None:
         self.base = self.start = self.durable_start = log.first_index - 1
-        self.base_term, self.base_offset = log.term_at(self.base) or 0, log.base_offset
-        self.items, self.before, self.starts = found, [], []
+        self.base_term = log.term_at(self.base) or 0
+        self.base_offset = log.base_offset
+        self.items = found
+        self.before = []
+        self.starts = []
         self.durable = self.last_index
         self.committed = max(self.base, min(self.committed, self.last_index))

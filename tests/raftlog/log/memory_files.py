@@ -1,8 +1,8 @@
-"""A file system in memory that forgets, tears, runs full and fails on command; and a worker that works when told to.
+"""A file system in memory that fails on command, and a worker to be told.
 
-What it takes seriously is the difference between written and durable. A file's data is durable after `sync`, a name
-after `sync_directory`; until then a loss of power may take any part of it: single sectors of a write, a truncation, a
-new name. A killed process loses nothing that it wrote.
+It forgets, tears and runs full, and takes the difference between written and durable seriously. A file's data is
+durable after `sync`, a name after `sync_directory`; until then a loss of power may take any part of it: single sectors
+of a write, a truncation, a new name. A killed process loses nothing that it wrote.
 """
 
 import errno
@@ -41,7 +41,7 @@ class Inode:
         self.unsynced.clear()
 
     def sync_last_write(self) -> None:
-        """Put only what was written last on the disk: the file's size, and what else waits, stay as they are there."""
+        """Put only the last write on the disk: the file's size, and other writes that wait, stay as they are there."""
         position, data = self.unsynced.pop()
         assert data is not None
         assert position + len(data) <= len(self.durable), "there is no such place on the disk yet"
@@ -105,10 +105,10 @@ class MemoryFiles:
         self.now_ms = 0  # what the kernel's clock says
         self.calls: list[tuple[str, str]] = []
 
-    # What tests do to it.
+    # Commands of tests.
 
     def kill(self) -> None:
-        """The process is gone; what it wrote is not."""
+        """End the process; its writes stay."""
         self._open.clear()
         self._inodes.clear()
         self.locked.clear()
@@ -169,7 +169,8 @@ class MemoryFiles:
         assert found is not None
         fd = self._next_fd
         self._next_fd += 1
-        self._open[fd], self._inodes[fd] = path, found
+        self._open[fd] = path
+        self._inodes[fd] = found
         return fd
 
     def open_direct(self, path: str, unit_bytes: int) -> int | None:
@@ -345,7 +346,8 @@ class ManualSyncer:
     """Syncs as the kernel does for the loop, when the test lets `worker` go on."""
 
     def __init__(self, files: MemoryFiles, worker: ManualWorker) -> None:
-        self.files, self.worker = files, worker
+        self.files = files
+        self.worker = worker
         self.is_busy = False  # it takes nothing
         self.syncs = 0  # with and without a write
         self.writes = 0

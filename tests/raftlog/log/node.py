@@ -41,7 +41,8 @@ class Node:
             self.files.make_directory("data")
         self.failures: list[StorageFailedError] = []
         self.checkpoint_worker = ManualWorker()
-        self.sync_worker, self.write_worker = ManualWorker(), ManualWorker(inline=True, other=self.checkpoint_worker)
+        self.sync_worker = ManualWorker()
+        self.write_worker = ManualWorker(inline=True, other=self.checkpoint_worker)
         self.syncer = ManualSyncer(self.files, self.sync_worker)
         self.durable_calls = 0
         self.timers: list[Callable[[], None]] = []
@@ -82,7 +83,8 @@ class Node:
 
     def wait(self) -> None:
         """Let so much time pass that every timer is due."""
-        timers, self.timers = self.timers, []
+        timers = self.timers
+        self.timers = []
         for action in timers:
             action()
         self.work()

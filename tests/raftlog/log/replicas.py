@@ -1,8 +1,8 @@
-"""Three replicas of one partition: the real Raft, storage and partition, on virtual time, files in memory and no disk.
+"""Three replicas of one partition: real Raft, storage and partition, on virtual time and memory.
 
 Nothing moves by itself. Workers of a node's storage work when told to, so one node's disk may be far behind another's;
-nodes die between any two calls to their files, or in one, and come back with what a killed process or a loss of power
-leaves. Whoever leads is asked to append and to let the log start later; what was acknowledged is written down.
+nodes die between any two calls to their files, or in one, and come back with the bytes that a killed process or a loss
+of power leaves. The leader is asked to append and to let the log start later; all that was acknowledged is noted.
 """
 
 import asyncio
@@ -61,7 +61,9 @@ class Links:
     """One node's end of the network: frames cross in the next loop iteration, if both ends live and are connected."""
 
     def __init__(self, world: "World", node_id: int) -> None:
-        self.world, self.node_id, self.busy_peers = world, node_id, set[int]()
+        self.world = world
+        self.node_id = node_id
+        self.busy_peers = set[int]()
         self.round_trip = RoundTrip()
         self.on_messages: object = None
         self.on_fact: object = None
@@ -114,7 +116,8 @@ class Waiter:
     is_closed = False
 
     def __init__(self, world: "World", acknowledge: object) -> None:
-        self.world, self.acknowledge = world, acknowledge
+        self.world = world
+        self.acknowledge = acknowledge
 
     def on_committed(self) -> None:
         self.acknowledge()  # type: ignore[operator]
@@ -123,17 +126,20 @@ class Waiter:
 
 
 class Member:
-    """One node: what it has while it runs, and its files, which outlive it."""
+    """One node: its parts while it runs, and its files, which outlive it."""
 
     def __init__(self, world: "World", node_id: int) -> None:
-        self.world, self.node_id = world, node_id
+        self.world = world
+        self.node_id = node_id
         self.files = MemoryFiles()
         self.files.make_directory("data")
         self.files.sync_directory("")
-        self.is_up, self.facts = False, list[str]()
+        self.is_up = False
+        self.facts = list[str]()
 
     async def boot(self) -> None:
-        self.sync_worker, self.write_worker = ManualWorker(), ManualWorker(inline=True)
+        self.sync_worker = ManualWorker()
+        self.write_worker = ManualWorker(inline=True)
         self.storage = await Storage.open(
             self.files,
             "data",
@@ -180,7 +186,8 @@ class Member:
             GROUP, self.log, configuration, self.partition, preferred=self.node_id == 1
         )
         group = self.partition.group
-        group.sends_files, group.prepare_state = True, state.prepare
+        group.sends_files = True
+        group.prepare_state = state.prepare
         self.is_up = True
 
     async def die(self, rng: random.Random, *, power: bool) -> None:
@@ -236,14 +243,15 @@ class Member:
 
 
 class World:
-    """The group, its clients, and what was promised to them.
+    """The group, its clients, and all that was promised to them.
 
     `records`: by base offset, every batch that was acknowledged, with its producer and sequence. `start`: the highest
     start that was acknowledged, `asked`: all starts that anybody has asked for.
     """
 
     def __init__(self, seed: int, mode: Mode) -> None:
-        self.seed, self.mode = seed, mode
+        self.seed = seed
+        self.mode = mode
         self.rng = random.Random(seed)
         self.now_ms = 1_000
         self.term = self.carried = 0
@@ -259,7 +267,8 @@ class World:
 
     def carry(self, links: Links, target: int, messages: Sequence[Heard]) -> None:
         self.carried += 1
-        source, receiver = self.members[links.node_id], self.members[target]
+        source = self.members[links.node_id]
+        receiver = self.members[target]
         alive = source.is_up and source.links is links and receiver.is_up
         if alive and links.node_id in receiver.links.live_peers and target in links.live_peers:
             receiver.links.on_messages(links.node_id, messages)  # type: ignore[operator]
@@ -280,11 +289,13 @@ class World:
 
     async def settle(self) -> None:
         """Let the loop run until nobody says or does anything more."""
-        quiet, before = 0, (-1, -1)
+        quiet = 0
+        before = (-1, -1)
         while quiet < 4:
             await asyncio.sleep(0)
             drives = sum(member.raft.stats.drives for member in self.members.values() if member.is_up)
-            quiet, before = (quiet + 1 if (self.carried, drives) == before else 0), (self.carried, drives)
+            quiet = quiet + 1 if (self.carried, drives) == before else 0
+            before = (self.carried, drives)
         self.check()
 
     async def pass_ms(self, duration_ms: int) -> None:
@@ -295,21 +306,22 @@ class World:
                     member.raft.tick()
             await self.settle()
 
-    # What happens.
+    # Events.
 
     def leader(self) -> Member | None:
         leading = [m for m in self.members.values() if m.is_up and m.partition.is_leader]
         return max(leading, key=lambda member: member.partition.term, default=None)
 
     def produce(self) -> None:
-        """Append what follows the last batch that was acknowledged: perhaps for the second time."""
+        """Append the batch after the last one that was acknowledged: perhaps for the second time."""
         leader = self.leader()
         if leader is None:
             return
         producer_id = self.rng.choice(sorted(self.sequences))
         sequence = self.sequences[producer_id]
         # A repetition must be the same batch, so its shape follows from its place.
-        count, body_bytes = 1 + (producer_id + sequence) % 3, (sequence * 37) % 500
+        count = 1 + (producer_id + sequence) % 3
+        body_bytes = (sequence * 37) % 500
         frame = batch(producer_id, sequence, count, body_bytes)
         try:
             base_offset, index = leader.partition.append(parse_header(frame), memoryview(frame))
@@ -329,11 +341,12 @@ class World:
             acknowledge()
 
     def drop(self) -> None:
-        """Let the log start somewhere in what is readable."""
+        """Let the log start at a readable offset."""
         leader = self.leader()
         if leader is None or leader.partition.high_watermark < leader.log.log_start_offset:
             return
-        low, high = leader.log.log_start_offset, leader.partition.high_watermark
+        low = leader.log.log_start_offset
+        high = leader.partition.high_watermark
         offset = self.rng.choice((high, self.rng.randint(low, high)))
         try:
             index = leader.partition.drop_before(offset)
@@ -369,10 +382,18 @@ class World:
     async def step(self) -> None:
         """Let one thing happen, and everything that follows from it."""
         events = {
-            self._produce_some: 20, self._drop_once: 8, self._work_some: 20, self._pass_time: 15, self._crash_one: 3,
-            self._boot_one: 3, self._cut_some: 2, self._heal: 4, self._transfer: 2, self._checkpoint: 3,
+            self._produce_some: 20,
+            self._drop_once: 8,
+            self._work_some: 20,
+            self._pass_time: 15,
+            self._crash_one: 3,
+            self._boot_one: 3,
+            self._cut_some: 2,
+            self._heal: 4,
+            self._transfer: 2,
+            self._checkpoint: 3,
             self._go_well: 12,
-        }  # fmt: skip
+        }
         await self.rng.choices(list(events), list(events.values()))[0]()
         await self.settle()
 
@@ -427,18 +448,20 @@ class World:
         if up := self._members(up=True):
             self.rng.choice(up).storage.checkpoint()
 
-    # What must hold.
+    # Judgement.
 
     def check(self) -> None:
-        """Whoever may serve clients shows all that was promised to them.
+        """Check that a leader that may serve clients shows all that was promised to them.
 
-        Not for a leader that was cut off and does not know it yet: it stays confirmed for up to an election timeout.
+        A leader that was cut off and does not know it yet is left out: it stays confirmed for up to an election
+        timeout.
         """
         self.term = max([self.term, *(m.partition.term for m in self.members.values() if m.is_up)])
         for member in self.members.values():
             if not member.is_up:
                 continue
-            log, partition = member.log, member.partition
+            log = member.log
+            partition = member.partition
             assert log.failed is None, log.failed
             assert log.base_offset <= log.log_start_offset <= log.log_end_offset
             # Nothing is deleted that is not below a start that somebody asked for.
@@ -475,7 +498,7 @@ class World:
         raise AssertionError(f"no agreement on where the log ends and starts: {ends}")
 
     def check_all(self, leader: Member) -> None:
-        """Every replica has every acknowledged record that was not deleted, and knows its producers."""
+        """Check that every replica has every acknowledged record that was not deleted, and knows its producers."""
         start = leader.log.log_start_offset
         assert start >= self.start
         for member in self.members.values():
@@ -499,7 +522,7 @@ class World:
                 self._check_producer(member, producer_id, sequence)
 
     def _check_producer(self, member: Member, producer_id: int, sequence: int) -> None:
-        """Its last acknowledged batch is recognised, wherever that is now; what follows is accepted."""
+        """Check that its last acknowledged batch is recognised, wherever that is now, and the next one accepted."""
         acknowledged = [item for item in self.records.items() if item[1][0] == producer_id]
         if not acknowledged:
             return

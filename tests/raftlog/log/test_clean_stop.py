@@ -1,4 +1,4 @@
-"""A stop of a node with many replicas: one sync for all of them, and what becomes of it when that fails."""
+"""A node that stops with many replicas syncs them in one call."""
 
 from random import Random
 
@@ -78,7 +78,8 @@ def test_a_checkpoint_of_a_running_node_syncs_many_logs_together() -> None:
 
 def test_what_is_written_does_not_wait_for_what_is_synced() -> None:
     node = Node(config=MANY)
-    log, other = node.log(1), node.log(2)
+    log = node.log(1)
+    other = node.log(2)
     fill(log, 3)
     fill(other, 3)
     node.work()
@@ -105,7 +106,8 @@ def test_what_is_written_does_not_wait_for_what_is_synced() -> None:
 
 def test_a_log_whose_sync_fails_is_out_and_the_checkpoint_goes_on() -> None:
     node = Node(config=MANY)
-    log, other = node.log(1), node.log(2)
+    log = node.log(1)
+    other = node.log(2)
     fill(log, 3)
     fill(other, 3)
     node.work()

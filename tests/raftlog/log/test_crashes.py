@@ -1,4 +1,4 @@
-"""The whole storage against a list, crashing at every file call: what was durable is there, nothing else comes back.
+"""The whole storage against a list, with crashes at every file call.
 
 After a crash the recovered log must be the beginning of the log as it was, or was before a truncation that was not
 durable yet, with every entry that had been called durable. In page-cache mode that holds for a kill; after a loss of
@@ -65,13 +65,15 @@ class CrashMachine(RuleBasedStateMachine):
 
     @initialize(has_syncer=st.booleans(), has_direct=st.booleans(), stored_min=st.sampled_from([0, 2000, 1 << 40]))
     def start(self, has_syncer: bool, has_direct: bool, stored_min: int) -> None:
-        self.has_syncer, self.files.has_direct = has_syncer, has_direct
+        self.has_syncer = has_syncer
+        self.files.has_direct = has_direct
         self.config = replace(CONFIG, stored_bytes_min=stored_min)
         self.files.make_directory("data")
         self._open()
 
     def _open(self) -> None:
-        self.sync_worker, self.checkpoint_worker = ManualWorker(), ManualWorker()
+        self.sync_worker = ManualWorker()
+        self.checkpoint_worker = ManualWorker()
         self.write_worker = ManualWorker(inline=True, other=self.checkpoint_worker)
         self.syncer = ManualSyncer(self.files, self.sync_worker)
         self.timers: list[Callable[[], None]] = []
@@ -109,7 +111,8 @@ class CrashMachine(RuleBasedStateMachine):
 
     def _append(self, number: int, frames: list[bytes], *, follower: bool) -> None:
         group = GROUPS[number][0]
-        log, model = self.logs[group], self.models[group]
+        log = self.logs[group]
+        model = self.models[group]
         try:
             if follower:
                 entries = [Entry(log.last_index + 1 + i, self.term, frame) for i, frame in enumerate(frames)]
@@ -119,8 +122,8 @@ class CrashMachine(RuleBasedStateMachine):
                     log.append_batch(self.term, bytearray(frame))
         except DiskFullError:
             assert self.files.full_at_bytes is not None
-            # The file is cut back to what it was, but after a loss of power whole frames of what was refused may be
-            # there. They can only be a follower's, which are genuine: a leader's single frame is never whole.
+            # The file is cut back, but after a loss of power whole frames that were refused may be there. They can only
+            # be a follower's, which are genuine: a leader's single frame is never whole.
             if follower and not log.is_journaled:
                 refused = [(self.term, frame) for frame in frames]
                 model.before.append((NEVER, (model.base, model.items + refused, model.start)))
@@ -150,7 +153,8 @@ class CrashMachine(RuleBasedStateMachine):
     @rule(number=st.integers(0, 2), share=st.floats(0, 1))
     def truncate(self, number: int, share: float) -> None:
         group = GROUPS[number][0]
-        log, model = self.logs[group], self.models[group]
+        log = self.logs[group]
+        model = self.models[group]
         if model.last_index == model.committed or log.failed:
             return
         index = 1 + model.committed + int(share * (model.last_index - model.committed - 1))
@@ -165,7 +169,8 @@ class CrashMachine(RuleBasedStateMachine):
     def drop(self, number: int, share: float, back: int) -> None:
         """Commit something, and let the log start there, or inside the last batch before."""
         group = GROUPS[number][0]
-        log, model = self.logs[group], self.models[group]
+        log = self.logs[group]
+        model = self.models[group]
         committed = model.committed + int(share * (model.last_index - model.committed))
         offset = log.offset_after(committed)
         model.committed = committed
@@ -182,7 +187,7 @@ class CrashMachine(RuleBasedStateMachine):
         again=st.booleans(),
     )
     def shorten(self, number: int, sizes: list[int], checkpoint: bool, again: bool) -> None:
-        """What an owner does: write more than a segment, then let go of it. Single rules seldom get this far."""
+        """Act as an owner: write more than a segment, then let go of it. Single rules seldom get this far."""
         if checkpoint:
             self.storage.checkpoint()
         self.append(number, sizes, follower=True)
@@ -195,7 +200,8 @@ class CrashMachine(RuleBasedStateMachine):
     @invariant()
     def note_what_was_dropped(self) -> None:
         for group, log in self.logs.items():
-            model, start = self.models[group], log.first_index - 1
+            model = self.models[group]
+            start = log.first_index - 1
             if start > model.start:
                 assert start <= min(model.committed, model.durable), "entries are gone that somebody may need"
                 model.start = start
@@ -203,9 +209,10 @@ class CrashMachine(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 2), ahead=st.integers(1, 12), hole=st.integers(0, 3))
     def install(self, number: int, ahead: int, hole: int) -> None:
-        """A leader has nothing before some entry any more, and this log does not have that entry."""
+        """Install a snapshot: a leader has nothing before some entry any more, and this log lacks that entry."""
         group = GROUPS[number][0]
-        log, model = self.logs[group], self.models[group]
+        log = self.logs[group]
+        model = self.models[group]
         self.term += 1
         index = model.committed + ahead
         offset = log.offset_after(index) if index <= model.last_index else log.log_end_offset + hole
@@ -213,16 +220,19 @@ class CrashMachine(RuleBasedStateMachine):
         model.note_before(log, self.storage.ticket())
         model.base = model.start = model.committed = index
         model.starts.append((self.storage.ticket() if log.mode == "fsync" else GATED, index))
-        model.base_term, model.base_offset, model.items = self.term, offset, []
+        model.base_term = self.term
+        model.base_offset = offset
+        model.items = []
         model.durable = log.durable_index
         assert model.durable < index
 
     @precondition(lambda self: self.files.full_at_bytes is None)
     @rule(number=st.integers(0, 2), ahead=st.integers(1, 12), held=st.integers(0, 14), checkpoint=st.booleans())
     def adopt(self, number: int, ahead: int, held: int, checkpoint: bool) -> None:
-        """A leader has sent its last `held` entries as segments, because it has no entries for this log any more."""
+        """Adopt the last `held` entries of a leader as segments: it has no entries for this log any more."""
         group = GROUPS[number][0]
-        log, model = self.logs[group], self.models[group]
+        log = self.logs[group]
+        model = self.models[group]
         if log.is_adopting:
             return
         if not self.files.exists(log.directory):
@@ -235,9 +245,12 @@ class CrashMachine(RuleBasedStateMachine):
             self.storage.checkpoint()
         log.adopt(received(log, frames, start, self.term, b"as of %d" % index))
         model.note_before(log, self.storage.ticket())
-        model.base, model.start, model.committed = start, start, index
+        model.base = start
+        model.start = start
+        model.committed = index
         model.starts.append((self.storage.ticket() if log.mode == "fsync" else GATED, start))
-        model.base_term, model.base_offset = self.term, 3 * start
+        model.base_term = self.term
+        model.base_offset = 3 * start
         model.items = [(self.term, frame) for frame in frames]
         model.durable = log.durable_index
         assert model.durable < index == log.last_index
@@ -249,7 +262,7 @@ class CrashMachine(RuleBasedStateMachine):
         checkpoint=st.booleans(),
     )
     def rewrite(self, number: int, share: float, sizes: list[int], checkpoint: bool) -> None:
-        """What a new leader does to a follower: replace the end of its log. Single rules seldom get this far."""
+        """Act as a new leader: replace the end of a follower's log. Single rules seldom get this far."""
         self.append(number, sizes, follower=True)
         self.work()
         if checkpoint:
@@ -294,7 +307,7 @@ class CrashMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.files.full_at_bytes is None)
     @rule(call=st.sampled_from(["write", "sync"]), after=st.integers(0, 3))
     def fail_the_journal_once(self, call: str, after: int) -> None:
-        """One write or sync of a journal file fails: it must be replaced, and nobody notices."""
+        """Let one write or sync of a journal file fail: it must be replaced, and nobody notices."""
         self.sync_worker.run()  # one that has just failed is replaced first: two in a row are another story
         left = after
 
@@ -324,7 +337,8 @@ class CrashMachine(RuleBasedStateMachine):
         assert self.storage.shared.refusal is None
 
     def _wait(self) -> None:
-        timers, self.timers = self.timers, []
+        timers = self.timers
+        self.timers = []
         for action in timers:
             action()
         self.work()
@@ -338,7 +352,7 @@ class CrashMachine(RuleBasedStateMachine):
         seed=st.integers(0, 1 << 16),
     )
     def fail_the_journal_for_a_while(self, call: str, can_remove: bool, crash: bool, seed: int) -> None:
-        """No file takes what waits, so nothing more is acknowledged, until the disk works again, or dies."""
+        """Let no file take the writes that wait: nothing more is acknowledged until the disk works again, or dies."""
         journal = self.storage._journal
         whole = {file.path for file in (*journal._full, *journal._free)}
 
@@ -429,7 +443,7 @@ class CrashMachine(RuleBasedStateMachine):
         self.files.lose_power(rng) if power else self.files.kill()
 
     def _settle_on(self, group: GroupId, log: ReplicaLog, at_least: int, *, is_lost: bool = False) -> None:
-        """Compare the recovered log with the model, and go on with what is there."""
+        """Compare the recovered log with the model, and go on from there."""
         found = self._entries(log)
         model = self.models[group]
         start = log.first_index - 1
@@ -492,7 +506,8 @@ class CrashMachine(RuleBasedStateMachine):
         position = offset = 0
         while position < len(data):
             header = parse_header(data, position)
-            offset, position = header.end_offset, position + header.size_bytes
+            offset = header.end_offset
+            position += header.size_bytes
         return offset
 
 

@@ -1,4 +1,4 @@
-"""Disks that fail, run full and lie still: who notices, what is refused, and what is never acknowledged."""
+"""Disks that fail, run full and lie still: nothing is acknowledged that may be lost."""
 
 import errno
 from random import Random
@@ -83,7 +83,8 @@ def journal_files(files: MemoryFiles) -> list[str]:
 
 def test_a_failed_fdatasync_and_no_file_in_its_place_acknowledges_nothing_until_there_is_one() -> None:
     node = Node()
-    log, other = node.log(1), node.log(2)
+    log = node.log(1)
+    other = node.log(2)
     recovered: list[bool] = []
     node.storage.on_recovered = lambda: recovered.append(True)
     fill(log, 5)
@@ -180,7 +181,8 @@ def test_a_close_while_the_journal_fails_is_no_clean_stop() -> None:
 
 def test_a_bad_segment_file_fails_its_replica_only_and_for_good() -> None:
     node = Node()
-    bad, good = node.log(1), node.log(2)
+    bad = node.log(1)
+    good = node.log(2)
     told: list[StorageFailedError] = []
     bad.on_failed = lambda group, error: told.append(error)
     fill(bad, 5)
@@ -213,7 +215,8 @@ def test_a_full_disk_refuses_before_anything_changes_and_recovers_by_itself() ->
         if node.storage.shared.refusal is None:
             fill(log, 1)
             node.work()
-    accepted, end = log.last_index, log.log_end_offset
+    accepted = log.last_index
+    end = log.log_end_offset
     with pytest.raises(DiskFullError):
         log.append_batch(1, data_frame(1, 10))
     assert (log.last_index, log.log_end_offset) == (accepted, end)
@@ -237,7 +240,8 @@ def test_room_on_a_full_disk_is_looked_for_although_nothing_else_happens() -> No
     assert node.storage.refusal
     node.sync_worker.run()
     node.files.full_at_bytes = None
-    timers, node.timers = node.timers, []
+    timers = node.timers
+    node.timers = []
     for action in timers:
         action()
     node.sync_worker.run()
@@ -308,7 +312,7 @@ FRAME_BYTES = 561  # of those that `fill` appends
 @pytest.mark.parametrize("byte", range(61))
 @pytest.mark.parametrize("bit", [1, 4])
 def test_damage_in_a_header_is_found_by_every_read(frame: int, byte: int, bit: int) -> None:
-    """Not all of it is under the checksum, and a reader that believed it could pass by records."""
+    """A header is not all under the checksum, and a reader that believed it could pass by records."""
     node = Node()
     log = node.log()
     fill(log, 60)
@@ -331,7 +335,7 @@ def test_damage_in_a_header_is_found_by_every_read(frame: int, byte: int, bit: i
 
 
 async def read_all(log: ReplicaLog) -> None:
-    """Read a log from its beginning as a consumer does; what comes must be what is due."""
+    """Read a log from its beginning as a consumer does; each record must be the one that is due."""
     offset = 0
     while offset < log.log_end_offset:
         found = await log.read_cold(offset, log.log_end_offset, 2_000)

@@ -1,4 +1,4 @@
-"""What a replica leaves behind that is deleted: its vote, and the doubt about what it had acknowledged."""
+"""A deleted replica leaves its vote behind, and the doubt about its entries."""
 
 import pytest
 
@@ -76,7 +76,7 @@ def test_a_checkpoint_that_began_before_the_replica_was_made_again_loses_neither
 
 
 def test_a_new_replica_is_not_taken_for_one_that_came_back() -> None:
-    """Whatever a checkpoint that is being made meanwhile knows of its vote."""
+    """That holds also if a checkpoint that is being made meanwhile knows its vote."""
     node = Node()
     node.log(2)
     node.work()

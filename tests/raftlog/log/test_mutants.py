@@ -55,7 +55,8 @@ def something_is_stored_while_a_checkpoint_syncs(patch: pytest.MonkeyPatch) -> N
     store = ReplicaLog.store
 
     def careless(self: ReplicaLog, size_bytes: int) -> operations.Store | None:
-        under_way, self.under_way = self.under_way, 0
+        under_way = self.under_way
+        self.under_way = 0
         try:
             return store(self, size_bytes)
         finally:
@@ -141,7 +142,7 @@ MUTANTS: list[Patch] = [
 def test_the_crash_test_catches(mutate: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
     mutate(monkeypatch)
     # Finding is enough here: shrinking is for readers. Measured over sixteen seeds: 5 to 1,549 examples until one is
-    # found. Which ones come first changes with the constants in any module that is loaded, as Hypothesis tries those.
+    # found. Their order changes with the constants in any module that is loaded, as Hypothesis tries those.
     wanted = settings(max_examples=6_000, stateful_step_count=40, deadline=None, phases=[Phase.generate], database=None)
     with pytest.raises(BaseException):  # noqa: B017, PT011 - any way of noticing is good
         run_state_machine_as_test(CrashMachine, settings=wanted)

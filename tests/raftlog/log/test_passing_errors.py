@@ -1,4 +1,4 @@
-"""Errors of the process or the moment: every file operation meets each of them, nothing is marked, nothing is lost."""
+"""Errors that will pass meet every file operation: nothing is marked, nothing is lost."""
 
 import errno
 from contextlib import suppress
@@ -18,10 +18,35 @@ from barnabas_raftlog.log.scrub import Scrub
 from .memory_files import MemoryFiles
 from .node import SMALL, Node, fill, replayed
 
-CALLS = ["open", "open_direct", "size", "read", "write", "sync", "preallocate", "truncate", "rename", "remove",
-         "remove_tree", "exists", "make_directory", "list_directory", "sync_directory", "sync_file_system"]  # fmt: skip
-ERRORS = [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN, errno.ENOLCK, errno.ENOBUFS,
-          errno.ENOSPC, errno.EDQUOT]  # fmt: skip
+CALLS = [
+    "open",
+    "open_direct",
+    "size",
+    "read",
+    "write",
+    "sync",
+    "preallocate",
+    "truncate",
+    "rename",
+    "remove",
+    "remove_tree",
+    "exists",
+    "make_directory",
+    "list_directory",
+    "sync_directory",
+    "sync_file_system",
+]
+ERRORS = [
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOMEM,
+    errno.EINTR,
+    errno.EAGAIN,
+    errno.ENOLCK,
+    errno.ENOBUFS,
+    errno.ENOSPC,
+    errno.EDQUOT,
+]
 MODES: list[Mode] = ["fsync", "page-cache"]
 
 
@@ -38,7 +63,7 @@ class Life:
         self.node.work()
 
     def live(self) -> None:
-        """Do a bit of everything; what is refused was not done."""
+        """Do a bit of everything; a call that is refused did nothing."""
         node = self.node
         for log in self.logs:
             for _ in range(20):
@@ -60,7 +85,7 @@ class Life:
             node.wait()
 
     def check(self) -> None:
-        """The errors have ended: all is as if they had never been."""
+        """End the errors: all must be as if they had never been."""
         node = self.node
         for _ in range(4):
             node.wait()
@@ -100,7 +125,8 @@ def test_an_operation_that_always_fails_for_a_while_costs_nothing_but_time(call:
 @pytest.mark.parametrize("remainder", range(10))
 def test_any_single_call_may_fail(remainder: int, mode: Mode) -> None:
     for number in range(remainder, 1_000, 10):
-        life, left = Life(mode), number
+        life = Life(mode)
+        left = number
 
         def fails(call: str, path: str, code: int = ERRORS[number % len(ERRORS)]) -> int:
             nonlocal left
@@ -141,7 +167,7 @@ def test_a_start_that_meets_one_is_refused_and_concludes_nothing(call: str, code
 
 @pytest.mark.parametrize("code", ERRORS, ids=errno.errorcode.get)
 def test_what_cannot_be_synced_now_is_copied_and_survives_a_loss_of_power(code: int) -> None:
-    """A sync that failed may have lost what it was for, and another one of the same file would not say so."""
+    """A sync that failed may have lost writes, and another one of the same file would not say so."""
     node = Node()
     log = node.log()
     fill(log, 10)
@@ -168,7 +194,8 @@ def test_what_cannot_be_synced_now_is_copied_and_survives_a_loss_of_power(code: 
 def test_who_borrows_a_file_while_another_takes_its_place_keeps_it_and_the_next_gets_the_new_one() -> None:
     files = MemoryFiles()
     files.make_directory("data")
-    opened, handle = OpenFiles(files, 4), FileHandle("data/a")
+    opened = OpenFiles(files, 4)
+    handle = FileHandle("data/a")
     old = opened.acquire(handle, create=True)
     files.write(old, [b"old"], 0)
     new = files.open("data/b", create=True)
@@ -186,7 +213,8 @@ def test_who_borrows_a_file_while_another_takes_its_place_keeps_it_and_the_next_
 def test_idle_files_are_closed_when_the_process_has_no_descriptor_left() -> None:
     files = MemoryFiles()
     files.make_directory("data")
-    opened, handles = OpenFiles(files, 100), [FileHandle(f"data/{number}") for number in range(20)]
+    opened = OpenFiles(files, 100)
+    handles = [FileHandle(f"data/{number}") for number in range(20)]
     for handle in handles:
         with opened.borrow(handle, create=True):
             pass
@@ -236,8 +264,13 @@ def test_the_scrub_waits_where_a_file_cannot_be_opened_for_the_moment() -> None:
 
 
 def test_kinds_of_errors_are_told_apart() -> None:
-    for code, expected in [(errno.EMFILE, (False, True, True)), (errno.ENOSPC, (True, False, True)),
-                           (errno.EIO, (False, False, False)), (errno.EROFS, (False, False, False))]:  # fmt: skip
+    kinds = {
+        errno.EMFILE: (False, True, True),
+        errno.ENOSPC: (True, False, True),
+        errno.EIO: (False, False, False),
+        errno.EROFS: (False, False, False),
+    }
+    for code, expected in kinds.items():
         error = OSError(code, "")
         assert (is_disk_full(error), is_passing(error), will_pass(error)) == expected
     assert not will_pass(OSError("the file ends too early"))

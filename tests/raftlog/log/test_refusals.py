@@ -1,4 +1,4 @@
-"""What a log refuses for as long as something is wrong keeps nothing of whoever was refused."""
+"""A log that refuses appends keeps nothing of those that it refused."""
 
 from traceback import walk_tb
 

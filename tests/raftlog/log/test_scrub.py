@@ -1,4 +1,4 @@
-"""A flipped bit in synced data is found, reported, served to nobody, and replaced by a copy that proves to be right."""
+"""A flipped bit in synced data is found, reported, served to nobody, and mended."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -33,7 +33,8 @@ class Scrubbed:
         self.wall_ms = 1_000 * HOUR_MS
         self.copies = {name: bytes(inode.data) for name, inode in self.node.files.names.items() if inode is not None}
         self.asked: list[str] = []
-        self.has_copies, self.bad_copies = True, list[bytes]()
+        self.has_copies = True
+        self.bad_copies = list[bytes]()
 
     def inode(self, number: int) -> Inode:
         inode = self.node.files.names[self.log.segments_to_scrub()[number].log.path]
@@ -45,7 +46,8 @@ class Scrubbed:
         good = self.copies[segment.log.path]
         copies = [*self.bad_copies, good] if self.has_copies else self.bad_copies
         for copy in copies:
-            files, path = self.node.files, "data/copy"
+            files = self.node.files
+            path = "data/copy"
             fd = files.open(path, create=True)
             files.write(fd, [copy], 0)
             files.truncate(fd, len(copy))
@@ -81,7 +83,8 @@ class Scrubbed:
 
     def everything(self) -> bytes:
         async def main() -> bytes:
-            found, offset = b"", 0
+            found = b""
+            offset = 0
             while offset < self.log.log_end_offset:
                 frames = await self.log.read_cold(offset, self.log.log_end_offset, 1 << 20)
                 found += b"".join(frames)
@@ -104,7 +107,8 @@ def test_a_pass_reads_every_sealed_segment_and_finds_nothing_where_nothing_is_wr
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_flipped_bit_is_found_by_the_scrub_and_repaired(seed: int) -> None:
-    scrubbed, rng = Scrubbed(), Random(seed)
+    scrubbed = Scrubbed()
+    rng = Random(seed)
     before = scrubbed.everything()
     inode = scrubbed.inode(rng.randrange(3))
     inode.data[rng.randrange(len(inode.data))] ^= 1 << rng.randrange(8)
@@ -146,8 +150,10 @@ def test_a_follower_who_needs_a_damaged_segment_waits_and_is_told_when_it_is_men
 @pytest.mark.parametrize("is_gone", [False, True])
 def test_a_sealed_file_that_is_short_or_missing_is_found_at_start(is_gone: bool) -> None:
     scrubbed = Scrubbed()
-    before, path = scrubbed.everything(), scrubbed.log.segments_to_scrub()[1].log.path
-    copies, files = scrubbed.copies, scrubbed.node.files
+    before = scrubbed.everything()
+    path = scrubbed.log.segments_to_scrub()[1].log.path
+    copies = scrubbed.copies
+    files = scrubbed.node.files
     inode = scrubbed.inode(1)
     if is_gone:
         files.remove(path)
@@ -224,7 +230,8 @@ def test_damage_in_the_segment_that_is_written_to_fails_the_replica() -> None:
 def put_in_place(scrubbed: Scrubbed, damaged: Segment) -> bool:
     """Put the copy of a damaged segment in its place, as the scrub does in the write worker."""
     scrub = Scrub(scrubbed.node.storage, lambda: 0, lambda *_: None, rate_bytes=1, period_ms=1)
-    files, copy = scrubbed.node.files, scrubbed.copies[damaged.log.path]
+    files = scrubbed.node.files
+    copy = scrubbed.copies[damaged.log.path]
     fd = files.open("data/copy", create=True)
     files.write(fd, [copy], 0)
     files.close(fd)
@@ -252,7 +259,8 @@ def test_a_loss_of_power_during_a_repair_leaves_the_damaged_file_or_the_copy(see
         inode = scrubbed.inode(1)
         inode.data[200] ^= 1
         inode.sync()
-        damaged, data = scrubbed.log.segments_to_scrub()[1], bytes(inode.data)
+        damaged = scrubbed.log.segments_to_scrub()[1]
+        data = bytes(inode.data)
         scrubbed.node.files.crash_in = call
         try:
             is_done = put_in_place(scrubbed, damaged)

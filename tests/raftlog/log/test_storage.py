@@ -33,7 +33,8 @@ def test_a_thousand_groups_share_one_sync() -> None:
     node = Node(config=StorageConfig(journal_file_bytes=8 << 20, journal_step_bytes=8 << 20))
     logs = [node.log(number) for number in range(1000)]
     node.work()
-    before, calls = node.storage.stats.journal_syncs, node.durable_calls
+    before = node.storage.stats.journal_syncs
+    calls = node.durable_calls
     for log in logs:
         log.append_batch(1, data_frame(1, 50))
     node.storage.flush()
@@ -203,7 +204,8 @@ def test_leaders_are_refused_when_too_much_waits_for_the_disk() -> None:
 
 def test_a_node_is_busy_from_half_of_what_may_wait_down_to_a_quarter() -> None:
     node = Node(config=StorageConfig(queued_bytes_max=8000))
-    host, log = node.storage.shared, node.log()
+    host = node.storage.shared
+    log = node.log()
     while not host.is_busy():
         assert host.waiting_bytes <= 4000
         fill(log, 1)

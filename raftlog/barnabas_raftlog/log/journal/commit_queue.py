@@ -1,15 +1,15 @@
 """The queue before the journal: group commit, as the loop sees it.
 
-Whoever wants something durable puts a record here and gets a *ticket*. Once in every iteration of the loop `flush`
-hands everything that waits to the disk, unless it is busy; then it waits for the next turn, and thousands of groups
-share one sync. When a batch is on the disk, `durable_ticket` moves and the logs that took part are told.
+A caller that wants something durable puts a record here and gets a *ticket*. Once in every iteration of the loop
+`flush` hands everything that waits to the disk, unless it is busy; then it waits for the next turn, and thousands of
+groups share one sync. When a batch is on the disk, `durable_ticket` moves and the logs that took part are told.
 
-There are two ways to the disk. A small batch the kernel writes and syncs while the loop goes on (`Syncer`); where it
-must go through the page cache, that copy is made here. So it is with a batch of middling size if it is made of small
-parts: when thousands of clients have a small request each under way, the hop to a thread and back, for whose turns the
-loop does not stop, took four times as long as the sync. What is large, or needs another file or more room, goes to the
-sync worker. So does everything while the disk takes its time (`is_prompt`): then a write into the page cache may wait
-for it, too.
+There are two ways to the disk. A small batch the kernel writes and syncs while the loop goes on (`Syncer`); if it must
+go through the page cache, that copy is made here. So it is with a batch of middling size if it is made of small parts:
+when thousands of clients have a small request each under way, the hop to a thread and back, for whose turns the loop
+does not stop, took four times as long as the sync. A batch that is large, or needs another file or more room, goes to
+the sync worker. So does everything while the disk takes its time (`is_prompt`): then a write into the page cache may
+wait for it, too.
 
 Limit: `waiting_bytes` is what `StorageConfig.queued_bytes_max` bounds; the callers that may be refused (leaders)
 check it before they append.
@@ -32,10 +32,10 @@ from .kernel_sync import Syncer
 
 __all__ = ["CommitQueue", "Journaled"]
 
-SMALL_BYTES = 64 << 10  # copied in a few tens of microseconds; what is larger is worth the hop to a thread
+SMALL_BYTES = 64 << 10  # copied in a few tens of microseconds; a larger batch is worth the hop to a thread
 MIDDLING_BYTES = 256 << 10  # in a tenth of a millisecond
 SMALL_PART_BYTES = 4 << 10  # on average; with parts of 16 KiB a thread that does it took a fifth more a second
-PROMPT_S = 0.05  # how long a disk that does not make anybody wait takes at most
+PROMPT_S = 0.05  # a disk that takes longer for a batch makes others wait
 T = TypeVar("T")
 
 
@@ -46,15 +46,32 @@ class Journaled(QueuedLog, Protocol):
 
 
 class CommitQueue:
-    """Owned by the loop. Tickets count records from 1; at most one batch is on its way to the disk.
+    """The queue of one node, owned by the loop. Tickets count records from 1; one batch at most is on its way.
 
     Invariants: durable_ticket <= ticket; the records after `durable_ticket` are in `_records` or on their way. While
     `_in_flight` the journal is the worker's, or waits for a sync; else it is the loop's.
     """
 
-    __slots__ = ("_began_s", "_clock", "_held", "_in_flight", "_is_closed", "_jobs", "_journal", "_last_s",
-                 "_on_result", "_records", "_stored_bytes_min", "_syncer", "_touched", "_worker", "_writes",
-                 "durable_ticket", "ticket", "waiting_bytes")  # fmt: skip
+    __slots__ = (
+        "_began_s",
+        "_clock",
+        "_held",
+        "_in_flight",
+        "_is_closed",
+        "_jobs",
+        "_journal",
+        "_last_s",
+        "_on_result",
+        "_records",
+        "_stored_bytes_min",
+        "_syncer",
+        "_touched",
+        "_worker",
+        "_writes",
+        "durable_ticket",
+        "ticket",
+        "waiting_bytes",
+    )
 
     def __init__(
         self,
@@ -77,8 +94,8 @@ class CommitQueue:
         self._began_s = 0.0  # when the batch that is in flight went on its way
         self._last_s = 0.0  # how long the last one took
         self._records: list[QueuedRecord] = []
-        # Told in the order in which they wrote: the same run gives the same order, as with sets it would not.
-        self._touched: dict[Journaled, int] = {}  # and how many bytes that is
+        # Logs by the bytes that they wrote, told in the order in which they did: a set would give another in each run.
+        self._touched: dict[Journaled, int] = {}
         self._in_flight = False
         self._held = False
         self._is_closed = False
@@ -115,7 +132,7 @@ class CommitQueue:
         return self.ticket
 
     def flush(self) -> None:
-        """Let what waits go to the disk, if nothing else is on its way."""
+        """Let the waiting records go to the disk, if nothing else is on its way."""
         if self._in_flight:
             return
         if self._jobs:
@@ -124,8 +141,10 @@ class CommitQueue:
             self._worker.submit(job, partial(self._finish_job, done))
         elif self._records and not self._held and not self._is_closed:
             here = self._syncer is not None and self._may_sync_here()
-            records, self._records = self._records, []
-            touched, self._touched = self._touched, {}
+            records = self._records
+            self._records = []
+            touched = self._touched
+            self._touched = {}
             self._in_flight = True
             self._began_s = self._clock()
             if here and self._begin_sync(records, touched):
@@ -139,12 +158,12 @@ class CommitQueue:
         self.flush()
 
     def resume(self) -> None:
-        """What held the queue up (no free journal file, no room on the disk) may be over: try again."""
+        """Try again: the cause that held the queue up (no free journal file, no room on the disk) may be over."""
         self._held = False
         self.flush()
 
     async def close(self) -> None:
-        """Close the journal when it is free. What waits then is not written any more."""
+        """Close the journal when it is free. Records that wait then are not written any more."""
         self._is_closed = True
         await run_in(self, self._journal.close)
 
@@ -164,7 +183,7 @@ class CommitQueue:
         self._worker.submit(partial(self._write, records, work), partial(self._written, records, touched))
 
     def _write(self, records: list[QueuedRecord], work: list[Work]) -> tuple[Outcome, WriteResult]:
-        """Runs in the sync worker: what is to be stored is on the disk before the journal says so."""
+        """Store frames, then write the journal, which says that they are on the disk. Runs in the sync worker."""
         outcome = self._writes.store(work)
         stored = {log.group for log, _, error in outcome if error is None}
         if stored:

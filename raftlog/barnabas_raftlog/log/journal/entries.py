@@ -1,4 +1,4 @@
-"""Where the entries of one replica are in the journal, in few bytes each. Pure.
+"""Remembers where the journal has the entries of one replica, in few bytes each. Pure.
 
 A journal that was never checkpointed may hold ten million entries of a node's replicas, and recovery must remember the
 place of each until it knows whether the segment files have it. So the places are kept as columns: 12 bytes an entry,
@@ -9,7 +9,7 @@ trims runs from the right, a dropped prefix from the left. Runs are in the order
 the indexes too, unless something is damaged: that is found when they are read (`after`), because a truncation that
 comes later may explain it.
 
-Of an entry that the journal only says to be in its segment file there is no place to remember; it is in a run of those.
+An entry that the journal only says to be in its segment file has no place to remember; it is in a run of such entries.
 """
 
 from array import array
@@ -49,7 +49,7 @@ class _Run:
 
 
 class JournalEntries:
-    """Owned by one `ReplicaPlan`."""
+    """The entries of one replica. Owned by its `ReplicaPlan`."""
 
     def __init__(self) -> None:
         self._runs: list[_Run] = []
@@ -76,7 +76,7 @@ class JournalEntries:
 
     @property
     def last_stored(self) -> int:
-        """The last entry whose frame is in its segment file for sure; 0 if there is none."""
+        """The last entry whose frame is surely in its segment file; 0 if there is none."""
         return max((run.end_index - 1 for run in self._runs if run.sequence == STORED), default=0)
 
     def clear(self) -> None:

@@ -1,4 +1,4 @@
-"""The bytes of a journal file: how records are written, and what tells them from older ones. Pure.
+"""Encodes journal files: batches of records that cannot be taken for older ones. Pure.
 
 A journal file is a header sector and then *batches*, one for every sync. A batch begins at a sector boundary with a
 BATCH record that gives its number and its length, and goes on with the records that were waiting at that moment.
@@ -7,13 +7,13 @@ Journal files are used again and again, because writing over allocated blocks is
 is full of well-formed records of its former lives. Every checksum is therefore seeded with the sequence number in the
 file's header, which is new in every life: a stale record can never pass for a new one.
 
-What a bad record means depends on what comes after it. The *last* batch may be torn: it was never synced, nobody was
-told, it is cut. But batch n + 1 is only written after batch n was synced. So if any intact batch follows a gap, then
-what stood in the gap had been durable and is damaged, and `scan` says so instead of cutting it. Between
-files the same holds by another means: a file's header names its predecessor, and says up to where that is valid. A file
-that was begun in place of one that had failed, and failed too, is nobody's predecessor: it does not count.
+The meaning of a bad record depends on the bytes after it. The *last* batch may be torn: it was never synced, nobody was
+told, it is cut. But batch n + 1 is only written after batch n was synced. So if any intact batch follows a gap, the
+records in the gap had been durable and are damaged, and `scan` says so instead of cutting them. Between files the same
+holds by another means: a file's header names its predecessor, and says up to where that is valid. A file that was begun
+in place of one that had failed, and failed too, is nobody's predecessor: it does not count.
 
-What is not here: a checksum that finds deliberate forgery, and repair.
+Not here: a checksum that finds deliberate forgery, and repair.
 """
 
 import struct
@@ -65,7 +65,7 @@ RECORD_BYTES = RECORD_HEADER.size
 
 
 class RecordKind(IntEnum):
-    """What a record says. Stored: never renumber."""
+    """The meanings of records. The numbers are stored: never change one."""
 
     # index: batch number; term: bytes in the batch, this record included; payload: magic; the group begins with a u64:
     # how long the file is for certain (the first batch of a file: when that batch is durable), 0 from older versions
@@ -74,22 +74,24 @@ class RecordKind(IntEnum):
     HARD_STATE = 3  # term; index: voted_for + 1, or 0 for nobody
     TRUNCATE = 4  # index: first index that is gone; term: number of the truncation in this replica's life
     TRUNCATED = 5  # the segment files show truncation or snapshot number `term`; only in page-cache mode
-    INSTALL = 6  # the log was emptied and starts after (index, term); payload: u64 end offset, u64 number with
-    # `PARTIAL_BIT` set for a witness's log, `encode_place` if so, state file
+    # the log was emptied and starts after (index, term); payload: u64 end offset, u64 number with `PARTIAL_BIT` set for
+    # a witness's log, `encode_place` if so, state file
+    INSTALL = 6
     REPLICA = 7  # the replica was opened at last index `index`; term: 1 for page-cache mode; payload: directory name
     DELETE = 8  # the replica is gone, and unless term is `LEFT_BEHIND` its hard state; index: its own ticket
-    PREFIX = 9  # the segments up to entry (index, term) are gone; payload: u64 base offset of the first one left,
-    # `encode_place` of a witness's log
+    # the segments up to entry (index, term) are gone; payload: u64 base offset of the first one left, `encode_place` of
+    # a witness's log
+    PREFIX = 9
     ADOPT = 10  # other segments take the log's place, up to (index, term); payload: u64 number, the replica's new row
     MEMBERS = 11  # the configuration of the group from entry (index, term) on; payload: the same as in the entry
     CERTAIN = 12  # the replica has all again that it had ever acknowledged
-    STORED = (
-        13  # index, term: an entry whose frame is in its segment file, synced, and all before it are, too; payload:
-    )
-    # u32 size of the frame
+    # index, term: an entry whose frame is in its segment file, synced, as are all before it; payload: u32 size of the
+    # frame
+    STORED = 13
 
 
-ENTRY, STORED = int(RecordKind.ENTRY), int(RecordKind.STORED)
+ENTRY = int(RecordKind.ENTRY)
+STORED = int(RecordKind.STORED)
 PARTIAL_BIT = 63
 LEFT_BEHIND = 1
 QueuedRecord = tuple[int, bytes, int, int, Buffer]  # kind, group, index, term, payload
@@ -101,7 +103,7 @@ def encode_place(place: tuple[int, int] | None) -> bytes:
 
 
 def decode_place(data: bytes) -> tuple[int, int] | None:
-    """Read what `encode_place` wrote at the beginning of `data`; what is too short is None."""
+    """Read what `encode_place` wrote at the beginning of `data`; None if that is too short."""
     if len(data) < _PLACE.size:
         return None
     term, index = _PLACE.unpack_from(data)
@@ -162,7 +164,7 @@ def parse_file_header(data: Buffer) -> FileHeader | None:
     """Return the header; None for a file that never got one (all zeros, or empty).
 
     Raises:
-        ValueError: something else than a header is there. A sector is written whole, so this is damage.
+        ValueError: the bytes are no header. A sector is written whole, so this is damage.
     """
     if len(data) < FILE_HEADER_BYTES or not any(data[:FILE_HEADER_BYTES]):
         return None
@@ -177,7 +179,7 @@ def parse_file_header(data: Buffer) -> FileHeader | None:
 
 
 def record_seed(sequence: int) -> int:
-    """Return what every checksum in the life `sequence` of a file begins with."""
+    """Return the value that every checksum in the life `sequence` of a file begins with."""
     return crc32c(_SEQUENCE.pack(sequence))
 
 
@@ -198,7 +200,7 @@ def encode_batch(
 ) -> tuple[list[Buffer], int]:
     """Return the buffers of one batch, payloads uncopied, and their size; the batch goes to a sector boundary.
 
-    `file_bytes`: how long the file is, as is durable before the batch is.
+    `file_bytes`: the length of the file, as far as it is durable before the batch is.
     """
     seed = record_seed(sequence)
     buffers: list[Buffer] = [b"", b""]

@@ -1,33 +1,35 @@
-"""The journal's files: write a batch, sync it, say what is durable.
+"""Writes batches of records into the journal's files, and syncs them.
 
 One `Journal` is in one place at a time: with the sync worker, which may wait for the disk (`write` and all else), or
-with the loop, which hands small batches to the kernel where nothing needs to be made or decided (`begin`), and says how
-that went (`finish`). `CommitQueue` sees to that. The journal never decides about durability of one group or another; it
-takes records in order and says how many of them are on the disk.
+with the loop, which hands small batches to the kernel if nothing needs to be made or decided (`begin`), and takes note
+of the outcome (`finish`). `CommitQueue` sees to that. The journal never decides about durability of one group or
+another; it takes records in order and says how many of them are on the disk.
 
 Files. A file grows in steps of `step_bytes` of preallocated room until it has `file_bytes`, which pays for unwritten
 extents once; then it is used again and again (its blocks are written over). A small batch that comes to blocks which
 nobody has written to in this run takes zeros for the next `PAVED_BYTES` with it: only that sync has to make the file
 system remember that they are written, and the next hundred, which do not, take a third of its writes and half the time.
-Those go past the page cache where the file system lets them (`Files.open_direct`): a write that is also a sync. Large
+Those go past the page cache if the file system lets them (`Files.open_direct`): a write that is also a sync. Large
 batches do, too, in pieces with a sync behind the last (ADR 0012): nobody reads a journal while all is well, and the
 page cache would have to find a page for each 4 KiB of it, and to have it written out.
+
 A file that is full is kept until a checkpoint makes it unnecessary (`release`), then it waits in `_free` for its next
 life. When no file is free, another one is made, up to `files_max` in all; when that is reached, `write` does nothing
 and says `blocked`: the records stay queued until the checkpoint is done, and producers feel it as `StorageBusyError`. A
 record that is larger than a whole file makes its file larger.
 
-When the first batch of a file is on the disk, and before that is said to anybody, a note is made that the file is there
-(`note`): one that is lost is missed by the next start. And each batch says how long the file is, as far as
-that is durable, so that one that was cut is missed, too.
+When the first batch of a file is on the disk, and before anybody is told, a note is made that the file is there
+(`note`): if the file is lost, the next start misses it. And each batch says how long the file is, as far as that is
+durable, so that a file that was cut is missed, too.
 
-Failures. No room at preallocation: nothing was written, `disk_full`; try again. A write or a sync that failed is final
-for that file, which is `_broken` from then on and never written or synced again. `write` goes on in a new file, whose
-header says up to where the old one is valid; it writes there everything that was not known durable, syncs it and reads
-it back. If that fails too, `write` says that it `failed`, and takes the attempt back: its file is removed if that can
-be, and its sequence number is never used again, so that recovery cannot take it for a part of the journal. The records
-stay with the caller, and the next `write` tries the same once more, with another new file. When is the caller's affair.
-Where only the note of a file fails, that alone is tried again: a file that may be noted must stay.
+Failures. If there is no room at preallocation, nothing was written (`disk_full`), and the caller tries again. A write
+or a sync that failed is final for that file, which is `_broken` from then on and never written or synced again. `write`
+goes on in a new file, whose header says up to where the old one is valid; it writes there everything that was not known
+durable, syncs it and reads it back. If that fails too, `write` says that it `failed`, and takes the attempt back: its
+file is removed if that can be, and its sequence number is never used again, so that recovery cannot take it for a part
+of the journal. The records stay with the caller, and the next `write` tries the same once more, with another new file.
+The caller decides when. If only the note of a file fails, that alone is tried again: a file that may be noted must
+stay.
 """
 
 import itertools
@@ -67,7 +69,7 @@ _ZEROS = memoryview(bytes(PAVED_BYTES))
 
 
 class JournalLimits(NamedTuple):
-    """See the module; `files_max` is at least 2, or nothing could ever be released."""
+    """Sizes of the files; `files_max` is at least 2, or nothing could ever be released."""
 
     file_bytes: int
     step_bytes: int
@@ -75,15 +77,15 @@ class JournalLimits(NamedTuple):
 
 
 class WriteResult(NamedTuple):
-    """`durable_count`: so many of the records, from the first on, are on the disk. The rest must be given again."""
+    """The outcome of a batch. The first `durable_count` records are on the disk; the rest must be given again."""
 
     durable_count: int
     place: JournalPlace
     full_count: int  # journal files that wait for a checkpoint
     disk_full: bool
     blocked: bool
-    reopened: str  # why a file was given up and replaced, or empty
-    failed: str  # why nothing can be written at the moment, or empty
+    reopened: str = ""  # why a file was given up and replaced, or empty
+    failed: str = ""  # why nothing can be written at the moment, or empty
 
 
 class _File:
@@ -95,7 +97,7 @@ class _File:
         self.direct_fd: int | None = None  # past the page cache
         self.size_bytes = size_bytes
         self.synced_bytes = 0  # so long it is on the disk; not known before the first sync of this life
-        self.paved_bytes = 0  # so much of it was written to, in whatever life; not known of a former run's
+        self.paved_bytes = 0  # so much of it was written to, in any life of this run
         self.sequence = 0
         self.is_bad = False
 
@@ -104,7 +106,7 @@ class _File:
 
 
 class Journal:
-    """Where the next batch goes. Owned by whoever `CommitQueue` has given it to.
+    """The files, and the place where the next batch goes. Owned by the thread that `CommitQueue` has given it to.
 
     Invariant: batch numbers grow by one, file sequence numbers by one or, after attempts that failed, more. `_place` is
     where the next batch goes: while there is no current file, no file has a number below `_place.sequence`.
@@ -165,7 +167,8 @@ class Journal:
                     if not disk_full:
                         failed = f"the journal failed ({self._broken}), and so did a new file in its place: {error}"
                     continue
-                reopened, self._broken = self._broken, ""
+                reopened = self._broken
+                self._broken = ""
             else:
                 try:
                     count = self._fitting(records, done)
@@ -178,20 +181,29 @@ class Journal:
                     self._broken = "" if disk_full else str(error)
                     continue
                 try:
-                    self._synced = count, self._write_batch(records[done : done + count])
+                    self._synced = (count, self._write_batch(records[done : done + count]))
                 except OSError as error:
                     self._broken = str(error)
         if not failed and not disk_full:
             disk_full = not self._reserve()
-        return WriteResult(done, self._place, len(self._full), disk_full, blocked, reopened, failed)
+        return WriteResult(
+            durable_count=done,
+            place=self._place,
+            full_count=len(self._full),
+            disk_full=disk_full,
+            blocked=blocked,
+            reopened=reopened,
+            failed=failed,
+        )
 
     def begin(self, records: list[QueuedRecord], syncer: Syncer, done: Callable[[OSError | None], None]) -> bool:
         """Write `records` from the loop and let `syncer` sync them; `done` is called when it has, and calls `finish`.
 
-        False: they do not go where there is room in plenty, or it did not work. That takes `write`, with the same ones.
+        False: there is not room in plenty where they go, or it did not work. Then `write` must be given the same ones.
         """
-        file, place = self._current, self._place
-        # The first batch of a file takes a note with it, and its header went through the page cache.
+        file = self._current
+        place = self._place
+        # The first batch of a file needs a note, and the header before it went through the page cache.
         if file is None or self._broken or self._synced is not None or place.position == FILE_HEADER_BYTES:
             return False
         buffers, size = encode_batch(place.sequence, place.batch + 1, records, file.synced_bytes)
@@ -215,7 +227,7 @@ class Journal:
         return syncer.begin(file.fd, done)
 
     def finish(self, count: int, error: OSError | None) -> WriteResult:
-        """Take note of how it ended with the `count` records of `begin`."""
+        """Take note that the `count` records of `begin` are on the disk, or of the error."""
         if error is None:
             assert self._current is not None
             if not self._is_direct:
@@ -224,14 +236,20 @@ class Journal:
         else:
             self._broken = str(error)
             self._may_be_direct = self._may_be_direct and not self._is_direct
-        return WriteResult(0 if error else count, self._place, len(self._full), False, False, "", "")
+        return WriteResult(
+            durable_count=0 if error else count,
+            place=self._place,
+            full_count=len(self._full),
+            disk_full=False,
+            blocked=False,
+        )
 
     def retry_room(self) -> bool:
-        """Try to preallocate what could not be preallocated; True if there is room again, or nothing speaks against."""
+        """Try to preallocate once more; return whether there is room again, or nothing that speaks against it."""
         return bool(self._broken) or self._reserve()
 
     def release(self, sequence: int) -> int:
-        """A checkpoint covers everything before file `sequence`; return how many full files are left."""
+        """Free the files before `sequence`, which a checkpoint covers; return how many full files are left."""
         released = [file for file in self._full if file.sequence < sequence]
         self._full = [file for file in self._full if file.sequence >= sequence]
         for file in released:
@@ -266,7 +284,8 @@ class Journal:
         return count
 
     def _allocate(self, file: _File, end: int) -> None:
-        end, step = aligned(end), self._limits.step_bytes
+        end = aligned(end)
+        step = self._limits.step_bytes
         if end <= file.size_bytes:
             return
         size = max(end, min(-(-end // step) * step, max(self._limits.file_bytes, end)))
@@ -329,14 +348,16 @@ class Journal:
         """Make `file` the current one, with a sequence number that was never used, not even in an attempt."""
         self._allocate(file, needed + FILE_HEADER_BYTES)
         self._sequence += 1
-        header = FileHeader(self._sequence, *self._durable_end)
+        previous_end, previous_sequence = self._durable_end
+        header = FileHeader(self._sequence, previous_end, previous_sequence)
         self._files.write(file.fd, [encode_file_header(header)], 0)
-        file.sequence, file.synced_bytes = self._sequence, 0
+        file.sequence = self._sequence
+        file.synced_bytes = 0
         self._current = file
         self._place = JournalPlace(self._sequence, FILE_HEADER_BYTES, self._place.batch)
 
     def _discard(self, file: _File) -> None:
-        """Close and remove, as far as the disk lets us. What is left is no part of the journal, whatever it says."""
+        """Close and remove a file, as far as the disk lets us. If it stays, it is no part of the journal."""
         for fd in file.descriptors():
             with suppress(OSError):
                 self._files.close(fd)
@@ -345,9 +366,11 @@ class Journal:
 
     def _write_batch(self, records: list[QueuedRecord]) -> JournalPlace:
         """Write and sync a batch; return the place behind it, for `_advance`."""
-        file, place = self._current, self._place
+        file = self._current
+        place = self._place
         assert file is not None
-        is_first, size_bytes = place.position == FILE_HEADER_BYTES, file.size_bytes
+        is_first = place.position == FILE_HEADER_BYTES
+        size_bytes = file.size_bytes
         file_bytes = size_bytes if is_first else file.synced_bytes
         buffers, size = encode_batch(place.sequence, place.batch + 1, records, file_bytes)
         if size < LARGE_BYTES or file.direct_fd is None or not self._may_be_direct:
@@ -361,7 +384,7 @@ class Journal:
         return behind
 
     def _put_directly(self, direct_fd: int, buffers: list[Buffer]) -> None:
-        """Write a large batch past the page cache; what makes it durable is the sync that follows."""
+        """Write a large batch past the page cache; the sync that follows makes it durable."""
         if self._room is None:
             self._room = SectorRoom(PIECE_BYTES)
         position = aligned(self._place.position)
@@ -375,7 +398,8 @@ class Journal:
 
     def _put(self, file: _File, buffers: list[Buffer], size: int) -> JournalPlace:
         """Write an encoded batch where the next one goes, and return the place behind it."""
-        place, position = self._place, aligned(self._place.position)
+        place = self._place
+        position = aligned(self._place.position)
         self._pave(file, buffers, position + size, size)
         self._files.write(file.fd, buffers, position)
         return _behind(place, size)
@@ -399,14 +423,15 @@ class Journal:
             self._note.write(self._current.sequence, self._current.path.rpartition("/")[2].partition(".")[0])
 
     def _advance(self, behind: JournalPlace) -> None:
-        """A batch is on the disk, and counts."""
-        file, self._synced = self._current, None
+        """Let a batch count that is on the disk."""
+        file = self._current
+        self._synced = None
         assert file is not None
         self._place = JournalPlace(behind.sequence, behind.position, behind.batch, file.synced_bytes)
         self._durable_end = (behind.position, behind.sequence)
 
     def _replace(self, records: list[QueuedRecord], start: int) -> tuple[int, JournalPlace]:
-        """Write what fits of the records, which did not become durable, into a new file.
+        """Write as many of the records as fit, which did not become durable, into a new file.
 
         Returns how many those are, and the place behind them: see `_synced`.
 
@@ -421,18 +446,22 @@ class Journal:
                 size -= RECORD_BYTES + len(record[4])
                 break
             count += 1
-        bad, place, durable_end = self._current, self._place, self._durable_end
+        bad = self._current
+        place = self._place
+        durable_end = self._durable_end
         fresh = self._new_file()
         try:
             self._begin(fresh, size)
             behind = self._write_batch(records[start : start + count])
             self._verify(count, behind)
         except (OSError, StorageFailedError):
-            self._current, self._place, self._durable_end = bad, place, durable_end
+            self._current = bad
+            self._place = place
+            self._durable_end = durable_end
             self._discard(fresh)
             raise
         if bad is not None:
-            # Kept on disk, for what is durable in it, until the checkpoint; never written again.
+            # It is kept until the checkpoint, for the records that are durable in it, and never written again.
             bad.is_bad = True
             self._full.append(bad)
         return count, behind

@@ -1,12 +1,13 @@
-"""Which journal file was begun last, and that something in it is durable: the name of an empty file.
+"""Notes which journal file was begun last, in the name of an empty file.
 
 A journal file that is lost as a whole, or its header with it, looks like one that was never begun, and a node that
 started without it would have forgotten votes and entries that others count on. So when the first batch of a file has
-been synced, and before anybody is told, that is noted beside the journal: `journal-begun.<sequence>.<file>`, renamed
-from what the last one was, and the directory synced. That is one synced write in the life of a journal file, and a
-crash leaves the old name or the new one. The name comes after the file, so a file that is noted and not there was lost.
+been synced, and before anybody is told, that is noted beside the journal: the empty file takes the name
+`journal-begun.<sequence>.<file>`, and the directory is synced. That is one synced write in the life of a journal file,
+and a crash leaves the old name or the new one. The name comes after the file, so a file that is noted and not there was
+lost.
 
-An older version leaves no such name; then nothing is known, as it was before there was one.
+An older version leaves no such name; then nothing is known of lost files.
 """
 
 from typing import NamedTuple
@@ -19,24 +20,25 @@ PREFIX = "journal-begun."
 
 
 class Begun(NamedTuple):
-    """The sequence number of a life of a journal file, and the number in the file's name."""
+    """A life of a journal file by its sequence number, and the number in the file's name."""
 
     sequence: int
     file: str
 
 
 def read_note(files: Files, directory: str) -> Begun | None:
-    """Return what is noted in the data directory; None if nothing is."""
+    """Return the note in the data directory; None if there is none."""
     found = [name.removeprefix(PREFIX) for name in files.list_directory(directory) if name.startswith(PREFIX)]
     notes = [name.partition(".") for name in found]
     return max((Begun(int(sequence), file) for sequence, _, file in notes if sequence.isdecimal()), default=None)
 
 
 class JournalNote:
-    """Owned by the `Journal`."""
+    """The note of one data directory. Owned by the `Journal`."""
 
     def __init__(self, files: Files, directory: str) -> None:
-        self._files, self._directory = files, directory
+        self._files = files
+        self._directory = directory
         known = read_note(files, directory)
         self._path = self._path_of(known) if known is not None else ""
 

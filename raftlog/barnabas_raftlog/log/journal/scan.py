@@ -1,12 +1,12 @@
-"""What a journal file really holds, read through a window. Pure.
+"""Reads a journal file through a window, and finds where its valid part ends. Pure.
 
-A scan goes from batch to batch, checks every record, and says where the valid part ends and why (`format` has
-the rules: a torn end is cut, damage before an intact later batch is not). It sees the file through one window of
+A scan goes from batch to batch, checks every record, and says where the valid part ends and why (`format` has the
+rules: a torn end is cut, damage before an intact later batch is not). It sees the file through one window of
 `WINDOW_BYTES`, which it asks its `read` for, piece by piece and mostly forwards; a record that is larger than that is
 checked in pieces. So it needs the window and nothing else, whatever the size of the journal, of a batch or of a record.
 
-Nothing of a record but its header is given out: who needs its payload asks for that (`payload`), or reads it later at
-the place that the record names.
+Nothing of a record but its header is given out. A caller that needs the payload asks for it (`payload`), or reads it
+later at the place that the record names.
 """
 
 from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ _BATCH = int(RecordKind.BATCH)
 
 
 class JournalRecord(msgspec.Struct):
-    """A record as found: `position` and `size_bytes` are those of its payload within the file."""
+    """A record as it was found: `position` and `size_bytes` are those of its payload within the file."""
 
     kind: int
     group: bytes
@@ -51,8 +51,8 @@ class JournalScan:
     """One pass over the first `size_bytes` of a file, from sector boundary `start` on.
 
     `batch_before` is the number of the batch that ends at `start`. When `records` is exhausted, `end` says where the
-    valid part ends, `last_batch` which was the last batch of which something is there, and `damaged_at` where durable
-    bytes are damaged, or None. `whole_count` batches are whole; the file must have `file_bytes` as they say, and
+    valid part ends, `last_batch` is the last batch of which something is there, and `damaged_at` says where durable
+    bytes are damaged, or None. `whole_count` batches are whole; by them the file must have `file_bytes`, and
     `first_file_bytes` if the first batch of the file was durable.
     """
 
@@ -76,7 +76,9 @@ class JournalScan:
         self.end = aligned(start)
         self.last_batch = batch_before
         self.damaged_at: int | None = None
-        self.whole_count = self.file_bytes = self.first_file_bytes = 0
+        self.whole_count = 0
+        self.file_bytes = 0
+        self.first_file_bytes = 0
 
     def records(self) -> Iterator[JournalRecord]:
         """Yield the records in their order.
@@ -116,7 +118,8 @@ class JournalScan:
         start = position - self._base
         window = self._window
         if start + RECORD_BYTES > len(window):
-            window, start = self._move(position), 0
+            window = self._move(position)
+            start = 0
             if len(window) < RECORD_BYTES:
                 return None
         checksum, size, kind, group, index, term = RECORD_HEADER.unpack_from(window, start)
@@ -126,22 +129,26 @@ class JournalScan:
                 return None
             if start:
                 end -= start
-                window, start = self._move(position), 0
+                window = self._move(position)
+                start = 0
         found = crc32c(window[start + 4 : end], self._seed)
         if end > len(window):
             found = self._checksum(position + len(window), position + end, found)
         if found != checksum:
             return None
-        return JournalRecord(kind, group, index, term, position + RECORD_BYTES, size)
+        return JournalRecord(
+            kind=kind, group=group, index=index, term=term, position=position + RECORD_BYTES, size_bytes=size
+        )
 
     def _move(self, position: int) -> memoryview:
         """Let the window begin at `position`."""
         size = max(0, min(self._window_bytes, self._size_bytes - position))
-        self._window, self._base = memoryview(self._read(position, size)), position
+        self._window = memoryview(self._read(position, size))
+        self._base = position
         return self._window
 
     def _checksum(self, position: int, end: int, seed: int) -> int:
-        """Go on with a checksum over what no window holds; what is not there changes nothing, so it will be wrong."""
+        """Go on with a checksum over bytes that no window holds; if some are missing, it comes out wrong."""
         while position < end and (piece := self._read(position, min(self._window_bytes, end - position))):
             seed = crc32c(piece, seed)
             position += len(piece)

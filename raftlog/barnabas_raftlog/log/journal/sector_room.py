@@ -1,4 +1,4 @@
-"""Memory that a device can take as it is: it begins with a page, and what is handed over are whole sectors."""
+"""Gathers bytes into memory that a device can take as it is: whole sectors, page-aligned."""
 
 import mmap
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ __all__ = ["SectorRoom"]
 class SectorRoom:
     """Gathers buffers for writes past the page cache. Takes memory as far as it was ever used.
 
-    `memory` is where every piece begins.
+    Every piece begins at the start of `memory`.
     """
 
     def __init__(self, size_bytes: int) -> None:
@@ -26,15 +26,18 @@ class SectorRoom:
 
         A piece is good until the next one is asked for.
         """
-        memory, end = self.memory, 0
+        memory = self.memory
+        end = 0
         for buffer in buffers:
             rest = memoryview(buffer)
             while end + len(rest) >= len(memory):
                 count = len(memory) - end
                 memory[end:] = rest[:count]
                 yield memory
-                rest, end = rest[count:], 0
-            begin, end = end, end + len(rest)
+                rest = rest[count:]
+                end = 0
+            begin = end
+            end += len(rest)
             memory[begin:end] = rest
         if end:
             size = aligned(end)

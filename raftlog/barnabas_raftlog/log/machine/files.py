@@ -1,13 +1,13 @@
-"""Every call that storage makes to the operating system, and the only module that makes them.
+"""Makes every call of storage to the operating system; no other module makes one.
 
-`Files` is what the rest of the log is written against; `OsFiles` is the real one. Tests and the simulator bring their
-own, which loses and tears what was not synced. Nothing here retries, logs or remembers: an `OSError` goes to the
+The rest of the log is written against `Files`; `OsFiles` is the real one. Tests and the simulator bring their own,
+which loses and tears bytes that were not synced. Nothing here retries, logs or remembers: an `OSError` goes to the
 caller, who decides whose failure it is. Paths are strings, because they are built once per segment and compared often.
 
-What only Linux has stands behind a fallback: RWF_NOWAIT (without it, cold reads always go to a thread), fdatasync
+Calls that only Linux has stand behind a fallback: RWF_NOWAIT (without it, cold reads always go to a thread), fdatasync
 (fsync), posix_fallocate (zeros are not written; the file grows as it is written), sync_file_range (nothing), syncfs
-(the caller syncs file by file), O_DIRECT and what statx says of it since 6.1 (the page cache). What Python's `os` has
-not is called in the C library.
+(the caller syncs file by file), O_DIRECT and the facts of it in statx since 6.1 (the page cache). Calls that Python's
+`os` lacks are made in the C library.
 """
 
 import ctypes
@@ -29,21 +29,25 @@ __all__ = ["Files", "OsFiles", "read_file"]
 
 BUFFERS_PER_CALL = 1024  # IOV_MAX of Linux and macOS
 SYNC_FILE_RANGE_WRITE = 2
-AT_EMPTY_PATH, STATX_DIOALIGN, STATX_BYTES = 0x1000, 0x2000, 256
-# In `struct statx`; the second one: of memory, then of position and length.
-_MASK, _DIRECT_ALIGNMENT, _DIRECT_ALIGNMENT_AT = struct.Struct("=I"), struct.Struct("=II"), 0x98
+AT_EMPTY_PATH = 0x1000
+STATX_DIOALIGN = 0x2000
+STATX_BYTES = 256
+# Fields of `struct statx`; the second one: alignment of memory, then of position and length.
+_MASK = struct.Struct("=I")
+_DIRECT_ALIGNMENT = struct.Struct("=II")
+_DIRECT_ALIGNMENT_AT = 0x98
 JOBS_AT_ONCE = 8
 T = TypeVar("T")
 
 
 class Files(Protocol):
-    """All storage calls. Every one may raise `OSError`; sizes and positions are bytes, `fd` is what `open` gave."""
+    """All storage calls. Each may raise `OSError`; sizes and positions are bytes, `fd` is the result of `open`."""
 
     def open(self, path: str, *, create: bool) -> int: ...
     def open_direct(self, path: str, unit_bytes: int) -> int | None:
         """Open a file for writes past the page cache, of whole units at multiples of `unit_bytes`.
 
-        None where that cannot be, or is not certain not to be done as a write through the page cache after all.
+        None if that cannot be done, or if such a write may go through the page cache after all.
         """
 
     def close(self, fd: int) -> None: ...
@@ -55,7 +59,7 @@ class Files(Protocol):
         """Read `size_bytes`, or fewer at the end of the file. May block."""
 
     def read_cached(self, fd: int, position: int, size_bytes: int) -> bytearray | None:
-        """Read what is in memory from `position` on, perhaps less than asked; None if that is nothing."""
+        """Read the bytes from `position` on that are in memory, perhaps fewer than asked; None if there are none."""
 
     def write(self, fd: int, buffers: Sequence[Buffer], position: int) -> None:
         """Write all buffers, one after the other, from `position` on. After an error any part may be written."""
@@ -66,13 +70,13 @@ class Files(Protocol):
     def sync_file_system(self, fd: int) -> bool:
         """Put everything on the disk that was written to the file system of this file: data, sizes and names.
 
-        Raises `OSError` if any of it may be missing since `fd` was opened, whoever wrote it; which file it was, only
-        syncing them one by one can tell. False, and nothing is done, if this machine has no such call, or one that
-        keeps failures to itself.
+        Raises `OSError` if any of it may be missing since `fd` was opened, also of other writers; only syncs one by one
+        can tell which file it was. False, and nothing is done, if this machine has no such call, or one that keeps
+        failures to itself.
         """
 
     def start_write_back(self, fd: int, position: int, size_bytes: int) -> None:
-        """Let the disk begin with this range; says nothing about when it is there."""
+        """Let the disk begin with this range; nothing is said about when it is there."""
 
     def preallocate(self, fd: int, position: int, size_bytes: int) -> None:
         """Reserve room; the file is at least `position + size_bytes` long afterwards. ENOSPC if there is none."""
@@ -91,8 +95,8 @@ class Files(Protocol):
     def run_all(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
         """Carry out independent jobs, and let them wait for the disk together; raise what one raises.
 
-        A file system puts what many wait for on the disk in one go: syncing a thousand small files one after the
-        other costs a thousand commits of its journal, side by side a fraction of them.
+        A file system syncs for many that wait together in one go: a thousand small files one after the other cost a
+        thousand commits of its journal, side by side a fraction of them.
         """
 
     def lock(self, path: str) -> int:
@@ -111,7 +115,7 @@ def read_file(files: Files, path: str) -> bytearray | None:
 
 
 def _c_function(name: str, *argument_types: "type[ctypes._SimpleCData[Any]]") -> "ctypes._NamedFuncPointer | None":
-    """Return a function of the C library that answers an int; None where there is none of that name."""
+    """Return a function of the C library that answers an int; None if there is none of that name."""
     try:
         function = ctypes.CDLL(None, use_errno=True)[name]
     except (AttributeError, OSError):
@@ -128,7 +132,7 @@ def _has_honest_syncfs() -> bool:
 
 
 def _direct_unit(fd: int) -> int:
-    """Return in what units of bytes the file may be written past the page cache; 0 if it may not, or nobody knows."""
+    """Return the unit in bytes for writes to the file past the page cache; 0 if there are none, or nobody knows."""
     if _statx is None:
         return 0
     answer = ctypes.create_string_buffer(STATX_BYTES)
@@ -210,7 +214,7 @@ class OsFiles:
             size = sum(map(len, part))
             count = os.pwritev(fd, part, position)
             while count < size:
-                # A short write: rare (a signal, a nearly full disk), so this copies.
+                # A short write is rare (a signal, a nearly full disk), so this copies.
                 rest = b"".join(part)
                 count += os.pwrite(fd, memoryview(rest)[count:], position + count)
             position += size

@@ -1,10 +1,10 @@
-"""The segment files that are open at this moment: a bounded number, the longest unused closed first.
+"""Keeps a bounded number of segment files open; the longest unused is closed first.
 
 A node with 10,000 replicas has more segment files than a process may have open. So a segment keeps a `FileHandle`,
-which knows its path, and whoever needs the file borrows a descriptor for the length of one call. The loop, the write
+which knows its path, and code that needs the file borrows a descriptor for the length of one call. The loop, the write
 worker and the read threads all borrow, hence the lock; a descriptor that somebody holds is never closed.
 
-When another file is renamed into the place of one that is borrowed, those who have it go on with it, and everybody
+When another file is renamed into the place of one that is borrowed, its borrowers go on with the old one, and everybody
 else gets the new one (`renew`).
 """
 
@@ -43,7 +43,7 @@ class OpenFiles:
         self._count_max = count_max
         self._lock = threading.Lock()
         self._idle_or_used: OrderedDict[FileHandle, None] = OrderedDict()
-        self._former: dict[int, int] = {}  # descriptors of files that were replaced: who borrows them still
+        self._former: dict[int, int] = {}  # descriptors of files that were replaced: how many still borrow each
 
     def acquire(self, handle: FileHandle, *, create: bool = False) -> int:
         """Return a descriptor that stays open until `release`."""
@@ -62,7 +62,7 @@ class OpenFiles:
             return handle.fd
 
     def release(self, handle: FileHandle, fd: int) -> None:
-        """Give back what `acquire` returned."""
+        """Give a descriptor back that `acquire` returned."""
         with self._lock:
             if fd != handle.fd:
                 self._former[fd] -= 1
@@ -83,7 +83,7 @@ class OpenFiles:
             self.release(handle, fd)
 
     def sync(self, handle: FileHandle) -> None:
-        """Put the file on the disk, made if it is not there; where a sync of it has failed before, a copy of it.
+        """Put the file on the disk, made if it is not there; if a sync of it has failed before, a copy of it.
 
         Nobody may write to the file meanwhile if it `is_doubtful`.
         """
@@ -106,18 +106,19 @@ class OpenFiles:
                 self._close(handle)
 
     def rename(self, handle: FileHandle, target: str) -> None:
-        """Give the file another name. Whoever borrows it goes on with it."""
+        """Give the file another name. Its borrowers go on with it."""
         with self._lock:
             if self._files.exists(handle.path):
                 self._files.rename(handle.path, target)
             handle.path = target
 
     def renew(self, handle: FileHandle) -> None:
-        """Another file, which is synced, has been renamed into the place of this one: from now on it is borrowed."""
+        """Lend another file from now on, which is synced and has been renamed into the place of this one."""
         with self._lock:
             handle.is_doubtful = False
             if handle.users:
-                self._former[handle.fd], handle.users = handle.users, 0
+                self._former[handle.fd] = handle.users
+                handle.users = 0
                 del self._idle_or_used[handle]
                 handle.fd = -1
             else:
@@ -135,7 +136,7 @@ class OpenFiles:
         except OSError as error:
             if not is_passing(error):
                 raise
-        # Perhaps for want of a descriptor, of which this has some that nobody needs now.
+        # Perhaps there was no descriptor left, and here are some that nobody needs now.
         for _ in range(CLOSED_AT_ONCE):
             self._close_oldest()
         return self._files.open(path, create=create)
@@ -148,7 +149,8 @@ class OpenFiles:
 
     def _close(self, handle: FileHandle) -> None:
         if handle.fd >= 0:
-            fd, handle.fd = handle.fd, -1
+            fd = handle.fd
+            handle.fd = -1
             del self._idle_or_used[handle]
             self._files.close(fd)
 

@@ -1,12 +1,12 @@
-"""A thread with a queue: where storage does what may block.
+"""A thread with a queue, in which storage does work that may block.
 
 A job is a function without arguments; its result is handed to `done` on the event loop. Jobs of one worker run in the
 order in which they were submitted. Completions that are ready together wake the loop once (a hop between a thread and
 the loop costs about 27 µs, so one hop per job would cost more than the work).
 
 A job deals with the failures it expects itself and returns them as results. An exception that leaves a job is a bug:
-it is raised again on the loop, and `done` is not called. So is one that leaves `done`; what is delivered after it is
-delivered all the same. Whoever waits for a job with a future uses `run_in`: the wait may be cancelled, the job may not.
+it is raised again on the loop, and `done` is not called. So is one that leaves `done`; the completions after it are
+delivered all the same. A coroutine waits for a job by `run_in`: the wait may be cancelled, the job may not.
 
 Limit: the queue is not bounded here. Storage has at most one write job in each worker and a bounded number of others.
 """
@@ -24,16 +24,16 @@ T = TypeVar("T")
 
 
 class Submits(Protocol):
-    """Runs jobs in order, somewhere else."""
+    """Runs jobs in order, in another place."""
 
     def submit(self, job: Callable[[], T], done: Callable[[T], None]) -> None: ...
 
 
 class Worker(Submits, Protocol):
-    """Something of that kind that can be ended."""
+    """One of these that can be ended."""
 
     def stop(self) -> None:
-        """Finish what was submitted; nothing may be submitted any more. May block."""
+        """Finish the jobs that were submitted; no more may be. May block."""
 
 
 class ThreadWorker:
@@ -60,7 +60,8 @@ class ThreadWorker:
             try:
                 result = job()
             except BaseException as error:  # noqa: BLE001 - raised again on the loop, where somebody sees it
-                done, result = _raise, error
+                done = _raise
+                result = error
             self._completed.append((done, result))
             # The flag is cleared before the loop looks into the queue, so a completion is never left behind.
             if not self._notified:
@@ -77,7 +78,7 @@ class ThreadWorker:
                 done, result = self._completed.popleft()
                 done(result)
         finally:
-            # One that raised must not keep the others from those who wait for them.
+            # One that raised must not keep back the others, for which somebody waits.
             if self._completed:
                 self._loop.call_soon(self._deliver)
 

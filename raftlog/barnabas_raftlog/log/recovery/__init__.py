@@ -1,1 +1,1 @@
-"""From the files of a data directory to logs, after a stop or a crash. Begin with `startup`."""
+"""Makes logs of the files in a data directory, after a stop or a crash. Begin with `startup`."""

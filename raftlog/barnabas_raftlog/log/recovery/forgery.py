@@ -1,32 +1,32 @@
-"""Terms and indexes that no honest cluster reaches, in a data directory: found at a start, mended if asked to. Pure.
+"""Finds terms and indexes that no honest cluster reaches, and mends them if asked. Pure.
 
 A node takes over a term that it hears of (Raft paper 5.1), and an earlier version believed any. So one forged message
 could put a term into the hard states of a whole cluster in which no entry can be stored: epochs of batches end at
-`TERM_MAX`. Today such messages are refused (`multiraft.wire`, `multiraft.groups`); a directory that has one is not
-started from, because every way on from there ends soon.
+`TERM_MAX`. Today such messages are refused (`links.raft_frames`, `multiraft.multiraft`); a directory that has such a
+term is not started from, because every way on from there ends soon.
 
-*Forged* is a hard state above `TERM_HONEST_MAX`, where a million terms and no honest election are left, or more than
-`TERMS_WITHOUT_ENTRY` above the log's last entry, beside a log none of whose entries is of such a term: nobody whom this
-node followed led in it, so nothing was acknowledged in it. Of an empty log, or none, only the first is known: its group
-may be far ahead. Forged, too, is a log that begins behind an entry of a term above `TERM_MAX`, or of an index above
-`INDEX_MAX`: a snapshot put it there, and took all that was before it.
+A hard state is *forged* if it is above `TERM_HONEST_MAX`, where a million terms and no honest election are left, or
+more than `TERMS_WITHOUT_ENTRY` above the log's last entry, beside a log none of whose entries is of such a term: no
+leader that this node followed led in it, so nothing was acknowledged in it. Of an empty log, or none, only the first is
+known: its group may be far ahead. A log is forged, too, if it begins behind an entry of a term above `TERM_MAX`, or of
+an index above `INDEX_MAX`: a snapshot put it there, and took all that was before it.
 
-*Mended* the hard state has a term that is `TERMS_SKIPPED` above every honest one that the directory shows (hard states
-that the journal or the checkpoint still has, and the log), and no vote. Why that is safe, for one replica as for all of
-them: Raft needs that nobody votes twice in a term, and that a replica's term is not below its entries'. The second is
-plain; the first holds unless this node voted in more than `TERMS_SKIPPED` elections, one every second for six days,
-of which neither an entry nor a hard state is left here: in the mended term, and in those above it, it has voted for
-nobody. Whoever was not forged, or is mended from another log, is in another term; it catches up with the highest as
-after any election, for that is less than `groups.TERM_JUMP_MAX` away. What a replica acknowledged it still has, but if
-the forged leader had it truncate: then it is *uncertain* (`raft.uncertainty`) until an honest leader has sent it all.
-A log that a forged snapshot has replaced is begun anew, *blank*.
+A *mended* hard state has a term that is `TERMS_SKIPPED` above every honest one that the directory shows (hard states
+that the journal or the checkpoint still has, and the log), and no vote. That is safe, for one replica as for all of
+them. Raft needs that nobody votes twice in a term, and that a replica's term is not below its entries'. The second is
+plain; the first holds unless this node voted in more than `TERMS_SKIPPED` elections, one every second for six days, of
+which neither an entry nor a hard state is left here: in the mended term, and in those above it, it has voted for
+nobody. A replica that was not forged, or is mended from another log, is in another term; it catches up with the highest
+as after any election, for that is less than `TERM_JUMP_MAX` away (`multiraft.multiraft`). A replica still has all that
+it acknowledged, unless the forged leader had it truncate: then it is *uncertain* (`raft.uncertainty`) until an honest
+leader has sent it all. A log that a forged snapshot has replaced is begun anew, *blank*.
 
-What is not safe is a broker with a forged term beside a mended one; neither starts from such a directory, nor listens
-to the terms of one that runs. So all brokers are stopped, each forged directory is mended, and all are started.
+A broker with a forged term beside a mended one is not safe; neither starts from such a directory, nor listens to the
+terms of one that runs. So all brokers are stopped, each forged directory is mended, and all are started.
 
 A log that was being filled from its beginning when its node died, in a group that was led so far ahead long ago, looks
-forged and is not. Mended, it hears of its group's terms no more (`groups.TERM_JUMP_MAX`), which is safe, and needs an
-empty directory in the end.
+forged and is not. Mended, it hears of its group's terms no more (`TERM_JUMP_MAX`), which is safe, and needs an empty
+directory in the end.
 
 Not here: a log with entries of the last million terms, which were stored in honest elections after a forged term. It
 is left as it is, and works until the terms are used up (`election.campaign`).
@@ -47,7 +47,7 @@ TERMS_WITHOUT_ENTRY = 1 << 24  # elections of half a year, one a second, none of
 
 
 class Forged(NamedTuple):
-    """By group: the forged term of its hard state; the (index, term) behind which its log is said to begin."""
+    """The forged terms of hard states by group, and the (index, term) behind which logs are said to begin."""
 
     terms: dict[bytes, int]
     starts: dict[bytes, tuple[int, int]]
@@ -57,7 +57,7 @@ class Forged(NamedTuple):
         return sorted({*self.terms, *self.starts})
 
     def describe(self, group: bytes, name: str) -> str:
-        """Say in words what is forged of one group, whose replica is in the directory `name`."""
+        """Say what is forged of one group, whose replica is in the directory `name`."""
         found = [f"term {self.terms[group]}"] if group in self.terms else []
         if group in self.starts:
             found.append("a log that begins after entry {} of term {}".format(*self.starts[group]))
@@ -67,7 +67,7 @@ class Forged(NamedTuple):
 def find_forged(
     hard_states: Mapping[bytes, HardState], rows: Mapping[bytes, ReplicaRow], plans: Mapping[bytes, ReplicaPlan]
 ) -> Forged:
-    """Look through what a checkpoint says, and what the journal behind it does to each replica."""
+    """Look through the hard states and rows of a checkpoint, and the plans that the journal behind it makes."""
     terms = {
         group: state.term
         for group, state in hard_states.items()

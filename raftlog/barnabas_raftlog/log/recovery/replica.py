@@ -1,20 +1,20 @@
-"""Bringing one replica's files back to a state that can be explained, after a crash.
+"""Brings one replica's files back to a state that can be explained, after a crash.
 
-Three sources (see `recovery`): the checkpoint's row, the plan that was made from the journal, and the files. The synced
-part of the files is trusted as far as the plan says. Behind it the frames are checked one by one: in fsync mode they
-must be those of the plan, in page-cache mode they must be valid. At the first that is not, the file is cut, and the
-rest of the plan is written from the journal. Then everything is synced, and the result is a new row.
+There are three sources (see `plan`): the checkpoint's row, the plan that was made from the journal, and the files. The
+synced part of the files is trusted as far as the plan says. Behind it the frames are checked one by one: in fsync mode
+they must be those of the plan, in page-cache mode they must be valid. At the first that is not, the file is cut, and
+the rest of the plan is written from the journal. Then everything is synced, and the result is a new row.
 
 Damage in the trusted part, or where the journal says that something is stored, is never cut away: the row then says why
 the replica has failed. It takes part in nothing until it is made anew and filled by a leader that has everything.
 
 A replica that had failed is *looked at again* at each start: the cause may have been the disk's, or a cable's, and it
 may be the last good copy. It counts again if its newest segment is whole, frame by frame from its beginning, and the
-log reaches the entry that was durable when it failed, by the same terms. Where nobody wrote down which that was, what
-the files hold is a log that this replica had once, and the replica is *uncertain*. A copy takes the place of what may
-not be on the disk, though it can be read. What is damaged in older segments is the scrub's affair, as ever.
+log reaches the entry that was durable when it failed, by the same terms. If nobody wrote down which entry that was, the
+files hold a log that this replica had once, and the replica is *uncertain*. A copy takes the place of a file that may
+not be on the disk, though it can be read. Damage in older segments is the scrub's affair, as ever.
 
-A file that cannot be written or synced is never synced again, but nothing is lost yet: what was synced can be read, and
+A file that cannot be written or synced is never synced again, but nothing is lost yet: the synced part can be read, and
 the journal has the rest. So a copy takes its place, and the replica is recovered once more. If that fails too, the
 caller is told (`StorageFailedError`), and decides whether it is the replica or the disk.
 
@@ -51,7 +51,18 @@ CHUNK_BYTES = 1 << 20
 
 def empty_row(group: bytes, name: str, *, page_cache: bool) -> ReplicaRow:
     """Return the row of a replica that holds nothing and never did."""
-    return ReplicaRow(group, name, page_cache, "", 0, 0, 0, 0, [], [])
+    return ReplicaRow(
+        group=group,
+        name=name,
+        page_cache=page_cache,
+        failed="",
+        start_index=0,
+        last_index=0,
+        end_offset=0,
+        truncations=0,
+        epochs=[],
+        segments=[],
+    )
 
 
 def recover_replica(
@@ -62,13 +73,13 @@ def recover_replica(
     payload_of: Callable[[Location], bytearray],
     segment_bytes: int,
 ) -> tuple[ReplicaRow, int, int]:
-    """Make the files in `directory` what they must be, synced; return the new row, entries written, bytes cut.
+    """Bring the files in `directory` in order and sync them; return the new row, entries written, bytes cut.
 
     `plan` is None for a directory that neither checkpoint nor journal knows.
 
     Raises:
         StorageFailedError: they cannot be written, and neither can new files in their place.
-        OSError: there is no room, or something else that will pass.
+        OSError: there is no room, or there is another reason that will pass.
     """
     if row.failed:
         return _look_again(files, directory, row, plan, payload_of, segment_bytes)
@@ -92,8 +103,9 @@ def recover_replica(
         raise
     except (OSError, CorruptBatchError, ValueError) as error:
         if will_pass(error):
-            raise  # Nothing is wrong with the replica: the next start begins where this one did.
-        row.failed, row.durable = f"recovery of {row.name}: {error}", promised(row, plan)
+            raise  # Nothing is wrong with the replica: the next start begins as this one did.
+        row.failed = f"recovery of {row.name}: {error}"
+        row.durable = promised(row, plan)
         return row, 0, 0
     finally:
         rebuild.close()
@@ -101,7 +113,7 @@ def recover_replica(
 
 
 def promised(row: ReplicaRow, plan: ReplicaPlan | None) -> tuple[int, list[tuple[int, int, int]]] | None:
-    """Return what a replica that cannot be recovered must hold before it is trusted again: see `ReplicaRow.durable`."""
+    """Return the `ReplicaRow.durable` of a replica that cannot be recovered: it must hold that to be trusted again."""
     if plan is None or plan.start is not None:
         return None
     index = min(row.last_index, plan.trusted_index)
@@ -116,10 +128,10 @@ def promised(row: ReplicaRow, plan: ReplicaPlan | None) -> tuple[int, list[tuple
 def _assign_all(epochs: LeaderEpochs, entries: Iterable[tuple[int, Location]], end_offset: int) -> int:
     """Add the terms of entries that come next; return the last one's index, 0 if there is none.
 
-    Their offsets are not known, so where a term begins counts as `end_offset`.
+    Their offsets are not known, so each term counts as beginning at `end_offset`.
 
     Raises:
-        CorruptBatchError: a term is older than what is before it.
+        CorruptBatchError: a term is older than the one before it.
     """
     index = 0
     for index, location in entries:
@@ -140,7 +152,7 @@ def _look_again(
     """Do the same with a replica that had failed; return `row` as it is if something is still missing.
 
     Raises:
-        OSError: that will pass.
+        OSError: a reason that will pass.
     """
     if plan is None or plan.adopted is not None:
         return row, 0, 0
@@ -148,7 +160,7 @@ def _look_again(
     try:
         rebuild.check_newest()
         if row.durable is None:
-            plan.entries.clear()  # What stood before them in the journal is gone.
+            plan.entries.clear()  # The entries before them in the journal are gone.
         rebuild.run(plan, payload_of, is_failed=True)
     except (OSError, CorruptBatchError, StorageFailedError, ValueError) as error:
         if will_pass(error):
@@ -162,7 +174,7 @@ def _look_again(
 
 
 class _Rebuild:
-    """The state of the log up to where it is known to be right; `run` moves that to its end."""
+    """The state of the log as far as it is known to be right; `run` moves that to its end."""
 
     def __init__(self, files: Files, directory: str, row: ReplicaRow, segment_bytes: int) -> None:
         self._files = files
@@ -185,34 +197,40 @@ class _Rebuild:
         self._opened.close_all()
 
     def row(self, plan: ReplicaPlan | None) -> ReplicaRow:
+        before = self._row
         return ReplicaRow(
-            self._row.group,
-            self._row.name,
-            plan.page_cache if plan else self._row.page_cache,
-            "",
-            self._start_index,
-            self._last_index,
-            self._end_offset,
-            max(self._row.truncations, plan.truncations if plan else 0),
-            self._epochs.rows(),
-            [segment.row() for segment in self._segments],
-            self._members.rows(),
-            self._row.uncertain,
-            self._row.partial_since if plan is None or plan.partial_since is False else plan.partial_since,
-            self._row.blank,
+            group=before.group,
+            name=before.name,
+            page_cache=plan.page_cache if plan else before.page_cache,
+            failed="",
+            start_index=self._start_index,
+            last_index=self._last_index,
+            end_offset=self._end_offset,
+            truncations=max(before.truncations, plan.truncations if plan else 0),
+            epochs=self._epochs.rows(),
+            segments=[segment.row() for segment in self._segments],
+            members=self._members.rows(),
+            uncertain=before.uncertain,
+            partial_since=before.partial_since if plan is None or plan.partial_since is False else plan.partial_since,
+            blank=before.blank,
         )
 
     def check_newest(self) -> None:
         """Check the synced part of the newest segment from its beginning.
 
         Raises:
-            CorruptBatchError: it is not what was written.
+            CorruptBatchError: it differs from what was written.
         """
         for row in self._row.segments[-1:]:
             place = SegmentPlace(
-                row.base_offset, row.first_index, row.size_bytes, self._row.end_offset, self._row.last_index + 1
+                base_offset=row.base_offset,
+                first_index=row.first_index,
+                size_bytes=row.size_bytes,
+                end_offset=self._row.end_offset,
+                end_index=self._row.last_index + 1,
             )
-            segment, check = Segment.from_row(self._directory, row), SegmentCheck(place, self._epochs.rows())
+            segment = Segment.from_row(self._directory, row)
+            check = SegmentCheck(place, self._epochs.rows())
             while row.size_bytes and not check.is_done:
                 with self._opened.borrow(segment.log) as fd:
                     check.feed(memoryview(self._files.read(fd, check.position, max(CHUNK_BYTES, check.needs))))
@@ -220,18 +238,16 @@ class _Rebuild:
                 raise CorruptBatchError(f"{segment.log.path}: {check.cause}")
 
     def _check_durable(self, plan: ReplicaPlan) -> None:
-        """See whether the log, with what the journal adds to it, is what was durable when it failed.
+        """See whether the log, with the journal's entries, holds all that was durable when it failed.
 
         Raises:
-            CorruptBatchError: it is not.
+            CorruptBatchError: it does not.
         """
         if self._row.durable is None:
             return
         index, rows = self._row.durable
-        found, known = (
-            LeaderEpochs.from_rows(self._epochs.rows()),
-            LeaderEpochs.from_rows([(e, i, o) for e, i, o in rows]),
-        )
+        found = LeaderEpochs.from_rows(self._epochs.rows())
+        known = LeaderEpochs.from_rows([(e, i, o) for e, i, o in rows])
         last_index = _assign_all(found, plan.entries.after(self._last_index), self._end_offset) or self._last_index
         found.truncate_from(index + 1)
         starts = {first for _, first, _ in (*found.rows(), *known.rows()) if first > self._start_index}
@@ -268,7 +284,7 @@ class _Rebuild:
             self._save_state(plan.state)
 
     def _go_on(self, on_disk: list[tuple[int, int]], plan: ReplicaPlan | None, *, is_failed: bool) -> None:
-        """Find the end of the log in the files, behind what is trusted.
+        """Find the end of the log in the files, behind the trusted part.
 
         Raises:
             CorruptBatchError, ValueError: something is missing that must be there.
@@ -317,7 +333,7 @@ class _Rebuild:
             self._segments = [Segment(self._directory, base_offset, first_index)]
 
     def _scan_adopted(self, on_disk: list[tuple[int, int]], trusted_index: int) -> None:
-        """Find again what was there, and was synced, when the directory was adopted: no checkpoint followed."""
+        """Find the entries again that were synced when the directory was adopted: no checkpoint followed."""
         if not self._segments:
             self._adopt(on_disk)
         self._scan(on_disk, lambda index, _: index <= trusted_index)
@@ -325,7 +341,7 @@ class _Rebuild:
             raise CorruptBatchError(f"{self._directory} ends with entry {self._last_index}, not {trusted_index}")
 
     def _save_state(self, state: bytes) -> None:
-        """Put beside the log what came with a snapshot, unless something later is there, or the log begins later."""
+        """Put the state of a snapshot beside the log, unless a later one is there, or the log begins later."""
         installed = decode_state(state)
         assert installed is not None
         path = f"{self._directory}/state"
@@ -341,7 +357,7 @@ class _Rebuild:
             Save(path, state).run(self._files, self._opened)
 
     def _note_members(self, journaled: dict[int, tuple[int, bytes]]) -> None:
-        """Add what the journal says of entries that are in the log, or were at its beginning."""
+        """Add the members that the journal has of entries that are in the log, or were at its beginning."""
         rows = dict(self._members.rows())
         for index, (term, body) in journaled.items():
             is_gone = index < self._start_index or index == 0
@@ -391,7 +407,8 @@ class _Rebuild:
         self._cold.load_index(segment, blocking=True)
         hint = segment.index.before_index(index)
         # The entry itself may be gone from the file, so the walk ends behind its predecessor.
-        position, end_offset = 0, segment.base_offset
+        position = 0
+        end_offset = segment.base_offset
         if trusted_index >= segment.first_index:
             hint = segment.index.before_index(trusted_index)
             place = self._cold.seek(
@@ -400,13 +417,15 @@ class _Rebuild:
             if place is None:
                 raise CorruptBatchError(f"{segment.log.path} has no entry {trusted_index}")
             header = parse_header(self._cold.read(segment.log, place[2], 61, blocking=True))
-            position, end_offset = place[2] + header.size_bytes, header.end_offset
+            position = place[2] + header.size_bytes
+            end_offset = header.end_offset
         segment.truncate_to(position, end_offset)
         row = segment.index.before_index(trusted_index)
         self._recount(segment, row)
         self._epochs.truncate_from(index)
         self._members.truncate_from(index)
-        self._last_index, self._end_offset = trusted_index, end_offset
+        self._last_index = trusted_index
+        self._end_offset = end_offset
         self._touched[segment] = None
 
     def _recount(self, segment: Segment, row: tuple[int, int, int] | None) -> None:
@@ -461,7 +480,8 @@ class _Rebuild:
             self._members.assign(index, Configuration.decode(bytes(frame[HEADER_BYTES + 1 :])))
         self._epochs.assign(fields.term, index, fields.base_offset)
         segment.add(index, fields.base_offset, fields.size_bytes, fields.max_timestamp)
-        self._last_index, self._end_offset = index, fields.end_offset
+        self._last_index = index
+        self._end_offset = fields.end_offset
         self._touched[segment] = None
 
     def _cut(self, on_disk: list[tuple[int, int]]) -> None:
@@ -480,13 +500,13 @@ class _Rebuild:
                 self.cut_bytes += self._size_of(segment)
                 self._opened.forget(segment.log)
                 self._remove(segment)
-        # A compaction that no checkpoint has heard of has not happened, and what one replaced is not needed.
+        # A compaction that no checkpoint has heard of has not happened, and files that one replaced are not needed.
         compacted = {(segment.base_offset, segment.first_index, segment.generation) for segment in self._segments}
         for name in filter(None, map(parse_generation, self._files.list_directory(self._directory))):
             if name not in compacted:
                 self._remove(Segment(self._directory, *name))
                 self.cut_bytes += 1
-        # Copies that were not finished.
+        # These are copies that were not finished.
         for left in self._files.list_directory(self._directory):
             if left.endswith(".new"):
                 self._files.remove(f"{self._directory}/{left}")
@@ -508,7 +528,12 @@ class _Rebuild:
                 start = 0
             buffers.append(frame)
             fields = FrameFields(
-                0, len(frame), header.base_offset, location.term, header.end_offset, header.max_timestamp
+                position=0,
+                size_bytes=len(frame),
+                base_offset=header.base_offset,
+                term=location.term,
+                end_offset=header.end_offset,
+                max_timestamp=header.max_timestamp,
             )
             self._note(segment, fields, frame)
             self.written_count += 1
@@ -532,11 +557,11 @@ class _Rebuild:
             try:
                 self._opened.sync(segment.log)
             except OSError as error:
-                # Also if it will pass: what was synced in vain is not synced again, a copy takes its place.
+                # Also if the error will pass: a copy takes the place of a file whose sync failed.
                 raise StorageFailedError(f"cannot sync {segment.log.path}: {error}") from error
         if self._touched or self.cut_bytes:
             self._files.sync_directory(self._directory)
-            if plan is None:  # else whoever recovers them all does it once
+            if plan is None:  # else `startup` does it once for all replicas
                 self._files.sync_directory(self._directory.rpartition("/")[0])
 
 

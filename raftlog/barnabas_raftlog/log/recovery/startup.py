@@ -1,4 +1,4 @@
-"""What a node does before it opens its first log: lock, identify, read the checkpoint, and recover after a crash.
+"""Starts a node's storage: locks, identifies, reads the checkpoint, and recovers after a crash.
 
 Everything here runs in the write worker and may block. After a clean stop it reads `meta.json`, `checkpoint` and the
 first sector of each journal file, whatever the amount of data. After a crash it reads the journal from the checkpoint
@@ -9,7 +9,7 @@ If those are many, or all, or the checkpoint cannot be written, it is the disk: 
 changed for good, and the next start begins with the same sources. So is a start without room.
 
 A start is refused, too, from a directory with terms that no honest cluster reaches, before anything in it is changed.
-One that *mends* recovers such a directory and takes them out (`forgery`); of any other it changes nothing.
+A start that *mends* recovers such a directory and takes them out (`forgery`); in any other it changes nothing.
 """
 
 import json
@@ -45,7 +45,7 @@ UNWRITABLE_PERCENT_MAX = 10
 
 
 class Started(NamedTuple):
-    """What `start` found and did."""
+    """The result of `start`."""
 
     lock_fd: int
     directory_id: bytes
@@ -54,7 +54,7 @@ class Started(NamedTuple):
     was_clean: bool
     written_count: int
     cut_bytes: int
-    mended: tuple[str, ...] = ()  # what was forged, in words; only of one that mends
+    mended: tuple[str, ...] = ()  # the forgeries in words; only of a start that mends
 
 
 class _Replayed(NamedTuple):
@@ -81,7 +81,7 @@ def start(
 ) -> Started:
     """Make the directory usable.
 
-    `boot_id` is another one after every loss of power, or empty if that cannot be told; None: power is never lost.
+    `boot_id` differs after every loss of power, or is empty if that cannot be told; None: power is never lost.
 
     Raises:
         StorageFailedError: it is in use, belongs to another node or cluster, or is damaged in a way that concerns
@@ -116,11 +116,14 @@ def _identify(
     if data is None:
         parts = f"{directory}/journal", f"{directory}/replicas"
         if files.exists(f"{directory}/checkpoint") or any(map(files.list_directory, parts)):
-            # It was the first file here. Another identity beside these votes and entries would be a lie.
+            # It was made first of all files here. Another identity beside these votes and entries would be a lie.
             raise StorageFailedError(f"{path} is missing, and {directory} is not empty. {WAY_OUT}")
         meta: dict[str, Any] = {
-            "version": VERSION, "cluster_id": cluster_id, "node_id": node_id, "directory_id": new_id()
-        }  # fmt: skip
+            "version": VERSION,
+            "cluster_id": cluster_id,
+            "node_id": node_id,
+            "directory_id": new_id(),
+        }
         save(files, path, json.dumps(meta).encode())
         files.sync_directory(directory)
     else:
@@ -155,12 +158,13 @@ class _Start:
         self._begun: Begun | None = None
 
     def run(self, lock_fd: int, directory_id: bytes) -> Started:
-        files, directory = self._files, self._directory
+        files = self._files
+        directory = self._directory
         data = read_file(files, f"{directory}/checkpoint")
         checkpoint = _decoded(data, f"{directory}/checkpoint")
         self._begun = read_note(files, directory)
         marker = read_file(files, f"{directory}/{CLEAN_STOP}")
-        # What somebody else has put there, a copy of a file for instance, is neither read nor written over.
+        # A file that somebody else has put there, a copy for instance, is neither read nor written over.
         names = filter(is_journal_file, files.list_directory(f"{directory}/journal"))
         paths = [f"{directory}/journal/{name}" for name in names]
         self._read_headers(paths)
@@ -171,25 +175,33 @@ class _Start:
             and bytes(marker) == str(checkpoint.number).encode()
             and newest < checkpoint.journal.sequence
         )
-        # What has failed is looked at again, and with it all else: a checkpoint must say that it is good before it is
-        # appended to.
+        # A failed replica is looked at again, and all others with it: a checkpoint must say that it is good before
+        # anything is appended to it.
         has_failed = any(row.failed for row in checkpoint.rows.values())
         recovers = bool((not was_clean or has_failed) and (data or self._journal))
         replayed = self._replay_all(checkpoint, newest) if recovers or self._mends else None
         forged = self._find_forged(checkpoint, replayed)
+        started = Started(
+            lock_fd=lock_fd,
+            directory_id=directory_id,
+            checkpoint=checkpoint,
+            journal_paths=paths,
+            was_clean=was_clean,
+            written_count=0,
+            cut_bytes=0,
+        )
         if self._mends and not forged.groups:
-            return Started(lock_fd, directory_id, checkpoint, paths, was_clean, 0, 0)
+            return started
         if not was_clean:
             # A killed process may have made files whose names are not durable yet, and they are used from here on.
             for part in ("", "/journal", "/replicas"):
                 files.sync_directory(directory + part)
-        written = cut = 0
-        mended: tuple[str, ...] = ()
         if replayed is not None:
             mended = _take_out(forged, replayed.replay)
-            checkpoint, written, cut = self._recover(checkpoint, replayed, newest, forged, was_clean=was_clean)
+            fresh, written, cut = self._recover(checkpoint, replayed, newest, forged, was_clean=was_clean)
+            started = started._replace(checkpoint=fresh, written_count=written, cut_bytes=cut, mended=mended)
         elif not data:
-            was_clean = True
+            started = started._replace(was_clean=True)
         for name in files.list_directory(f"{directory}/replicas"):
             if is_leftover(name):
                 files.remove_tree(f"{directory}/replicas/{name}")
@@ -199,10 +211,10 @@ class _Start:
         if marker is not None:
             files.remove(f"{directory}/{CLEAN_STOP}")
             files.sync_directory(directory)
-        return Started(lock_fd, directory_id, checkpoint, paths, was_clean, written, cut, mended)
+        return started
 
     def _check_begun(self, place: JournalPlace, newest: int) -> None:
-        """See whether the journal file is there that was written to last, if anything in it counts.
+        """See whether the journal file that was written to last is there, if anything in it counts.
 
         Raises:
             ValueError: it is not.
@@ -241,10 +253,10 @@ class _Start:
         return _Replayed(replay, [sequence for sequence, _ in chain], last_batch)
 
     def _find_forged(self, checkpoint: Checkpoint, replayed: _Replayed | None) -> Forged:
-        """Return what is forged in the directory. Other terms that are as high then count as all others do.
+        """Return the forgeries in the directory. Other terms that are as high then count as all others do.
 
         Raises:
-            ValueError: something is, and this start does not mend.
+            ValueError: there are some, and this start does not mend.
         """
         if replayed is None:
             forged = find_forged(checkpoint.hard_states, checkpoint.rows, {})
@@ -266,9 +278,10 @@ class _Start:
         self, checkpoint: Checkpoint, replayed: _Replayed, newest: int, forged: Forged, *, was_clean: bool
     ) -> tuple[Checkpoint, int, int]:
         """Bring every replica in order, as the journal says, and write a new checkpoint."""
-        files, directory = self._files, self._directory
+        files = self._files
+        directory = self._directory
         replay = replayed.replay
-        # A start that was interrupted may have left no boot id: then it cannot be told either.
+        # A start that was interrupted may have left no boot id: then a loss of power cannot be told either.
         is_other_boot = self._boot_id is not None and (not self._boot_id or self._boot_id != self._known_boot_id())
         power_lost = is_other_boot and not was_clean
         rows: dict[bytes, ReplicaRow] = {}
@@ -295,7 +308,8 @@ class _Start:
             if isinstance(found, StorageFailedError):
                 unwritable[group] = found
                 continue
-            rows[group], before = found[0], checkpoint.rows.get(group)
+            rows[group] = found[0]
+            before = checkpoint.rows.get(group)
             was_page_cache = plan.page_cache or (before is not None and before.page_cache)
             blank = found[0].blank = plan.is_blank or (found[0].blank and not plan.is_certain)
             doubtful = found[0].uncertain and not plan.is_certain
@@ -309,7 +323,8 @@ class _Start:
             # may be concluded for good about these replicas: a start that tries again may succeed.
             raise next(iter(unwritable.values()))
         for group, error in unwritable.items():
-            rows[group].failed, rows[group].durable = str(error), promised(rows[group], replay.plans[group])
+            rows[group].failed = str(error)
+            rows[group].durable = promised(rows[group], replay.plans[group])
         _mend_states(forged, replay, rows)
         place = JournalPlace(max(newest, checkpoint.journal.sequence) + 1, FILE_HEADER_BYTES, replayed.last_batch)
         fresh = Checkpoint(checkpoint.number + 1, place, rows, replay.hard_states)
@@ -321,12 +336,13 @@ class _Start:
     def _forget_deleted(self, replay: Replay) -> None:
         """Carry out deletions that had begun, and that the journal does not know of yet."""
         names = set(self._files.list_directory(f"{self._directory}/replicas"))
-        plans, begun = replay.plans, being_deleted(names, replay.tickets)
+        plans = replay.plans
+        begun = being_deleted(names, replay.tickets)
         for group, plan in list(plans.items()):
             if plan.name in begun:
                 del plans[group]
                 if plan.name in names:
-                    # One that was made after it: what is in its files is its own.
+                    # This one was made after it: the entries in its files are its own.
                     plans[group] = ReplicaPlan(plan.name, 0, page_cache=plan.page_cache, is_new=True)
                     plans[group].is_blank = True
 
@@ -334,10 +350,11 @@ class _Start:
         """Return the journal files that count, oldest first: (sequence, where its valid part ends, or 0).
 
         Each file names its predecessor. One that was begun in vain, in place of a file that had failed, is named by
-        none; it counts only as the newest, and holds then what nobody was told of.
+        none; it counts only as the newest, and then nobody was told of its records.
         """
         chain: list[tuple[int, int]] = []
-        sequence, end = newest, 0
+        sequence = newest
+        end = 0
         while sequence >= oldest:
             if sequence not in self._journal:
                 raise ValueError(_lost(f"the journal file with sequence number {sequence}"))
@@ -355,7 +372,8 @@ class _Start:
         start = checkpoint.journal.position if sequence == checkpoint.journal.sequence else FILE_HEADER_BYTES
         fd = self._files.open(path, create=False)
         try:
-            read, size_bytes = partial(self._files.read, fd), self._files.size(fd)
+            read = partial(self._files.read, fd)
+            size_bytes = self._files.size(fd)
             scan = JournalScan(read, end or size_bytes, sequence, start, last_batch)
             for record in scan.records():
                 replay.apply(record, sequence, scan.payload(record) if record.kind in WITH_PAYLOAD else b"")
@@ -372,14 +390,14 @@ class _Start:
         if self._begun is not None and sequence == self._begun.sequence:
             file_bytes = max(file_bytes, scan.first_file_bytes)
             if start == FILE_HEADER_BYTES and not scan.whole_count:
-                raise ValueError(_lost(f"what {path} held"))
+                raise ValueError(_lost(f"all that {path} held"))
         if size_bytes < file_bytes:
             raise ValueError(f"{path} has {size_bytes} bytes, and had {file_bytes}. {WAY_OUT}")
         return scan.last_batch
 
 
 def _decoded(data: bytearray | None, path: str) -> Checkpoint:
-    """Read a checkpoint file, or return what stands for one that is not there."""
+    """Read a checkpoint file, or return an empty checkpoint for one that is not there."""
     if not data:
         return Checkpoint(0, JournalPlace(1, FILE_HEADER_BYTES, 0), {}, {})
     try:
@@ -389,8 +407,9 @@ def _decoded(data: bytearray | None, path: str) -> Checkpoint:
 
 
 def _take_out(forged: Forged, replay: Replay) -> tuple[str, ...]:
-    """Begin logs anew that begin where none does. Returns in words what is forged."""
-    plans, found = replay.plans, list[str]()
+    """Begin logs anew whose beginning is forged; return all forgeries in words."""
+    plans = replay.plans
+    found = list[str]()
     for group in forged.groups:
         plan = plans.get(group)
         found.append(forged.describe(group, plan.name if plan is not None else ""))

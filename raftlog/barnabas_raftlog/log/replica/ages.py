@@ -1,7 +1,8 @@
-"""Finds out how old segments are: for retention, and for segments that end when they are old.
+"""Finds out how old segments are.
 
-Timestamps in the batches say it, where they are there and do not lie in the future. Else the file says when it was last
-written to, or the segment is as old as the first look at it.
+Retention asks that, and so does the owner who ends segments that are old. The timestamps of the batches say it, if
+there are some and they do not lie in the future. Else the file says when it was last written to, or the segment is as
+old as the first look at it.
 """
 
 from collections.abc import Sequence
@@ -52,7 +53,7 @@ async def first_timestamp(log: LogState) -> int | None:
 
         cold = log.shared.cold
         seek = partial(cold.seek, segment, None, size_bytes, note)
-        # A file that cannot be read is found bad by those who need what is in it.
+        # A file that cannot be read is found bad by a reader of its entries.
         with suppress(OSError, CorruptBatchError):
             if await cold.run(lambda blocking: seek(blocking=blocking)) is not None:
                 segment.first_timestamp = timestamps[-1]
@@ -61,7 +62,7 @@ async def first_timestamp(log: LogState) -> int | None:
 
 
 async def look_at_files(log: LogState, now_ms: int) -> None:
-    """Find out when files were last written to, where no timestamp tells how old a segment is. For `spans`."""
+    """Find out for `spans` when files were last written to, if no timestamp tells how old a segment is."""
     asked = [
         segment
         for segment in log.segments
@@ -79,6 +80,6 @@ def _files_written(log: LogState, segments: Sequence[Segment]) -> list[tuple[int
         try:
             with log.shared.opened.borrow(segment.log) as fd:
                 found.append(log.shared.files.written(fd))
-        except OSError:  # Not made yet, gone by now, or found bad by those who need what is in it.
+        except OSError:  # It is not made yet, gone by now, or found bad by a reader of its entries.
             found.append((-1, -1))
     return found

@@ -1,4 +1,4 @@
-"""Appends entries: each gets its index, offset and term, and goes into the caches and queues.
+"""Appends entries: each gets its place in the log, and goes into caches and queues.
 
 In *fsync* mode the journal's completion makes an entry durable, and its segment file is written behind that, or with it
 (`write_behind.store`). In *page-cache* mode the segment file alone makes it durable as far as that mode promises. There

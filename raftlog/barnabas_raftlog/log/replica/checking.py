@@ -1,4 +1,4 @@
-"""Lets the scrub check a log's sealed segments, and takes note of those that are whole again."""
+"""Lets the scrub check a log's sealed segments, one by one."""
 
 from itertools import pairwise
 
@@ -14,7 +14,7 @@ def segments_to_scrub(log: LogState) -> list[Segment]:
     """Return the segments that nothing is appended to any more, and that are wholly in their files."""
     if log.failed is not None or log.is_deleted:
         return []
-    written_index = log.written.reached  # What the tail cache still has may be in the file all the same.
+    written_index = log.written.reached  # Entries that are still in the tail cache may be in the file, too.
     return [one for one, after in pairwise(log.segments) if after.first_index <= written_index + 1]
 
 

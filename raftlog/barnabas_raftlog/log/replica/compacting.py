@@ -1,17 +1,17 @@
-"""Compacts a log: sealed segments are written again with the latest record of each key only.
+"""Compacts a log: sealed segments are written again without records that newer ones replace.
 
-*What may be touched*: segments that are sealed, committed, durable and wholly in their files, from the oldest on, up to
-the first that is too young. Of those the ones that were never cleaned are *dirty*; when they are enough of the whole,
-or one of them is too old, a pass begins. It notes the newest offset of each key in the dirty ones (`compaction`), then
+*Touched* are segments that are sealed, committed, durable and wholly in their files, from the oldest on, up to the
+first that is too young. Of those the ones that were never cleaned are *dirty*; when they are enough of the whole, or
+one of them is too old, a pass begins. It notes the newest offset of each key in the dirty ones (`compaction`), then
 writes every segment up to there again, a piece at a time in a thread, with pauses that the caller decides. If there are
 more keys than there is memory for, several passes follow each other.
 
-*What stays the same*: indexes, offsets, terms, the ends of every segment. So nobody who holds a position notices, and
-each replica does this by itself.
+*The same* as before stay indexes, offsets, terms, and the ends of every segment. So a holder of a position notices
+nothing, and each replica does this by itself.
 
 *A crash* leaves the old file or the new one. The new one is complete and synced before it takes the old one's place in
 memory. The checkpoint names the file that counts by its generation, and only when one that names the new file is on
-the disk, the old file goes. What a crash leaves besides is removed by recovery.
+the disk, the old file goes. Recovery removes other files that a crash leaves.
 
 A file that cannot be written (no room) ends the pass, and nothing else. So does one that cannot be read, which is then
 a suspect as for any reader (`scrub`). A copy from another replica only mends a segment that both have compacted alike:
@@ -61,7 +61,7 @@ class CompactionFailedError(BarnabasError):
 
 
 class CompactionLimits(NamedTuple):
-    """When to begin and what to keep. `keys_max` bounds memory; the ages are in milliseconds."""
+    """The settings of a pass. `keys_max` bounds memory; the ages are in milliseconds."""
 
     keys_max: int
     min_dirty_ratio: float
@@ -73,8 +73,8 @@ class CompactionLimits(NamedTuple):
 class Compacted(NamedTuple):
     """The result of a pass.
 
-    `unread_count` batches of the dirty segments were kept as they are, because they cannot be read or are larger than
-    what is opened (`compaction.BOUNDS`), the first of them at `unread_offset`. Each is counted in one pass only, unless
+    `unread_count` batches of the dirty segments were kept as they are, because they cannot be read or are beyond
+    `compaction.BOUNDS`, the first of them at `unread_offset`. Each is counted in one pass only, unless
     that is cut short.
     """
 
@@ -94,9 +94,9 @@ class _GoneError(Exception):
 async def compact(
     log: LogState, limits: CompactionLimits, committed_index: int, now_ms: int, pause: Pause
 ) -> Compacted | None:
-    """Compact what there is to compact; None if there is too little.
+    """Compact the segments that are due; None if there is too little.
 
-    Cancellation: what was written again so far counts; a piece that is being written is finished first.
+    Cancellation: segments that were written again so far count; a piece that is being written is finished first.
 
     Raises:
         CompactionFailedError: there is no room.
@@ -106,7 +106,7 @@ async def compact(
     if not _is_due(sealed, limits, now_ms):
         return None
     rewriting = _Rewriting(log, limits, now_ms, pause)
-    # Deleted, replaced by a snapshot, or on its way to another replica: what is left is looked at another time.
+    # A segment may be deleted, replaced by a snapshot, or on its way to another replica: the next pass has the rest.
     with suppress(_GoneError):
         await rewriting.run(sealed)
     return rewriting.result()
@@ -130,7 +130,7 @@ def _replace(log: LogState, old: Segment, new: Segment) -> None:
     shared.forget_index(old)
     shared.used_index(new)
     shared.loaded.drop_group(log.group)
-    # What is in memory is what was; it is all in files.
+    # The memory has the entries as they were; all of them are in files.
     log.tail.drop_before(log.segments[number + 1].first_index)
     log.size_bytes += new.size_bytes - old.size_bytes
     log.replaced.append((new.base_offset, new.generation, old.handles))
@@ -148,7 +148,7 @@ def _mark_clean(log: LogState, segment: Segment, now_ms: int) -> None:
 def forget_replaced(log: LogState, row: ReplicaRow) -> None:
     """Remove the files that nothing names any more, now that `row` is in a checkpoint on the disk."""
     named = {segment.base_offset: segment.generation for segment in row.segments}
-    newest = max(named, default=-1)  # what came behind it the row does not know, and recovery finds by its name
+    newest = max(named, default=-1)  # segments behind it the row does not know, and recovery finds by their names
     kept: list[tuple[int, int, tuple[FileHandle, ...]]] = []
     for base_offset, generation, handles in log.replaced:
         if base_offset > newest or named.get(base_offset, generation) < generation:
@@ -162,7 +162,7 @@ def forget_replaced(log: LogState, row: ReplicaRow) -> None:
     log.shared.writes.flush()
 
 
-# What runs in a thread.
+# In a thread.
 
 
 def _read_piece(log: LogState, segment: Segment, position: int, index: int) -> list[Entry]:
@@ -180,7 +180,7 @@ def _read_piece(log: LogState, segment: Segment, position: int, index: int) -> l
 
 
 def _write_piece(log: LogState, segment: Segment, buffers: list[Buffer]) -> None:
-    """Write to the end of a new file, and take note of it."""
+    """Write to the end of a new file."""
     position = segment.size_bytes
     files = log.shared.files
     try:
@@ -203,13 +203,13 @@ def _sync_new(log: LogState, segment: Segment) -> None:
 
 def _discard(log: LogState, segment: Segment) -> None:
     """Remove a new file that is not wanted."""
-    # What cannot be removed is written over by the next pass, or removed by recovery.
+    # A file that cannot be removed is written over by the next pass, or removed by recovery.
     with suppress(OSError):
         Remove(list(segment.handles)).run(log.shared.files, log.shared.opened)
 
 
 async def in_thread(log: LogState, job: Callable[[], T], *segments: Segment) -> T:
-    """Run `job`, which reads `segments`, and wait for its end even if nobody wants it any more."""
+    """Run `job`, which reads `segments`; its end is awaited even if the caller is cancelled."""
     running = asyncio.ensure_future(log.shared.cold.in_thread(job))
     try:
         return await asyncio.shield(running)
@@ -296,7 +296,7 @@ class _Rewriting:
         return len(segments) - 1, None
 
     async def _rewrite(self, old: Segment, keys: KeyOffsets, *, is_last: bool) -> Segment:
-        """Return what takes the place of `old`: itself if nothing in it is replaced."""
+        """Return the segment that takes the place of `old`: itself if nothing in it is replaced."""
         log = self._log
         # The newest record of the log stays, whatever it is, so that readers reach the end.
         is_due = old.cleaned_ms >= 0 and self._now_ms - old.cleaned_ms >= self._limits.delete_retention_ms

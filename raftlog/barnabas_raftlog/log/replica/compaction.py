@@ -1,17 +1,17 @@
-"""Compaction of batches: of all records with one key only the latest is kept. Pure.
+"""Compacts batches: of all records with one key only the latest is kept. Pure.
 
-Two steps. First the newest offset of every key is noted (`KeyOffsets`), then every batch is written again without the
-records that a newer one has replaced (`compacted`). What is kept is kept as it was: offset, timestamp, headers, order.
-A batch keeps its place too: base offset, last offset, term, producer and sequence, compression. One that loses all of
-its records stays as a header of 61 bytes. So every entry of the log still has its frame, followers can be served from
-a compacted segment as from any other, and idempotence loses nothing.
+There are two steps. First the newest offset of every key is noted (`KeyOffsets`), then every batch is written again
+without the records that a newer one has replaced (`compacted`). A record that is kept stays as it was: offset,
+timestamp, headers, order. A batch keeps its place too: base offset, last offset, term, producer and sequence,
+compression. One that loses all of its records stays as a header of 61 bytes. So every entry of the log still has its
+frame, followers can be served from a compacted segment as from any other, and idempotence loses nothing.
 
-*A tombstone* (null value) replaces what came before it as any value does. It is itself let go a while after it was
-first seen here, so that whoever reads the log later than that never hears of the key.
+*A tombstone* (null value) replaces the records before it as any value does. It is itself let go a while after it was
+first seen here, so that later readers of the log never hear of the key.
 
-*Kept whatever they are:* records without a key, which a compacted topic should not have; batches whose inside cannot
-be read, and those beyond `BOUNDS`, which are not opened; transactional batches and control frames. How many batches
-were kept unread is counted, so that it can be said.
+*Always kept* are records without a key, which a compacted topic should not have; batches whose inside cannot be read,
+and those beyond `BOUNDS`, which are not opened; transactional batches and control frames. Batches that were kept unread
+are counted, so that their number can be told.
 
 Keys are noted by a digest of 128 bits, so memory depends on their number and not on their size. Not here: which
 segments, when, and how files are replaced (`compacting`).
@@ -47,11 +47,11 @@ __all__ = ["BOUNDS", "KEY_BYTES", "Counts", "KeyOffsets", "compacted"]
 # librdkafka puts at most a million records into a batch. One takes a thread seconds, and at most 100 MiB of memory.
 BOUNDS = BatchBounds(records_max=1_000_000, bytes_max=32 << 20)
 
-KEY_BYTES = (
-    192  # of memory for each key: digest, offset and their share of the dictionary, rounded up from 176 measured
-)
+# Of memory for each key: digest, offset and their share of the dictionary, rounded up from 176 measured.
+KEY_BYTES = 192
 DIGEST_BYTES = 16
-_PREFIX, _TAIL = struct.Struct(">qiibI"), struct.Struct(">hiqqqhii")
+_PREFIX = struct.Struct(">qiibI")
+_TAIL = struct.Struct(">hiqqqhii")
 
 
 class Counts(NamedTuple):
@@ -69,7 +69,8 @@ class KeyOffsets:
     """
 
     def __init__(self, keys_max: int) -> None:
-        self.unread_count, self.unread_offset = 0, -1
+        self.unread_count = 0
+        self.unread_offset = -1
         self._offsets: dict[bytes, int] = {}
         self._keys_max = keys_max
 
@@ -79,9 +80,11 @@ class KeyOffsets:
     def note(self, frame: memoryview) -> bool:
         """Note the keys of a batch, which is newer than those noted before; False if there is no room for them all.
 
-        What was noted of such a batch is right as well, and may be used.
+        The keys that were noted of such a batch are right as well, and may be used.
         """
-        offsets, keys_max, header = self._offsets, self._keys_max, parse_header(frame)
+        offsets = self._offsets
+        keys_max = self._keys_max
+        header = parse_header(frame)
         if not _is_open(header):
             return True
         try:
@@ -101,14 +104,18 @@ class KeyOffsets:
 
 
 def compacted(frame: memoryview, keys: KeyOffsets, *, drop_tombstones: bool) -> tuple[Buffer, Counts]:
-    """Return a batch without what is replaced, and without tombstones if that is asked for.
+    """Return a batch without the records that are replaced, and without tombstones if that is asked for.
 
     The same object if everything is kept.
     """
     header = parse_header(frame)
     if not _is_open(header):
         return frame, Counts(header.record_count, header.record_count)
-    kept, kept_count, kept_from, position, max_timestamp = bytearray(), 0, 0, 0, -1
+    kept = bytearray()
+    kept_count = 0
+    kept_from = 0
+    position = 0
+    max_timestamp = -1
     try:
         body = bounded_body(header, frame, BOUNDS)
         view = memoryview(body)
@@ -128,7 +135,7 @@ def compacted(frame: memoryview, keys: KeyOffsets, *, drop_tombstones: bool) -> 
         return frame, counts
     kept += view[kept_from:position]
     if not kept_count:
-        # Its age is kept with it, by which it is deleted where that is configured too.
+        # Its age stays, by which retention deletes it if that is configured too.
         empty = header._replace(
             attributes=header.attributes & ~COMPRESSION_MASK, base_timestamp=header.max_timestamp, record_count=0
         )
@@ -154,7 +161,8 @@ def _keys(header: BatchHeader, frame: memoryview) -> Iterator[tuple[bytes, int]]
     Raises:
         CorruptBatchError: the batch cannot be read to its end, or is beyond `BOUNDS`; then nothing was yielded.
     """
-    digests, offsets = bytearray(), array("q")
+    digests = bytearray()
+    offsets = array("q")
     for record, _ in placed_records(header, bounded_body(header, frame, BOUNDS)):
         if record.key is not None:
             digests += _digest(record.key)

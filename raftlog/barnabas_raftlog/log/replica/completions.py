@@ -1,4 +1,4 @@
-"""Takes note of what the workers have done: what is durable, what is written, what may go now."""
+"""Takes note of work that workers have done: entries are durable, or written."""
 
 from barnabas_raftlog.log.segments.operations import Operation, Save, Store, Sync, Write
 from barnabas_raftlog.log.transfer.adoption import Adopt
@@ -12,7 +12,7 @@ __all__ = ["on_journaled", "on_operation", "on_operation_failed"]
 
 
 def on_journaled(log: LogState, durable_ticket: int) -> None:
-    """The journal has everything up to `durable_ticket` on the disk."""
+    """Take note that the journal has everything up to `durable_ticket` on the disk."""
     if log.durable.complete(durable_ticket):
         log.shared.moved[log.group] = None
     if log.log_start_offset > log.base_offset:
@@ -21,7 +21,7 @@ def on_journaled(log: LogState, durable_ticket: int) -> None:
 
 
 def on_operation(log: LogState, operation: Operation) -> None:
-    """The write worker has carried out `operation`."""
+    """Take note that the write worker has carried out `operation`."""
     if isinstance(operation, Write):
         wrote(log, operation)
     elif isinstance(operation, Store):
@@ -40,7 +40,7 @@ def on_operation(log: LogState, operation: Operation) -> None:
 
 
 def on_operation_failed(log: LogState, operation: Operation, error: OSError) -> None:
-    """Its files cannot be trusted any more: this replica is out, the others go on."""
+    """Fail the replica, whose files cannot be trusted any more; the others go on."""
     fail(log, f"{log.name}: {error}")
     if isinstance(operation, Sync):
         log.shared.on_synced(log, operation.row)

@@ -1,14 +1,14 @@
-"""Replaces everything in a log: by a snapshot that the leader sent, or by files from another replica.
+"""Replaces everything in a log by a snapshot, or by files from another replica.
 
 Both happen when this replica lacks entries that its leader no longer has. In memory it is done at once; on the disk the
 journal has it first, then the files show it (see `write_queue.Gate`). Until then nothing of it is durable, so nothing
 of it is acknowledged.
 
-*A snapshot* leaves a log without an entry, which begins where the leader's does. What the owner must know beside the
-entries comes with it, and goes into the journal record with it, so that a crash finds both or neither.
+*A snapshot* leaves a log without an entry, which begins where the leader's does. The owner's state comes with it, and
+goes into the journal record with it, so that a crash finds both or neither.
 
-*Files* come by a transfer (`transfer.incoming`) and are *adopted* when it is complete; see `transfer.adoption` for what
-that means on the disk.
+*Files* come by a transfer (`transfer.incoming`) and are *adopted* when it is complete; `transfer.adoption` says how
+that is done on the disk.
 """
 
 import struct
@@ -54,8 +54,9 @@ def install_snapshot(
     With `index` 0 nothing stands for what was acknowledged before: the log is uncertain from now on.
 
     `durable_index` reaches `index` when the journal has this, and in page-cache mode when the files show it.
-    `load_state` returns `state` from then on, unless it is empty. `configuration` holds there; `NOBODY`: what held.
-    `partial_since`: this is a witness's log, by the configuration at that place; nothing stands for what it lacks.
+    `load_state` returns `state` from then on, unless it is empty. `configuration` holds there; `NOBODY`: the one that
+    held before. `partial_since`: this is a witness's log, by the configuration at that place; nothing stands for the
+    entries that it lacks.
     """
     if log.failed is not None:
         raise log.failed.with_traceback(None)
@@ -75,7 +76,7 @@ def install_snapshot(
     log.size_bytes = 0
     log.tail.reset(index + 1)
     log.shared.loaded.drop_group(log.group)
-    # Before the journal has what it belongs to: recovery drops it if that never came.
+    # The members go before the record that they belong to: recovery drops them if that never came.
     restart_members(log, index, term, configuration if configuration.voters else log.configuration)
     log.truncations += 1
     number = log.truncations
@@ -104,9 +105,9 @@ async def in_writer(log: LogState, job: Callable[[], T]) -> T:
 
 
 def adopt(log: LogState, prepared: Prepared) -> None:
-    """Put what was received in place of everything in this log, which then ends with the snapshot's entry.
+    """Put received files in place of everything in this log, which then ends with the snapshot's entry.
 
-    `durable_index` reaches that entry as after `install_snapshot`; `load_state` returns what came with it.
+    `durable_index` reaches that entry as after `install_snapshot`; `load_state` returns the state that came with it.
     """
     if log.failed is not None:
         raise log.failed.with_traceback(None)
@@ -154,7 +155,7 @@ def _forget_segments(log: LogState) -> list[FileHandle]:
 
 
 def _await_snapshot(log: LogState, gate: Gate, index: int, number: int) -> None:
-    """Let entry `index` be durable when the snapshot behind `gate` is; what makes it so is queued already."""
+    """Let entry `index` be durable when the snapshot behind `gate` is; its operations are queued already."""
     log.directory_changed = True
     durable_index = max(min(log.durable_index, index - 1), 0)  # what a crash would leave now
     if gate.ticket is not None:

@@ -1,4 +1,4 @@
-"""Keeps the owner's state beside the log: a file that stands for all entries up to one of them.
+"""Keeps the owner's state beside the log, in place of its older entries.
 
 The log never looks into it (`state_file`). A segment whose entries nobody could replay any more goes only when such a
 state covers them (`shortening`).
@@ -18,12 +18,12 @@ STATE_FILE = "state"
 
 
 def save_state(log: LogState, index: int, state: StateOrMaker) -> None:
-    """Keep what says what the state is after entry `index`, or a later one, in place of an older one.
+    """Queue the state after entry `index`, or a later one, to be kept in place of an older one.
 
-    Queued. It counts after a crash if the log still has that entry then, so it had better be durable.
+    It counts after a crash if the log still has that entry then, so it had better be durable.
 
-    It never takes the place of a state that says more. It is written behind an adoption, so it can count as of what was
-    adopted, durable or not: a crash before that leaves the older log with the older state.
+    It never takes the place of a state that says more. It is written behind an adoption, so it can count as of the
+    adopted entry, durable or not: a crash before that leaves the older log with the older state.
     """
     index = max(index, log.adopted_index)
     term = log.term_at(index)
@@ -33,7 +33,7 @@ def save_state(log: LogState, index: int, state: StateOrMaker) -> None:
 
 
 def queue_save(log: LogState, index: int, data: StateOrMaker) -> None:
-    """Have the bytes of the file written; the caller hands the log to the write queue."""
+    """Queue the write of the file; the caller hands the log to the write queue."""
     if not log.is_named:
         # Checkpoints do this too, once for all replicas, but a state may count before the first of them.
         log.is_named = True
@@ -42,7 +42,7 @@ def queue_save(log: LogState, index: int, data: StateOrMaker) -> None:
 
 
 def load_state(log: LogState) -> tuple[int, bytes] | None:
-    """Return what `save_state` kept: (index, blob); None if there is nothing that fits this log. May block.
+    """Return the state that `save_state` kept: (index, blob); None if none fits this log. May block.
 
     Raises:
         StorageFailedError: the file cannot be read; unless that will pass, the replica has failed.
@@ -60,7 +60,7 @@ def load_state(log: LogState) -> tuple[int, bytes] | None:
 
 
 def ask_for_state(log: LogState) -> None:
-    """Have the state saved again where that alone keeps a segment.
+    """Have the state saved again if that alone keeps a segment.
 
     The others may have made durable, and so committed, what this disk has only now: then the state was kept with
     an entry before it, and nothing would delete the segment until somebody writes again.

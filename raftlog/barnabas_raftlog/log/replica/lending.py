@@ -1,6 +1,6 @@
 """Lends sealed segments as whole files, to a transfer to another replica.
 
-What may be lent is what never changes again: segments that are sealed, wholly in their files, and committed. While a
+Only segments that never change again are lent: those that are sealed, wholly in their files, and committed. While a
 transfer reads them they are *pinned*: `log_start_offset` moves as it should, but their files stay until the last pin is
 gone, and compaction leaves them alone. A pin does not outlive the process, and a log that is itself replaced takes its
 files with it: a reader of one then gets `SegmentGoneError`.
@@ -66,7 +66,7 @@ def pin(log: LogState, segments: Sequence[Segment]) -> None:
 
 
 def unpin(log: LogState, segments: Sequence[Segment]) -> None:
-    """Take one pin from each; what was kept only for their sake goes."""
+    """Take one pin from each; segments that were kept only for their sake go."""
     pins = {**log.pins, **{segment: log.pins[segment] - 1 for segment in segments}}
     log.pins = {segment: count for segment, count in pins.items() if count}
     if not log.is_deleted and log.log_start_offset > log.base_offset:
@@ -76,7 +76,7 @@ def unpin(log: LogState, segments: Sequence[Segment]) -> None:
 async def checksum_more(log: LogState, segment: Segment) -> int | None:
     """Go on with the checksum of a sealed segment; return it when it is known, None for: call again.
 
-    Cancellation: what was computed counts. Raises what `read_file` does.
+    Cancellation: the part that was computed counts. Raises the errors of `read_file`.
     """
     position, checksum = log.checksums.get(segment, (0, 0))
     if position < segment.size_bytes:
@@ -115,7 +115,7 @@ def suspect(log: LogState, segment: Segment, cause: str) -> None:
 
 
 def file_of(log: LogState, segment: Segment, checksum: int) -> SegmentFile:
-    """Return what a manifest says of a sealed segment."""
+    """Return the entry of a manifest for a sealed segment."""
     after = log.segments[log.segments.index(segment) + 1]
     return SegmentFile(
         base_offset=segment.base_offset,

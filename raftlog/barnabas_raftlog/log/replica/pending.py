@@ -1,4 +1,4 @@
-"""Which index of a log is durable, when writes complete later and truncations come between. Pure.
+"""Tracks which index is durable, if writes complete later and truncations come between. Pure.
 
 Every append is queued under a *ticket*, a number that only grows; a completion says "everything up to ticket t is on
 disk". Between the two a follower may have to truncate, and the index then lives again with another entry. So a
@@ -22,7 +22,7 @@ class PendingIndexes:
 
     def __init__(self, reached: int) -> None:
         self.reached = reached
-        # Lists: mostly empty, and an empty deque takes 760 bytes, in thousands of logs.
+        # They are lists because they are mostly empty, and an empty deque takes 760 bytes, in thousands of logs.
         self._tickets: list[int] = []
         self._indexes: list[int] = []
 
@@ -31,7 +31,7 @@ class PendingIndexes:
         return bool(self._tickets)
 
     def queue(self, ticket: int, index: int) -> None:
-        """Everything up to `index` will have been written once `ticket` completes."""
+        """Note that everything up to `index` will have been written once `ticket` completes."""
         tickets = self._tickets
         if tickets and tickets[-1] == ticket:
             self._indexes[-1] = index
@@ -41,7 +41,8 @@ class PendingIndexes:
 
     def complete(self, ticket: int) -> bool:
         """Take note that every ticket up to `ticket` has completed; return whether `reached` moved."""
-        before, count = self.reached, bisect_right(self._tickets, ticket)
+        before = self.reached
+        count = bisect_right(self._tickets, ticket)
         if count:
             self.reached = self._indexes[count - 1]
             del self._tickets[:count]
@@ -49,7 +50,7 @@ class PendingIndexes:
         return self.reached != before
 
     def truncate_from(self, index: int) -> None:
-        """Entries at and after `index` are gone: nothing that is under way may count for them."""
+        """Count nothing that is under way for the entries at and after `index`, which are gone."""
         last = index - 1
         self.reached = min(self.reached, last)
         indexes = self._indexes

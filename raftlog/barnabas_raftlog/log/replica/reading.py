@@ -1,11 +1,11 @@
 """Reads entries by index and frames by offset, from the cheap to the costly.
 
-The tail cache answers from memory, then the page cache on the loop, then a thread. What is not in the tail cache is in
-a segment file, so a cold read is bounded by where the tail begins, and never sees bytes that a truncation has made
-invalid.
+The tail cache answers from memory, then the page cache on the loop, then a thread. Entries that are not in the tail
+cache are in a segment file, so a cold read is bounded by the beginning of the tail, and never sees bytes that a
+truncation has made invalid.
 
 A read that waits in a thread may find that its segment was dropped meanwhile, and its file deleted. That is no failure:
-what it looked for is below the log's start, or gone with a truncation, and the read begins anew.
+the frames that it looked for are below the log's start, or gone with a truncation, and the read begins anew.
 
 A sealed segment that cannot be read, or does not hold what it should, is not the end of its replica: that read fails,
 the segment is a *suspect* (`SharedStorage.suspects`), and followers who need it wait until it was mended (`scrub`).
@@ -51,7 +51,7 @@ class SegmentDroppedError(Exception):
 
 
 class FilePart(NamedTuple):
-    """What of a segment is surely in its file: so many bytes, up to `end_offset` (exclusive)."""
+    """The part of a segment that is surely in its file: so many bytes, up to `end_offset` (exclusive)."""
 
     segment: Segment
     size_bytes: int
@@ -64,9 +64,9 @@ class FilePart(NamedTuple):
 def read(log: LogState, start_offset: int, end_offset: int, bytes_max: int) -> list[Buffer] | None:
     """Return whole data frames, the first one containing `start_offset`, none beyond `end_offset`.
 
-    None from below `log_start_offset`, though the first frame may reach below it. At least one if there is one,
-    whatever `bytes_max` (KIP-74). None: not in memory, use `read_cold`. The views stay valid for as long as the
-    caller keeps them.
+    Offsets below `log_start_offset` have none, though the first frame may reach below it. If there is a frame, at least
+    one is returned, however small `bytes_max` is (KIP-74). None: it is not in memory, use `read_cold`. The views stay
+    valid for as long as the caller keeps them.
     """
     if start_offset >= end_offset or start_offset >= log.log_end_offset or start_offset < log.log_start_offset:
         return []
@@ -89,7 +89,7 @@ async def read_cold(log: LogState, start_offset: int, end_offset: int, bytes_max
         if in_memory is not None:
             return in_memory
         log.shared.stats.cold_reads += 1
-        # What the tail holds need not be in the file yet.
+        # Frames that the tail holds need not be in the file yet.
         limit = min(end_offset, _tail_offset(log))
         segment = log.segments[_segment_number(log, start_offset)]
         limit = min(limit, _end_of(log, segment))
@@ -99,7 +99,7 @@ async def read_cold(log: LogState, start_offset: int, end_offset: int, bytes_max
             continue
         if frames or limit >= end_offset:
             return frames
-        start_offset = limit  # Compaction has emptied what is before it.
+        start_offset = limit  # Compaction has emptied the batches before it.
 
 
 async def _range(log: LogState, segment: Segment, limits: tuple[int, int, int]) -> list[Buffer]:
@@ -144,7 +144,7 @@ def entries(log: LogState, start_index: int, bytes_max: int) -> Sequence[Entry] 
 
 
 async def replay(log: LogState, from_index: int) -> AsyncGenerator[Entry, None]:
-    """Yield the entries from `from_index` to what is then the last one, in order, checksums checked.
+    """Yield the entries from `from_index` to the one that is then the last, in order, checksums checked.
 
     Entries that are dropped from the beginning of the log meanwhile are left out.
 
@@ -271,7 +271,7 @@ def find(log: LogState, index: int) -> Hint:
     return place
 
 
-# Where things are.
+# Places.
 
 
 def segment_of_index(log: LogState, index: int) -> Segment:
@@ -318,7 +318,7 @@ def _tail_offset(log: LogState) -> int:
     return log.tail.base_offset_at(log.tail.first_index) if log.tail.count else log.log_end_offset
 
 
-# What cannot be read.
+# Failed reads.
 
 
 async def guard(log: LogState, reading: Awaitable[T], segment: Segment) -> T:
@@ -338,7 +338,7 @@ async def guard(log: LogState, reading: Awaitable[T], segment: Segment) -> T:
 
 
 def on_unreadable(log: LogState, segments: Sequence[Segment], error: BaseException) -> None:
-    """Note what a failed read says about these segments, or one of them: sealed ones can be mended.
+    """Note that a read of these segments failed, or of one of them: sealed ones can be mended.
 
     An error that will pass says nothing about them: `on_loaded` is called when it should be tried again.
     """

@@ -1,7 +1,7 @@
 """The log of one replica: its whole interface, by concern.
 
-A method is a function of the module before its name, which says what it does. What only looks at a field or two is in
-`LogState`, and so is the account of the fields.
+A method is a function of the module before its name. Methods that only look at a field or two are in `LogState`, and so
+is the account of the fields.
 """
 
 from . import (
@@ -25,7 +25,7 @@ __all__ = ["ReplicaLog"]
 
 
 class ReplicaLog(LogState):
-    """One replica's log: entries by index for Raft, frames by offset for clients. What `Storage.open_log` returns."""
+    """One replica's log: entries by index for Raft, frames by offset for clients. `Storage.open_log` returns it."""
 
     __slots__ = ()
 

@@ -1,14 +1,14 @@
-"""Which of a log's segments have had their time. Pure.
+"""Tells which of a log's segments have had their time. Pure.
 
 A segment goes as a whole, and only if all of it may: every record below the high watermark, and every segment before
 it gone too. Two limits are looked at, as Kafka does, and either is enough:
 
-* *Age*: the newest record of the segment is older than `retention_ms` by its own timestamp. From the oldest segment on,
-  up to the first that is young enough. Timestamps are what producers say: where the largest one is missing or lies in
-  the future, the segment is as old as its file, by the time when that was last written to. One whose file has not been
-  looked at counts as young.
-* *Size*: what is left without the segment is still at least `retention_bytes`. So a log is kept a bit larger than the
-  limit, never smaller.
+* *Age*: the newest record of the segment is older than `retention_ms` by its own timestamp. Segments go from the oldest
+  on, up to the first that is young enough. Timestamps come from producers: if the largest one is missing or lies in the
+  future, the segment is as old as its file, by the time when that was last written to. A segment whose file has not
+  been looked at counts as young.
+* *Size*: the other segments still have at least `retention_bytes`. So a log is kept a bit larger than the limit, never
+  smaller.
 
 The newest segment goes like the others, with everything in it, when it has no records that are not committed: a topic
 that nobody writes to ends empty.
@@ -25,7 +25,7 @@ __all__ = ["Expiry", "SegmentSpan", "expired", "tells_age"]
 class SegmentSpan(NamedTuple):
     """One segment: the records [base_offset, end_offset), and the largest timestamp among them, -1 for none.
 
-    `modified_ms`: when its file was last written to; -1 where nobody has looked, or the file does not have it all yet.
+    `modified_ms`: when its file was last written to; -1 if nobody has looked, or the file does not have it all yet.
     """
 
     base_offset: int
@@ -36,7 +36,7 @@ class SegmentSpan(NamedTuple):
 
 
 class Expiry(NamedTuple):
-    """The log may start at `offset`: `segment_count` segments of `size_bytes` go, and why."""
+    """The log may start at `offset`: `segment_count` segments of `size_bytes` go, for a `cause`."""
 
     offset: int
     segment_count: int
@@ -58,10 +58,11 @@ def expired(
     retention_ms: int,
     retention_bytes: int,
 ) -> Expiry | None:
-    """Return what has expired of a log, or None. `segments`: oldest first; a negative limit is none."""
+    """Return the part of a log that has expired, or None. `segments`: oldest first; a negative limit is none."""
     left = [span for span in segments if span.end_offset > log_start_offset]
     size_bytes = sum(span.size_bytes for span in left)
-    offset, count, gone_bytes, by_age, by_size, by_file = log_start_offset, 0, 0, 0, 0, 0
+    offset = log_start_offset
+    count = gone_bytes = by_age = by_size = by_file = 0
     for span in left:
         if span.end_offset > high_watermark:
             break
@@ -76,7 +77,9 @@ def expired(
         by_age += is_old
         by_file += is_old and not is_told
         by_size += is_too_much
-        offset, count, gone_bytes = span.end_offset, count + 1, gone_bytes + span.size_bytes
+        offset = span.end_offset
+        count += 1
+        gone_bytes += span.size_bytes
     if not count:
         return None
     causes = [f"{by_age} older than retention.ms={retention_ms}"] if by_age else []

@@ -1,18 +1,17 @@
-"""Takes entries away at either end of a log: truncation, and the start that moves on.
+"""Takes entries away at either end of a log.
 
-Both change the log in memory at once, and the files in order: the journal has it first, then the files show it (see
-`write_queue.Gate`). A crash in between leaves files that hold more than the log, which recovery knows.
+Both ways change the log in memory at once, and the files in order: the journal has it first, then the files show it
+(see `write_queue.Gate`). A crash in between leaves files that hold more than the log, which recovery knows.
 
 *The end* goes when a leader contradicts it. The journal has that before anything that is appended afterwards can become
 durable, in both modes.
 
 *The beginning* goes in two steps. `drop_before` moves `log_start_offset` to any offset of the committed log; from then
 on nothing below it is served. Segments go when they can, each as a whole: every entry of it is below the start,
-committed, durable here, and covered by a state of the owner that is on the disk, because what is gone cannot be
-replayed. Where the start lies is for the owner to remember (`save_state`), who hears of it from the log itself: a
-`PREFIX_TRUNCATION` frame says it, and after a crash is met again when the log is replayed. Nothing is lost with a
-segment that holds such a frame: the frame comes after all that it takes away, so the segment behind it begins at the
-start or later.
+committed, durable here, and covered by a state of the owner that is on the disk, because entries that are gone cannot
+be replayed. The owner remembers the start (`save_state`), and hears of it from the log itself: a `PREFIX_TRUNCATION`
+frame says it, and after a crash is met again when the log is replayed. Nothing is lost with a segment that holds such a
+frame: the frame comes after all entries that it takes away, so the segment behind it begins at the start or later.
 """
 
 from barnabas_raftlog.errors import CorruptBatchError, StorageFailedError
@@ -36,7 +35,7 @@ __all__ = ["drop_before", "drop_prefix", "drop_unneeded", "truncate_from"]
 def truncate_from(log: LogState, index: int) -> None:
     """Forget the entries at and after `index`.
 
-    Durable before anything that is appended from now on is. When this raises, nothing was changed.
+    That is durable before anything that is appended from now on. When this raises, nothing was changed.
     """
     if log.failed is not None:
         raise log.failed.with_traceback(None)
@@ -136,7 +135,7 @@ def drop_before(log: LogState, offset: int, committed_index: int) -> None:
         # Nothing in the newest segment is needed either, but its file only goes when another one is the newest.
         roll(log)
     drop_unneeded(log)
-    # Commits are told of behind the driver's flush; the next one may be hours away.
+    # The caller hears of commits behind the driver's flush, and the next one may be hours away.
     log.shared.commits.flush()
     log.shared.writes.flush()
 

@@ -1,7 +1,7 @@
 """All that one replica's log knows of itself: every field, and who changes it.
 
 A log is this state and the modules of functions over it, which stand beside this one. `replica_log` binds them to the
-class that everybody else uses. Here is what answers from a field or two.
+class that everybody else uses. The methods here answer from a field or two.
 """
 
 from collections.abc import Callable, Mapping
@@ -38,62 +38,62 @@ class LogState:
 
     # More than 30 attributes in a dictionary take 1.3 KiB more than these.
     __slots__ = (  # noqa: RUF023 - in groups, in the order of `__init__`
-        "__dict__",  # for what few logs ever set: the attributes of the class, below
+        "__dict__",  # for attributes that few logs ever set: see below
         "__weakref__",
-        # Who it is. Never changed, but for the size.
+        # Identity: never changed, but for the size.
         "shared",  # queues, caches and limits of the node's storage
         "group",  # the Raft group
         "name",  # of its directory under `replicas/`
         "directory",  # the path of that
-        "mode",  # what makes an entry durable
-        "is_journaled",  # the mode is "fsync": the journal does; else the segment file
+        "mode",  # "fsync" or "page-cache": the way in which entries become durable
+        "is_journaled",  # the mode is "fsync": the journal makes entries durable; else the segment file
         "segment_bytes",  # at this size another segment begins; `limit_segments`
-        # What it holds: `appending` adds, `shortening` takes away, `installing` replaces all of it.
+        # Contents: `appending` adds, `shortening` takes away, `installing` replaces all of it.
         "segments",  # oldest first, at least one; `compacting` puts another one into the place of a sealed one
         "active",  # the last of them, which is written to
-        "leader_epochs",  # which term wrote from which entry and offset on
-        "members",  # who belonged to the group, from which entry on; `members` adds
+        "leader_epochs",  # the terms that wrote something, each with its first index and offset
+        "members",  # the configurations of the group, each from an index on; the module `members` adds
         "configuration",  # the newest of those: an attribute, because the core looks at it in every step
-        "start_index",  # of the last entry before this log
-        "last_index",  # of its last entry, durable or not
-        "last_term",  # of that entry
-        "log_end_offset",  # which the next record gets
+        "start_index",  # the last entry before this log
+        "last_index",  # its last entry, durable or not
+        "last_term",  # the term of that entry
+        "log_end_offset",  # the offset that the next record gets
         "log_start_offset",  # nothing below it is served; it may lie inside a segment, or inside a batch
-        "size_bytes",  # of all segments
+        "size_bytes",  # all segments together
         "tail",  # the newest frames in memory, at least those that are in no file yet
-        "truncations",  # how many times entries were taken from the end, or all of them; numbers those in the journal
-        # What is certain of it.
-        "durable",  # how far the journal has it: `appending` queues, `completions` completes
-        "written",  # how far the segment files have it: `write_behind` queues and completes
-        "is_uncertain",  # a loss of power may have taken what was acknowledged (page-cache mode); `became_certain`
-        "is_blank",  # that, and begun empty: it may have forgotten who its members were, too; `became_certain`
+        "truncations",  # count of truncations at the end, and of replacements; it numbers them in the journal
+        # Durability.
+        "durable",  # its entries on their way into the journal: `appending` queues, `completions` completes
+        "written",  # its entries on their way into segment files: `write_behind` queues and completes
+        "is_uncertain",  # a loss of power may have taken acknowledged entries (page-cache mode); `became_certain`
+        "is_blank",  # that, and it was begun empty: it may have forgotten its members, too; `became_certain`
         "partial_since",  # a witness's log without its beginning, by the configuration at that place; None: it is whole
-        # What is to be done to its files: `write_behind`.
-        "operations",  # in order; the write queue takes them from the front
-        "under_way",  # how many of them a worker has; the write queue counts
-        "write_serial",  # of the newest `Write`
+        # Work on its files: `write_behind`.
+        "operations",  # those that wait, in order; the write queue takes them from the front
+        "under_way",  # the number that a worker has; the write queue counts
+        "write_serial",  # the number of the newest `Write`
         "open_write",  # the last operation, if frames may be added to it
         "is_dirty",  # the next checkpoint is to sync it
         "directory_changed",  # files were made or removed in the directory since it was last synced
         "replaced",  # (base offset, generation that replaced it, files): of `compacting`, until a checkpoint says so
         # Its end.
-        "failed",  # why it may not be used until the next start; `write_behind.fail`
-        "is_deleted",  # `write_behind.deleted`
+        "failed",  # the reason why it may not be used until the next start; `write_behind.fail`
+        "is_deleted",  # it is not a log of this node any more; `write_behind.deleted`
         # Readers.
         "loading",  # first entries of the runs that `reading` has threads read
-        # Whom it tells. None: nobody listens.
+        # Callbacks. None: nobody listens.
         "on_failed",  # `failed` is set
         "on_loaded",  # entries that were asked for may be there now
         "on_rolled",  # another segment was begun
     )
 
-    # What few logs set, in `__dict__`.
+    # Attributes that few logs set, in `__dict__`.
     durable_when_failed: tuple[int, list[tuple[int, int, int]]] | None = None
     """The durable index and the epochs up to it, as in the checkpoint's row; set with `failed`."""
     is_named = False
     """A loss of power leaves the replica's directory where it is: its name was synced since the start."""
     committed_index = 0
-    """The largest that `drop_before` was told."""
+    """The largest committed index that `drop_before` was told."""
     saved_index = 0
     """The entry that the state on the disk is kept with; `completions`."""
     asked_index = 0
@@ -105,7 +105,7 @@ class LogState:
     checksums: Mapping[Segment, tuple[int, int]] = MappingProxyType({})
     """Of sealed segments: bytes of the file that were read, and their checksum. Replaced, never changed; `lending`."""
     adopted_index = 0
-    """The last entry that came as a file; what is saved beside the log is as of that or later; `installing`."""
+    """The last entry that came as a file; a state beside the log is as of that one or later; `installing`."""
     adopting_count = 0
     """Adoptions that the write worker has not carried out yet."""
 
@@ -159,7 +159,7 @@ class LogState:
         self.on_loaded: Callable[[GroupId], None] | None = None
         self.on_rolled: Callable[[GroupId], None] | None = None
 
-    # Where it begins and ends.
+    # Ends of the log.
 
     @property
     def first_index(self) -> int:
@@ -222,7 +222,13 @@ class LogState:
         segments = self.segments
         ends = [segment.base_offset for segment in segments[1:]]
         return [
-            SegmentSpan(segment.base_offset, end_offset, segment.size_bytes, segment.newest_ms, segment.modified_ms)
+            SegmentSpan(
+                base_offset=segment.base_offset,
+                end_offset=end_offset,
+                size_bytes=segment.size_bytes,
+                max_timestamp=segment.newest_ms,
+                modified_ms=segment.modified_ms,
+            )
             for segment, end_offset in zip(segments, (*ends, self.log_end_offset), strict=True)
         ]
 
@@ -230,7 +236,7 @@ class LogState:
         """Let new segments begin at this size from now on."""
         self.segment_bytes = segment_bytes
 
-    # What it tells.
+    # To others.
 
     def mark_dirty(self) -> None:
         """Have the next checkpoint sync this log."""
@@ -239,11 +245,11 @@ class LogState:
             self.shared.dirty[self] = None
 
     def may_be_read(self) -> None:
-        """Have those who wait for entries ask again: what could not be read a while ago may be readable now."""
+        """Let readers that wait for entries ask again: a segment that could not be read may be readable now."""
         if self.on_loaded is not None and not self.is_deleted:
             self.on_loaded(self.group)
 
-    # What the queues and the checkpoint tell it. `ReplicaLog` binds the functions.
+    # The queues and the checkpoint call these. `ReplicaLog` binds the functions.
 
     def on_journaled(self, durable_ticket: int) -> None:
         raise NotImplementedError

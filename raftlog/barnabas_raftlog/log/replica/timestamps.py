@@ -1,15 +1,15 @@
-"""Which record is the first at a timestamp, and which has the largest one (ListOffsets). Batch headers first.
+"""Finds the first record at a timestamp, and the one with the largest (ListOffsets).
 
-The time index says from which batch on to look; the headers from there say which it is; only that one is opened, in a
-thread, because it may be compressed. A batch that cannot be read, or holds more than `BOUNDS`, is answered as a whole,
-with its first offset and the timestamp of its header; where nobody believes that (`believed_ms`), with none.
+The time index says from which batch on to look; the headers from there say which batch it is; only that one is opened,
+in a thread, because it may be compressed. A batch that cannot be read, or holds more than `BOUNDS`, is answered as a
+whole, with its first offset and the timestamp of its header; if that is not believed (`believed_ms`), with none.
 
 Headers are written by clients, and one may promise a timestamp that none of its records has. Then the look-up by time
 goes on behind it, for `LIES_MAX` batches; and the largest timestamp is that of its own records, which may not be the
 largest of all.
 
-Records below the log's start do not count, also where it lies inside a segment or a batch. Of a batch that holds the
-start the header says too much, so that one is decoded, and what follows is asked on its own.
+Records below the log's start do not count, also if it lies inside a segment or a batch. The header of a batch that
+holds the start says too much, so that batch is decoded, and those behind it are asked on their own.
 """
 
 import asyncio
@@ -67,9 +67,9 @@ async def _from_timestamps(
 class _TimestampReads:
     """Answers one question about one log.
 
-    The log is read by parts, from the first offset on. Where the next one is, in a file or in memory, is asked when its
-    turn comes, so that nothing is missed which moves from memory to a file meanwhile; and each part ends further on, so
-    that the end is reached however fast the log moves.
+    The log is read by parts, from the first offset on. The place of the next one, in a file or in memory, is asked when
+    its turn comes, so that nothing is missed that moves from memory to a file meanwhile; and each part ends further on,
+    so that the end is reached however fast the log moves.
     """
 
     def __init__(self, log: LogState, believed_ms: int) -> None:
@@ -81,7 +81,8 @@ class _TimestampReads:
         self._believed_ms = believed_ms
 
     async def first_at(self, timestamp_ms: int, end_offset: int) -> Answer:
-        start_offset, batch = self._start, None
+        start_offset = self._start
+        batch = None
         for _ in range(LIES_MAX):
             batch = await self._first_batch(timestamp_ms, end_offset, start_offset)
             if batch is None or batch[0].base_offset >= end_offset:
@@ -159,12 +160,12 @@ class _TimestampReads:
     async def _largest_in(
         self, part: FilePart, start_offset: int, end_offset: int, note: Callable[[int, BatchHeader], bool]
     ) -> tuple[int, int] | None:
-        """Return what the time index says of a part that goes beyond `end_offset`; `note` the headers it leaves."""
+        """Return the time index's answer for a part that goes beyond `end_offset`; `note` the headers it leaves out."""
         segment = part.segment
         await self._cold.index_of(segment)
         latest = segment.time_index.latest(end_offset)
         if latest is not None and latest[1] < start_offset:
-            latest = None  # The rows speak of what was deleted, too: from the start on, every header counts.
+            latest = None  # The rows also speak of deleted batches: from the start on, every header counts.
         hint = segment.index.before_offset(latest[1] if latest else start_offset)
         await self._seek(segment, hint, part.size_bytes, note)
         return (latest[0], -latest[1]) if latest else None
@@ -172,7 +173,7 @@ class _TimestampReads:
     async def _in_files(
         self, start_offset: int, end_offset: int, look: Callable[[Segment, int], Awaitable[Batch | None]]
     ) -> tuple[Batch | None, int]:
-        """Look into the files part by part; return what was found, or None, and where the part in memory begins."""
+        """Look into the files part by part; return the batch found, or None, and where the part in memory begins."""
         position = start_offset
         while position < end_offset and (part := file_part(self._log, position)) is not None:
             try:
@@ -217,7 +218,8 @@ class _TimestampReads:
     ) -> Batch | None:
         """Return the first batch in the file for which `found`, with its bytes.
 
-        The indexes also name what is in memory alone: such a place is in no file yet, and nothing before it counts.
+        The indexes also name batches that are in memory alone: such a place is in no file yet, and nothing before it
+        counts.
         """
         cold = self._cold
         if hint is not None and hint[2] >= size_bytes:
@@ -236,7 +238,7 @@ class _TimestampReads:
     # In a thread.
 
     def _first_record(self, header: BatchHeader, frame: memoryview, timestamp_ms: int) -> Answer:
-        """Return the first record that is as late; None: there is none, whatever the header says."""
+        """Return the first record that is as late; None: there is none, though the header may say so."""
         try:
             for record in self._records(header, frame):
                 if record.timestamp >= timestamp_ms:
@@ -248,7 +250,7 @@ class _TimestampReads:
     def _largest_record(self, header: BatchHeader, frame: memoryview) -> Answer:
         """Return the first record with the largest timestamp; None if compaction has left none."""
         try:
-            # Of equals `max` takes the first.
+            # `max` takes the first of equals.
             largest = max(self._records(header, frame), key=lambda record: record.timestamp, default=None)
         except CorruptBatchError:
             return self._whole(header)

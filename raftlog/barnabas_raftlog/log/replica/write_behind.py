@@ -1,6 +1,6 @@
-"""Queues what is to happen to the files of a log, and says what a checkpoint may count on.
+"""Queues the operations on the files of a log.
 
-The write queue carries the operations out, in their order, and tells `completions`. A log that has *failed* has no
+The write queue carries them out, in their order, and tells `completions`. A log that has *failed* has no
 files that can be trusted: its queue is given up, and it stays as it is until the next start.
 """
 
@@ -87,10 +87,9 @@ def created(log: LogState) -> None:
 
 
 def store(log: LogState, size_bytes: int) -> Store | None:
-    """Return what puts the log as it is now on the disk; None if something else is to be done to it first.
+    """Return the operation that puts the log as it is now on the disk; None if another is to be done to it first.
 
-    An old file of a compacted segment that counts until the next checkpoint is such a thing, too: nobody knows of that
-    here.
+    So it is if an old file of a compacted segment counts until the next checkpoint: nobody knows of that here.
     """
     if log.failed is not None or log.is_deleted or log.under_way or log.replaced or not log.is_journaled:
         return None
@@ -122,7 +121,7 @@ def queue_checkpoint(log: LogState) -> None:
 
 
 def sync_operation(log: LogState) -> Sync:
-    """Return what makes the log as it is now, once its queue is carried out, survive a loss of power."""
+    """Return the sync after which the log as it is now, its queue carried out, survives a loss of power."""
     writes = [write for segment in log.segments[:-1] for write in segment.index_writes()]
     writes += log.active.index_writes(index_files_from(log.segment_bytes))
     operation = snapshot(log)
@@ -142,7 +141,7 @@ def snapshot(log: LogState) -> Sync:
 
 
 def row(log: LogState) -> ReplicaRow:
-    """Return what a checkpoint says of the log as it is now."""
+    """Return the checkpoint's row of the log as it is now."""
     return ReplicaRow(
         group=bytes(log.group),
         name=log.name,

@@ -1,12 +1,12 @@
-"""Is a segment file what was written to it? Frame by frame, from its beginning to its end. Pure.
+"""Checks frame by frame that a segment file is what was written to it. Pure.
 
-A checksum covers what clients sent; base offset and term, which the leader wrote in front of it, are covered by what
-must hold between frames: each begins where its predecessor ends, and has the term that the log knows for its index. So
-a file that passes has, at every index, an entry of the right term, which by log matching is the right entry: that is
-also how a copy from another replica is judged before it takes the place of a damaged file.
+A checksum covers the bytes that clients sent. Base offset and term, which the leader wrote in front of them, are
+covered by two rules between frames: each begins where its predecessor ends, and has the term that the log knows for its
+index. So a file that passes has, at every index, an entry of the right term, which by log matching is the right entry:
+that is also how a copy from another replica is judged before it takes the place of a damaged file.
 
-Damage is named by the position at which the first bad frame begins. What lies behind it is not looked at: it would need
-trust in the bad frame's length.
+Damage is named by the position at which the first bad frame begins. The bytes behind it are not looked at: that would
+need trust in the bad frame's length.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ __all__ = ["SegmentCheck", "SegmentPlace"]
 
 
 class SegmentPlace(NamedTuple):
-    """Which entries a sealed segment holds: from (`base_offset`, `first_index`) to (`end_offset`, `end_index`)."""
+    """The entries of a sealed segment: from (`base_offset`, `first_index`) to (`end_offset`, `end_index`)."""
 
     base_offset: int
     first_index: int
@@ -37,7 +37,9 @@ class SegmentCheck:
     def __init__(self, place: SegmentPlace, epochs: Sequence[tuple[int, int, int]]) -> None:
         self._place = place
         self._epochs = LeaderEpochs.from_rows(list(epochs))
-        self._index, self._offset, self._term = place.first_index, place.base_offset, 0
+        self._index = place.first_index
+        self._offset = place.base_offset
+        self._term = 0
         self.position = 0
         self.needs = 0  # at least so many bytes must be fed next
         self.is_done = False
@@ -53,7 +55,9 @@ class SegmentCheck:
             if fields.term != expected:
                 self._fail(fields.position, f"entry {self._index} has term {fields.term}, not {expected}")
                 return
-            self._index, self._offset, self._term = self._index + 1, fields.end_offset, fields.term
+            self._index += 1
+            self._offset = fields.end_offset
+            self._term = fields.term
         if tail.needs:
             is_last = self.position + len(data) >= place.size_bytes or len(data) < self.needs
             if is_last or tail.end + tail.needs > place.size_bytes - self.position:
@@ -75,7 +79,7 @@ class SegmentCheck:
                 )
 
     def fail(self, cause: str) -> None:
-        """The file cannot be read."""
+        """End the check, because the file cannot be read."""
         self._fail(0, cause)
 
     def _fail(self, position: int, cause: str) -> None:

@@ -1,12 +1,12 @@
-"""Reading what is not in memory: from segment files, first on the loop, then in a thread.
+"""Reads segment files: first on the loop, then in a thread, where it may block.
 
 Every read of up to `LOOP_BYTES_MAX` is tried with RWF_NOWAIT on the loop: if the pages are cached it costs no more than
 the copy (118 µs/MiB measured) and the checksums, and if they are not the call says so at once, and the same function
-runs in a thread, where it may block. So do larger ones from the first, and those that come to many small frames: each
-has a checksum of its own, and 4 MiB of the smallest take 100 ms.
+runs in a thread. Larger reads go to a thread from the first, and so do those that come to many small frames: each has a
+checksum of its own, and 4 MiB of the smallest take 100 ms.
 
-What is returned is a view of what was read. Where that is much larger, because a batch is cut off at its end, it is a
-copy: whoever waits for a client to take it would hold the whole.
+A read returns a view of the bytes that were read. If those are many more, because a batch is cut off at their end, it
+returns a copy: an answer that waits for a client to take it would hold them all.
 
 A read begins at the frame that the sparse index names, and walks the headers from there. The index is only a hint:
 if the frame at its place is not the one it names, the walk begins at the start of the segment.
@@ -35,20 +35,19 @@ __all__ = ["ColdReads", "Hint", "NotCachedError"]
 T = TypeVar("T")
 Rows = tuple[memoryview, memoryview]  # of an index file and of a time index file
 Hint = tuple[int, int, int]  # index, base_offset, file position of a frame
-STEPS_ON_LOOP_MAX = (
-    1_000  # frames that a walk passes by on the loop, about 2 ms; compaction leaves long runs of empty ones
-)
+# Frames that a walk passes by on the loop, in about 2 ms; compaction leaves long runs of empty ones.
+STEPS_ON_LOOP_MAX = 1_000
 LOOP_BYTES_MAX = 4 << 20  # 1 to 2 ms
 WALK_BYTES = 32 << 10  # covers an index interval and the first header after it, for frames of usual size
 _BASE = struct.Struct(">q")
 
 
 class NotCachedError(Exception):
-    """The page cache does not have it, or it takes too long for the loop: ask again from a thread."""
+    """The page cache does not have the bytes, or it takes too long for the loop: ask again from a thread."""
 
 
 class ColdReads:
-    """Borrows files and reads from them. Owned by the loop; its `_…` functions also run in the read threads.
+    """Borrows files and reads from them. Owned by the loop; functions with `blocking` also run in the read threads.
 
     `blocking=False` means: raise `NotCachedError` instead of waiting for the disk.
     """
@@ -88,7 +87,7 @@ class ColdReads:
         waiting.add_done_callback(report)
 
     def read(self, handle: FileHandle, position: int, size_bytes: int, *, blocking: bool) -> memoryview:
-        """Read from a segment. May return less than asked, but not nothing, where something is.
+        """Read from a segment; it may return less than asked, but something if something is there.
 
         Raises:
             OSError: the disk says so, or the file ends before `position`.
@@ -129,10 +128,10 @@ class ColdReads:
         segment.time_index.load(rows[1])
 
     def rows(self, segment: Segment, *, blocking: bool) -> Rows:
-        """Read the index files of `segment`. A lost one costs longer walks, nothing else: it counts as empty.
+        """Read the index files of `segment`. A lost one costs longer walks and nothing else: it counts as empty.
 
         Raises:
-            OSError: that of the moment (`disk_errors`): nothing is known of the files.
+            OSError: one that will pass (`disk_errors`): nothing is known of the files.
         """
         found: list[memoryview] = []
         for handle, size_bytes in (
@@ -157,9 +156,14 @@ class ColdReads:
             self.apply_rows(segment, rows)
 
     def seek(
-        self, segment: Segment, hint: Hint | None, size_bytes: int, found: Callable[[int, BatchHeader], bool],
-        *, blocking: bool,
-    ) -> Hint | None:  # fmt: skip
+        self,
+        segment: Segment,
+        hint: Hint | None,
+        size_bytes: int,
+        found: Callable[[int, BatchHeader], bool],
+        *,
+        blocking: bool,
+    ) -> Hint | None:
         """Walk from `hint` to the first frame for which `found(index, header)`; None: there is none below `size_bytes`.
 
         Raises:
@@ -169,15 +173,19 @@ class ColdReads:
         if position:
             start = self.read(segment.log, position, HEADER_BYTES, blocking=blocking)
             if len(start) < HEADER_BYTES or _BASE.unpack_from(start)[0] != base_offset:
-                index, base_offset, position = segment.first_index, segment.base_offset, 0
-        data, origin = memoryview(b""), position
+                index = segment.first_index
+                base_offset = segment.base_offset
+                position = 0
+        data = memoryview(b"")
+        origin = position
         last_index = index + STEPS_ON_LOOP_MAX
         while position < size_bytes:
             if index > last_index and not blocking:
                 raise NotCachedError
             if position + HEADER_BYTES > origin + len(data):
                 # Large frames are skipped without being read: only headers are needed.
-                data, origin = self.read(segment.log, position, WALK_BYTES, blocking=blocking), position
+                data = self.read(segment.log, position, WALK_BYTES, blocking=blocking)
+                origin = position
                 if len(data) < HEADER_BYTES:
                     if blocking:
                         raise CorruptBatchError(f"{segment.log.path} ends within a header at {position}")
@@ -209,10 +217,10 @@ class ColdReads:
         `segment_end`: the offset that the segment ends with; a batch beyond it would hide all that follows.
 
         Raises:
-            CorruptBatchError: they are not what was written.
+            CorruptBatchError: the file does not hold what was written.
         """
         start_offset, end_offset, bytes_max = limits
-        # What compaction has emptied may go on for long; header by header it is passed by quickly.
+        # Batches that compaction has emptied may go on for long; header by header they are passed quickly.
         place = self.seek(
             segment,
             hint,
@@ -238,7 +246,7 @@ class ColdReads:
                 return _without_waste(slices, len(data))
             rest = size_bytes - position
             if needed == rest + HEADER_BYTES:
-                return slices  # Control frames, and what compaction has emptied, up to the end.
+                return slices  # Up to the end there are control frames, and batches that compaction has emptied.
             if needed > rest or parse_header(data).end_offset > segment_end:
                 raise CorruptBatchError(f"{segment.log.path}: the batch at {position} goes beyond the end")
             if not needed:
@@ -253,7 +261,7 @@ class ColdReads:
         """Return entries of one segment from `start_index`, which it must have, on.
 
         Raises:
-            CorruptBatchError: they are not what was written.
+            CorruptBatchError: the file does not hold what was written.
         """
         size_bytes = segment.size_bytes
         place = self.seek(segment, hint, size_bytes, lambda index, _: index >= start_index, blocking=blocking)
@@ -279,7 +287,7 @@ def _may_have_records(header: BatchHeader) -> bool:
 
 
 def _without_waste(slices: list[Buffer], read_bytes: int) -> list[Buffer]:
-    """Return `slices`, or a copy if more than a quarter of the `read_bytes` that they keep alive is none of them."""
+    """Return `slices`, or a copy if they are less than three quarters of the `read_bytes` that they keep alive."""
     kept_bytes = sum(map(len, slices))
     return slices if 4 * kept_bytes >= 3 * read_bytes else [memoryview(b"".join(slices))]
 

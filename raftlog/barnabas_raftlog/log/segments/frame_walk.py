@@ -1,13 +1,15 @@
-"""Finding frames in a stretch of a segment file, header by header. Pure.
+"""Finds frames in a stretch of a segment file, header by header. Pure.
 
 Segment files hold frames back to back and nothing else, so the place of each follows from its predecessor, and so does
-its base offset. That is checked, because checksums do not cover it (nor the term: `check_terms`). Three
-walks: `cut_range` selects what a fetch gets, and `check_frames` checks it where it comes from a disk; `split_entries`
-makes entries for Raft and for state machines; and `scan_tail` finds out how far a file is valid.
+its base offset. That is checked, because checksums do not cover it (nor the term: `check_terms`). There are three
+walks: `cut_range` selects the frames for a fetch, and `check_frames` checks those that come from a disk;
+`split_entries` makes entries for Raft and for state machines; and `scan_tail` finds out how far a file is valid.
 """
 
 import struct
 from typing import NamedTuple
+
+import msgspec
 
 from barnabas_raftlog.errors import CorruptBatchError
 from barnabas_raftlog.raft.messages import Buffer, Entry
@@ -38,8 +40,8 @@ class ManyFramesError(Exception):
     """There are more frames than somebody wanted to pass by."""
 
 
-class FrameFields(NamedTuple):
-    """What the log notes of each frame that a tail scan found."""
+class FrameFields(msgspec.Struct, gc=False):
+    """The facts that a log notes of each frame that a tail scan found."""
 
     position: int
     size_bytes: int
@@ -67,14 +69,15 @@ def count_frames(data: memoryview) -> int:
     """Return of how many whole frames `data` consists.
 
     Raises:
-        CorruptBatchError: of something else.
+        CorruptBatchError: it consists of something else.
     """
     count = position = 0
     while position + SIZE_PREFIX_BYTES <= len(data):
         size = frame_size(data, position)
         if size < HEADER_BYTES:
             break
-        count, position = count + 1, position + size
+        count += 1
+        position += size
     if position != len(data):
         raise CorruptBatchError(f"{len(data)} bytes are not whole frames")
     return count
@@ -85,10 +88,10 @@ def cut_range(
 ) -> tuple[list[Buffer], int]:
     """Select data frames from `data`, which has a frame boundary at `position`.
 
-    Returns the slices, control frames and what compaction has emptied cut out; and, if no frame was found because
-    `data` is too short, how long it would have to be (else 0). Stops at the first frame that is not wholly in `data`,
-    that goes beyond `end_offset`, or that would make more than `bytes_max` bytes; the first one is returned whatever
-    its size.
+    Returns the slices, without control frames and batches that compaction has emptied; and, if no frame was found
+    because `data` is too short, how long it would have to be (else 0). Stops at the first frame that is not wholly in
+    `data`, that goes beyond `end_offset`, or that would make more than `bytes_max` bytes; the first one is returned
+    whatever its size.
 
     Raises:
         CorruptBatchError: a header makes no sense, or does not follow its predecessor.
@@ -132,7 +135,7 @@ def cut_range(
 
 
 def _next_offset(base_offset: int, delta: int, due: int | None, position: int) -> int:
-    """Return what is due behind this frame, having checked what was due here; None: any."""
+    """Check the offset of a frame against the one that is due, None for any; return the one that is due behind it."""
     if due is not None and base_offset != due:
         raise CorruptBatchError(f"a batch at {position} begins with offset {base_offset}, where {due} is due")
     return base_offset + delta + 1
@@ -145,7 +148,8 @@ def split_entries(data: memoryview, position: int, index: int, bytes_max: int) -
         CorruptBatchError: a header or a checksum is wrong, or a batch does not follow its predecessor.
     """
     entries: list[Entry] = []
-    total, due = 0, None
+    total = 0
+    due = None
     while position + HEADER_BYTES <= len(data):
         base_offset, length, term, delta = _PLACE.unpack_from(data, position)
         size = SIZE_PREFIX_BYTES + length
@@ -167,7 +171,7 @@ def check_terms(entries: list[Entry], epochs: list[tuple[int, int, int]]) -> Non
     """Compare the terms of entries with the rows of the log's table of terms.
 
     Raises:
-        CorruptBatchError: one has another.
+        CorruptBatchError: one differs.
     """
     table = LeaderEpochs.from_rows(epochs)
     for entry in entries:
@@ -182,7 +186,8 @@ def check_frames(runs: list[Buffer]) -> None:
         CorruptBatchError: one is wrong.
     """
     for run in runs:
-        view, position = memoryview(run), 0
+        view = memoryview(run)
+        position = 0
         while position < len(view):
             end = position + frame_size(view, position)
             verify(view[position:end])
@@ -210,7 +215,17 @@ def scan_tail(data: memoryview, base_offset: int, term: int) -> Tail:
             break
         if header.base_offset != base_offset or header.leader_epoch < term:
             break
-        base_offset, term = header.end_offset, header.leader_epoch
-        frames.append(FrameFields(position, size, header.base_offset, term, base_offset, header.max_timestamp))
+        base_offset = header.end_offset
+        term = header.leader_epoch
+        frames.append(
+            FrameFields(
+                position=position,
+                size_bytes=size,
+                base_offset=header.base_offset,
+                term=term,
+                end_offset=base_offset,
+                max_timestamp=header.max_timestamp,
+            )
+        )
         position += size
     return Tail(frames, position, 0)

@@ -5,8 +5,8 @@ this index?" and Kafka's "where does this epoch end?". Three columns, one row pe
 term, its first index, and the log's end offset just before that entry. The offset of a row may equal that of the
 next one: a leader whose only entry was its no-op control frame wrote no record.
 
-The table is small (elections are rare) and is saved whole with every checkpoint. What is not here: terms in which
-nothing was written. The log never asks for them.
+The table is small (elections are rare) and is saved whole with every checkpoint. Not here: terms in which nothing was
+written. The log never asks for them.
 """
 
 from bisect import bisect_left, bisect_right
@@ -93,5 +93,7 @@ class LeaderEpochs:
             assert all(map(lt, terms, terms[1:])), rows
             assert all(map(lt, first_indexes, first_indexes[1:])), rows
             assert all(map(le, start_offsets, start_offsets[1:])), rows
-            epochs._terms, epochs._first_indexes, epochs._start_offsets = terms, first_indexes, start_offsets
+            epochs._terms = terms
+            epochs._first_indexes = first_indexes
+            epochs._start_offsets = start_offsets
         return epochs

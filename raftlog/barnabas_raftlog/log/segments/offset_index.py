@@ -1,4 +1,4 @@
-"""The sparse indexes of a segment: where to start looking for an index, an offset or a timestamp. Pure.
+"""Sparse indexes of a segment: where the search for an entry, offset or timestamp begins. Pure.
 
 `OffsetIndex` has a row for about every 4 KiB of a segment: (raft_index, base_offset, file_position) of the frame that
 begins there. `TimeIndex` has (max_timestamp, base_offset): the largest timestamp in the segment so far and the batch
@@ -6,7 +6,7 @@ that holds it, a row only where that grew. A row is a *hint*: readers start at t
 header says what the row says, and walk the headers from there. So a row that is lost costs a longer walk and nothing
 else, and index files need no sync. `parse` drops everything from the first row that contradicts its predecessor.
 
-Stored as little-endian 64-bit columns, interleaved row by row, without header or checksum.
+The files hold little-endian 64-bit columns, interleaved row by row, without header or checksum.
 """
 
 import sys
@@ -65,8 +65,8 @@ class OffsetIndex:
     def before_offset(self, offset: int) -> tuple[int, int, int] | None:
         """Return the last row (index, base_offset, position) whose frame begins at or before `offset`.
 
-        Of several frames at the same offset (control frames take none) the one *before* the last row may matter
-        to nobody: the data frame that holds the offset comes after all control frames at its offset.
+        Several frames may have the same offset, because control frames take none. The data frame that holds the offset
+        comes after all of those, so none before the last row matters.
         """
         return self._row(bisect_right(self._offsets, offset) - 1)
 
@@ -139,7 +139,7 @@ class TimeIndex:
         """Return the base offset in the last row whose timestamp is before `timestamp_ms`; None: no row has.
 
         The first batch with such a timestamp lies behind it: when that row was made, no batch up to it was as late.
-        That holds whatever rows are lost, which a bound from above, by the row after it, would not.
+        That holds whatever rows are lost; a bound from above, by the row after it, would not hold then.
         """
         assert not self.missing, "load the index first"
         number = bisect_left(self._timestamps, timestamp_ms) - 1

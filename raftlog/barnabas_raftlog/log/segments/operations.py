@@ -1,7 +1,7 @@
-"""What can be done to the files of one log: the operations that `write_queue` carries out in their order.
+"""Operations on the files of one log, which `write_queue` carries out in their order.
 
-An operation is made on the loop and carried out once, in a worker; only when what stopped it will pass, once more
-later. So what it says must still be right then, and doing it again must do no harm.
+An operation is made on the loop and carried out in a worker: once, or again later if it was stopped by an error that
+will pass. So it must still be right then, and doing it again must do no harm.
 """
 
 from collections.abc import Callable
@@ -32,17 +32,17 @@ __all__ = [
 ]
 
 WRITE_BACK_BYTES = 8 << 20
-"""The disk is kept busy in pieces of this size, which is small against what the kernel tolerates.
+"""The disk is kept busy in pieces of this size, which is small against the dirty memory that the kernel tolerates.
 
-With the ends of pieces in the same places, 18 replicas that grew alike made everybody wait who synced then, for 150 ms
+With the ends of pieces in the same places, 18 replicas that grew alike made all syncs at that moment wait, for 150 ms
 every ten seconds. Each piece costs half a millisecond of a processor, so smaller ones took a fifth more to produce."""
 
 
 def write_back_range(segment: Segment, begin: int, end: int) -> tuple[int, int]:
     """Return from where to where the disk is to begin with a file that has grown from `begin` to `end` bytes.
 
-    Nothing is to be done if that is empty, or less. Pieces end elsewhere in each file, so that those which grow alike
-    do not come to the end of a piece together.
+    Nothing is to be done if that range is empty, or less. Pieces end elsewhere in each file, so that files which grow
+    alike do not come to the end of a piece together.
     """
     shift = segment.write_back_shift
     return max(begin - (begin + shift) % WRITE_BACK_BYTES, 0), end - (end + shift) % WRITE_BACK_BYTES
@@ -55,7 +55,7 @@ class Operation:
 
     @property
     def queued_bytes(self) -> int:
-        """How many bytes of frames wait in memory for it."""
+        """Bytes of frames that wait in memory for it."""
         return 0
 
     def run(self, files: Files, opened: OpenFiles) -> None:
@@ -112,7 +112,8 @@ class Write(Operation):
         return self.size_bytes
 
     def run(self, files: Files, opened: OpenFiles) -> None:
-        start, end = self.position, self.position + self.size_bytes
+        start = self.position
+        end = self.position + self.size_bytes
         with opened.borrow(self.segment.log, create=True) as fd:
             files.write(fd, self.buffers, start)
             begin, stop = write_back_range(self.segment, start, end)
@@ -125,7 +126,7 @@ class Write(Operation):
 class Store(Operation):
     """Frames of one log that are to be synced where they are, so that the journal need not have them, too.
 
-    `writes`: those that are in no file yet. `handles`, `directories`: whatever of the log is not synced. `size_bytes`:
+    `writes`: those that are in no file yet. `handles`, `directories`: all of the log that is not synced. `size_bytes`:
     of the frames that the journal is spared.
     """
 
@@ -168,7 +169,7 @@ class Remove(Operation):
         self.directory = directory
 
     def run(self, files: Files, opened: OpenFiles) -> None:
-        # The newest first: whatever a crash leaves is then still the beginning of a log.
+        # The newest goes first: the files that a crash leaves are then still the beginning of a log.
         for handle in reversed(self.handles):
             opened.forget(handle)
             if files.exists(handle.path):
@@ -209,7 +210,7 @@ class Sync(Operation):
 
     @property
     def is_exclusive(self) -> bool:
-        """A file is to be replaced by a copy: nobody may write to it meanwhile."""
+        """True if a file is to be replaced by a copy: nobody may write to it meanwhile."""
         return any(handle.is_doubtful for handle in self.handles)
 
     def prepare(self, files: Files, opened: OpenFiles) -> None:
@@ -228,7 +229,7 @@ class Sync(Operation):
 
 
 class Save(Operation):
-    """Put a small file in place of an older one; a crash leaves one or the other. `index` is for whoever queued it."""
+    """Put a small file in place of an older one; a crash leaves one or the other. `index` is the caller's own."""
 
     __slots__ = ("data", "index", "path")
 
@@ -255,9 +256,9 @@ class Save(Operation):
 
 
 class Gate(Operation):
-    """Nothing behind it is carried out before its record is durable. `ticket` is None until `put` has queued that.
+    """Holds back all that is behind it until its record is durable. `ticket` is None until `put` has queued that.
 
-    `before` is what a checkpoint does instead of waiting for the gate.
+    `before`: a checkpoint does this instead of waiting for the gate.
     """
 
     __slots__ = ("before", "put", "ticket")
@@ -269,14 +270,14 @@ class Gate(Operation):
 
 
 class QueuedLog(Protocol):
-    """What the queues need to know of a log."""
+    """A log as the queues know it."""
 
     group: GroupId
-    operations: list[Operation]  # a few: what is behind each other in a segment file is one operation
+    operations: list[Operation]  # a few: frames that follow each other in a segment file are one operation
     under_way: int  # operations that a worker has
 
     def store(self, size_bytes: int) -> Store | None:
-        """Take out of `operations` what is to be written and synced with a batch of the journal; None: not now."""
+        """Take the writes out of `operations` that go with a batch of the journal; None: nothing does now."""
 
     def on_operation(self, operation: Operation) -> None: ...
     def on_operation_failed(self, operation: Operation, error: OSError) -> None: ...

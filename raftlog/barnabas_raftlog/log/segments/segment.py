@@ -1,8 +1,8 @@
-"""A segment: one file of frames and its two sparse indexes, as the loop sees them.
+"""A segment: one file of frames and its two sparse indexes.
 
 The name of the file says where it begins, twice: `<base_offset>.<first_index>.log`. So the Raft index of every frame
 in it follows from the name and the frame's ordinal, and nothing has to be synced when a segment is made. A frame never
-crosses files. `size_bytes` is what the log says; what is in the file already is the business of the write queue.
+crosses files. `size_bytes` is the size by the log; how much of it is in the file already the write queue knows.
 
 Each time that a segment is compacted it gets a new file, with one more number in its name, its *generation*:
 `<base_offset>.<first_index>.<generation>.log`.
@@ -29,14 +29,14 @@ NO_TIMESTAMP = -1
 NEVER_CLEANED = -1
 IndexWrite = tuple[FileHandle, int, bytes, int]  # file, position, rows, size afterwards
 DIGITS = 20  # of a 64-bit number; so that names sort as numbers do
-# Of frames without index rows: to pass them by takes 2 ms if they have 1 KiB, and 20 if they have 100 bytes.
+# Frames without index rows: to pass so many bytes of them takes 2 ms if each has 1 KiB, and 20 ms if it has 100 bytes.
 WALKED_BYTES_MAX = 1 << 20
 
 
 def index_files_from(segment_bytes: int) -> int:
     """Return at which size the newest segment of a log gets index files, if it is sealed at `segment_bytes`.
 
-    Where partitions are many, most are small: each has two files less to make, to open and to delete.
+    If partitions are many, most are small: each has two files less to make, to open and to delete.
     """
     return min(WALKED_BYTES_MAX, segment_bytes // 2)
 
@@ -68,13 +68,30 @@ class Segment:
 
     Invariant: `index` has a row for each frame that begins at least 4 KiB after the last row's, but for those that
     were there when the log was opened and in no index file; `max_timestamp` is that of all frames, and
-    `max_timestamp_offset` the base offset of the first batch that has it. `written` is what somebody has read of its
-    file: how many bytes it had, and when it was last written to; -1 is unknown.
+    `max_timestamp_offset` the base offset of the first batch that has it. `written` is the state of its file when
+    somebody looked: its size in bytes, and the time of the last write; -1 is unknown.
     """
 
-    __slots__ = ("_row_position", "base_offset", "cleaned_ms", "first_index", "first_timestamp", "generation", "index",
-                 "index_handle", "is_dirty", "log", "max_timestamp", "max_timestamp_offset", "seen_ms",
-                 "size_bytes", "time_handle", "time_index", "write_back_shift", "written")  # fmt: skip
+    __slots__ = (
+        "_row_position",
+        "base_offset",
+        "cleaned_ms",
+        "first_index",
+        "first_timestamp",
+        "generation",
+        "index",
+        "index_handle",
+        "is_dirty",
+        "log",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "seen_ms",
+        "size_bytes",
+        "time_handle",
+        "time_index",
+        "write_back_shift",
+        "written",
+    )
 
     def __init__(self, directory: str, base_offset: int, first_index: int, generation: int = 0) -> None:
         stem = f"{directory}/{base_offset:0{DIGITS}d}.{first_index:0{DIGITS}d}"
@@ -95,7 +112,7 @@ class Segment:
         self.max_timestamp_offset = -1
         self.first_timestamp: int | None = NO_TIMESTAMP  # of the first batch; None: there is one, not looked at yet
         self.written = (-1, -1)
-        self.seen_ms = -1  # since when it is known to have records; where their timestamps do not tell
+        self.seen_ms = -1  # the time at which it was first seen to have records, if their timestamps do not tell
         self.is_dirty = False  # not synced since it changed
         self._row_position = 0
 
@@ -114,20 +131,20 @@ class Segment:
     def row(self) -> SegmentRow:
         """Return what a checkpoint says of this segment, without the index rows that are not stored yet."""
         return SegmentRow(
-            self.base_offset,
-            self.first_index,
-            self.size_bytes,
-            self.max_timestamp,
-            self.max_timestamp_offset,
-            self.index.stored,
-            self.time_index.stored,
-            self.generation,
-            self.cleaned_ms,
+            base_offset=self.base_offset,
+            first_index=self.first_index,
+            size_bytes=self.size_bytes,
+            max_timestamp=self.max_timestamp,
+            max_timestamp_offset=self.max_timestamp_offset,
+            index_rows=self.index.stored,
+            time_rows=self.time_index.stored,
+            generation=self.generation,
+            cleaned_ms=self.cleaned_ms,
         )
 
     @property
     def newest_ms(self) -> int:
-        """The largest timestamp, -1 if there is none; one that compaction has emptied is as old as can be."""
+        """The largest timestamp, -1 if there is none; a segment that compaction has emptied is as old as can be."""
         return 0 if self.generation and self.max_timestamp < 0 else self.max_timestamp
 
     @property
@@ -187,7 +204,8 @@ class Segment:
         a restart then forgets cost a walk over so many bytes at most.
         """
         writes: list[IndexWrite] = []
-        index, times = self.index, self.time_index
+        index = self.index
+        times = self.time_index
         if self.size_bytes < files_from and not (index.stored or times.stored):
             return writes
         if len(index) > index.stored:

@@ -1,16 +1,17 @@
-"""The newest frames of every log, in memory: what followers and tailing consumers read.
+"""Keeps the newest frames of every log in memory, for followers and tailing consumers.
 
 `LogTail` holds an unbroken run of entries that ends with the log's last one. `TailCache` bounds the bytes of all tails
 of a node; at the bound it takes the oldest entries of the log that was used longest ago. An entry that is not yet in
 its segment file is never taken, because it could be read from nowhere else: the bound on those is the bound on bytes
 that wait for the disk (`StorageConfig.queued_bytes_max`).
 
-Columns instead of one list of objects, so that a read is a bisection and a slice, whatever the number of frames.
+A tail has columns instead of one list of objects, so that a read is a bisection and a slice, whatever the number of
+frames.
 
-What this costs: a cached frame is a view, and keeps the whole buffer alive that it was received in; whoever appends
-sees to it that this is not much more than the frame. `TailCache` counts the bytes of the frames, and `ENTRY_BYTES` for
-each: what the objects around a frame take that came alone. Without them a bound of 32 MiB full of commits of 140 bytes
-took 120.
+The cost: a cached frame is a view, and keeps the whole buffer alive that it was received in; the code that appends sees
+to it that this is not much more than the frame. `TailCache` counts the bytes of the frames, and `ENTRY_BYTES` for each:
+so much the objects take around a frame that came alone. Without them a bound of 32 MiB full of commits of 140 bytes
+took 120 MiB.
 """
 
 from bisect import bisect_left, bisect_right
@@ -20,7 +21,7 @@ from barnabas_raftlog.raft.messages import Buffer, Entry
 
 __all__ = ["ENTRY_BYTES", "LogTail", "TailCache"]
 
-ENTRY_BYTES = 384  # An entry, its view and buffer, three integers and five places in columns.
+ENTRY_BYTES = 384  # an entry, its view and buffer, three integers and five places in columns
 
 
 class TailCache:
@@ -32,17 +33,17 @@ class TailCache:
         self._by_use: OrderedDict[LogTail, None] = OrderedDict()
 
     def touch(self, tail: "LogTail") -> None:
-        """`tail` is used now, and may have something to evict later."""
+        """Note that `tail` is used now, and may have something to evict later."""
         by_use = self._by_use
         by_use[tail] = None
         by_use.move_to_end(tail)
 
     def offer(self, tail: "LogTail") -> None:
-        """`tail` may have something to evict; a place that it has already stays as it is."""
+        """Note that `tail` may have something to evict; a place that it has already stays as it is."""
         self._by_use.setdefault(tail, None)
 
     def forget(self, tail: "LogTail") -> None:
-        """`tail` is empty, and stays so."""
+        """Note that `tail` is empty, and stays so."""
         self._by_use.pop(tail, None)
 
     def shrink(self) -> None:
@@ -53,7 +54,7 @@ class TailCache:
             freed = tail.evict(self.bytes - self.bytes_max)
             self.bytes -= freed
             if not freed:
-                # All it has is unwritten: it comes back when something of it was written.
+                # All of it is unwritten: it comes back when something of it was written.
                 del by_use[tail]
 
 
@@ -64,8 +65,17 @@ class LogTail:
     `written_index` bounds what may be evicted.
     """
 
-    __slots__ = ("_base_offsets", "_cache", "_controls", "_ends", "_entries", "_frames", "_start", "first_index",
-                 "written_index")  # fmt: skip
+    __slots__ = (
+        "_base_offsets",
+        "_cache",
+        "_controls",
+        "_ends",
+        "_entries",
+        "_frames",
+        "_start",
+        "first_index",
+        "written_index",
+    )
 
     def __init__(self, cache: TailCache, next_index: int) -> None:
         self._cache = cache
@@ -84,7 +94,7 @@ class LogTail:
 
     @property
     def cost(self) -> int:
-        """What it takes of the cache's bound, in bytes."""
+        """Its share of the cache's bound, in bytes."""
         return self.bytes + ENTRY_BYTES * len(self._ends)
 
     @property
@@ -107,10 +117,10 @@ class LogTail:
             cache.shrink()
 
     def written(self, index: int) -> None:
-        """Entries up to `index` are in their segment files."""
+        """Note that entries up to `index` are in their segment files."""
         self.written_index = index
         cache = self._cache
-        # Even below the bound: whoever had nothing to give when it was asked has something now.
+        # Even below the bound: a tail that had nothing to give when it was asked has something now.
         cache.offer(self)
         if cache.bytes > cache.bytes_max:
             cache.shrink()
@@ -136,17 +146,18 @@ class LogTail:
         self.written_index = next_index - 1
 
     def forget_all(self) -> None:
-        """Let go of everything at once: whoever still knows a log that was deleted must not keep its frames."""
+        """Let go of everything at once: a reference to a deleted log must not keep its frames."""
         self.reset(self.first_index + self.count)
         self._cache.forget(self)
 
     def evict(self, bytes_wanted: int) -> int:
         """Forget the oldest entries, those that cost about `bytes_wanted`; return how much that gave."""
-        ends, start = self._ends, self._start
+        ends = self._ends
+        start = self._start
         evictable = min(self.written_index - self.first_index + 1, len(ends))
         if evictable <= 0:
             return 0
-        # At least a sixteenth: removing from the front of a list moves the rest, so it must not be done one by one.
+        # It is at least a sixteenth: each removal from the front of a list moves the rest, so there must not be many.
         wanted = max(bytes_wanted, self.cost // 16)
         last = bisect_left(range(evictable), wanted, key=lambda place: ends[place] - start + (place + 1) * ENTRY_BYTES)
         return self._forget(min(last + 1, evictable))
@@ -162,7 +173,10 @@ class LogTail:
         ends = self._ends
         new_start = ends[count - 1]
         freed = new_start - self._start + count * ENTRY_BYTES
-        del self._entries[:count], self._frames[:count], self._base_offsets[:count], ends[:count]
+        del self._entries[:count]
+        del self._frames[:count]
+        del self._base_offsets[:count]
+        del ends[:count]
         self._start = new_start
         self.first_index += count
         del self._controls[: bisect_left(self._controls, self.first_index)]
@@ -199,7 +213,8 @@ class LogTail:
 
     def read(self, start_offset: int, end_offset: int, bytes_max: int, log_end_offset: int) -> list[Buffer]:
         """Return data frames as `ReplicaLog.read` does; `holds_offset(start_offset)` must be true."""
-        offsets, ends = self._base_offsets, self._ends
+        offsets = self._base_offsets
+        ends = self._ends
         self._cache.touch(self)
         first = bisect_right(offsets, start_offset) - 1
         next_base = offsets[first + 1] if first + 1 < len(offsets) else log_end_offset
@@ -224,7 +239,7 @@ class LogTail:
         out = {index - self.first_index for index in self._controls[low:high]}
         frames = [self._frames[position] for position in range(first, stop) if position not in out]
         if not frames and stop < len(self._frames):
-            # Control frames only, and the byte bound stopped there: the first data frame counts whatever its size.
+            # There were control frames only up to the byte bound: the first data frame counts whatever its size.
             start_offset = self._base_offsets[stop]
             if start_offset < end_offset:
                 return self.read(start_offset, end_offset, 1, log_end_offset)

@@ -1,38 +1,39 @@
-"""Writing behind: what must happen to segment files, in order, on the write worker.
+"""Carries out what must happen to segment files, in order, on the write worker.
 
-Every log has a queue of operations. Once in every iteration of the loop `flush` takes what is ready from all logs that
-have something and hands it to the write worker as one job; while that runs, further frames of a log are added to the
-operation that waits.
+Every log has a queue of operations. Once in every iteration of the loop `flush` takes the operations that are ready
+from all logs that have some and hands them to the write worker as one job; while that runs, further frames of a log are
+added to the operation that waits.
 
 *Gates.* A truncation must be durable in the journal before a segment file shows it; else a crash in between would
-leave files that are shorter than the checkpoint says, or bring truncated entries back. So whatever takes entries away
-puts a `Gate` into its log's queue, and nothing behind it goes to the worker before the journal has the gate's record.
-In fsync mode that record is in the journal's queue already, in its order among the entries. In page-cache mode it goes
-there when everything before the gate was carried out, and a second gate says that the files show it (see `recovery`).
+leave files that are shorter than the checkpoint says, or bring truncated entries back. So each function that takes
+entries away puts a `Gate` into its log's queue, and nothing behind it goes to the worker before the journal has the
+gate's record. In fsync mode that record is in the journal's queue already, in its order among the entries. In
+page-cache mode it goes there when everything before the gate was carried out, and a second gate says that the files
+show it (see `recovery.plan`).
 
 A checkpoint that meets a closed gate takes the state from before it, which the gate keeps: the journal may wait for
 that checkpoint, so it must not wait for the gate. The record of a closed gate is not in the journal yet, or is not
 durable, so it comes after the place in the journal that the checkpoint names.
 
-*Syncs* of a checkpoint go to a worker of their own, because a disk takes its time with a thousand of them, and what is
-to be written would pile up behind. Before a log is synced everything before that is written; while it is synced only
-writes go on, which add to what the sync is about and take nothing from it. Many syncs that are due together are one
-call for the whole file system. That call waits for everything that anybody has written there, but nobody waits for it.
+*Syncs* of a checkpoint go to a worker of their own, because a disk takes its time with a thousand of them, and writes
+would pile up behind. Before a log is synced everything before that is written; while it is synced only writes go on,
+which add to the files and take nothing from them. Many syncs that are due together are one call for the whole file
+system. That call waits for everything that anybody has written there, but nobody waits for it.
 (A stop, 2,000 dirty logs on a file system of their own: 2.4 to 7.7 s one by one, 0.7 to 4.0 s together; on one that
 others kept writing to, 3 and 6 s. A load on 1,000 partitions: 76 to 83 MB/s one by one, 102 and 109 together.) If it
-fails, or there is none, the files are synced one by one: each of them then says itself whether what was written to it
-is there.
+fails, or if there is none, the files are synced one by one: each of them then says itself whether everything that was
+written to it is there.
 
-*Stores.* In fsync mode the frames of a log wait for the batch of the journal that has their records. Is that a large
-one, and much of it of this log, then the batch takes them along (`hand_out`): the sync worker writes them into the
-segment and syncs that first, and the journal says no more than that they are there, so that the disk is given each byte
-once (docs/adr/0013-large-entries-are-written-once.md). Meanwhile nothing else is done to that log. All other frames go
-to the write worker, and nothing is stored while something else of the log is to be done, or under way: so when the
-journal says of an entry that it is stored, everything before it in the log is synced in its segment file, too.
+*Stores.* In fsync mode the frames of a log wait for the batch of the journal that has their records. If that batch is
+large and much of it is this log's, it takes the frames along (`hand_out`): the sync worker writes them into the segment
+and syncs that first, and the journal says no more than that they are there, so that the disk is given each byte once
+(docs/adr/0013-large-entries-are-written-once.md). Meanwhile nothing else is done to that log. All other frames go to
+the write worker, and nothing is stored while something else of the log is to be done, or under way: so when the journal
+says of an entry that it is stored, everything before it in the log is synced in its segment file, too.
 
-*Failures.* No room, no descriptor, no memory: the log's operations go back into its queue and wait for `retry`; nothing
-is lost, because the tail cache keeps what is not written. Any other error is final for that log (`disk_errors`). Of a
-file whose sync has failed a copy is made then, and meanwhile nothing is written to it.
+*Failures.* For want of room, a descriptor or memory, the log's operations go back into its queue and wait for `retry`;
+nothing is lost, because the tail cache keeps all frames that are not written. Any other error is final for that log
+(`disk_errors`). A file whose sync has failed is copied then, and meanwhile nothing is written to it.
 """
 
 from collections.abc import Callable, Iterable
@@ -80,7 +81,7 @@ class WriteQueue:
         self._waiting: dict[QueuedLog, None] = {}
         self._gated: dict[QueuedLog, None] = {}
         self._stalled: dict[QueuedLog, OSError] = {}
-        self._retried: dict[QueuedLog, OSError] = {}  # were stalled; whether that is over will be known in a moment
+        self._retried: dict[QueuedLog, OSError] = {}  # they were stalled; the next outcome shows whether that is over
         self._syncing: dict[QueuedLog, Sync] = {}  # their syncs are in `_to_sync`, or with the worker
         self._to_sync: list[Work] = []
         self._storing: dict[QueuedLog, None] = {}
@@ -95,7 +96,7 @@ class WriteQueue:
 
     @property
     def stalled_by(self) -> OSError | None:
-        """Why some log waits for `retry`, or is being tried again; want of room, if that is among the reasons."""
+        """The reason why some log waits for `retry`, or is being tried again; want of room, if that is one of them."""
         reasons = [*self._stalled.values(), *self._retried.values()]
         return next(filter(is_disk_full, reasons), next(iter(reasons), None))
 
@@ -105,7 +106,7 @@ class WriteQueue:
         return bool(self._stalled)
 
     def add(self, log: QueuedLog) -> None:
-        """`log` has operations that are not with the worker yet."""
+        """Note that `log` has operations that are not with the worker yet."""
         self._waiting[log] = None
 
     def add_sync(self, log: QueuedLog, now: Callable[[], Sync]) -> bool:
@@ -122,15 +123,15 @@ class WriteQueue:
                 break
         else:
             log.operations.append(now())
-        # Now: the batch that holds something back may wait for the checkpoint itself.
+        # It is released now: the batch that holds something back may wait for the checkpoint itself.
         self._release(log)
         return is_current
 
     def hand_out(self, logs: Iterable[tuple[QueuedLog, int]], stored_bytes_min: int) -> list[Work]:
-        """A batch of the journal begins that has so many bytes of each of these logs.
+        """Begin with a batch of the journal that has so many bytes of each of these logs.
 
-        Return what is to be stored with it, that of logs with `stored_bytes_min` or more; `stored` must follow. What
-        these logs have else goes to the write worker.
+        Return the stores that go with it, of logs with `stored_bytes_min` or more; `stored` must follow. All other
+        operations of these logs go to the write worker.
         """
         work: list[Work] = []
         for log, size_bytes in logs:
@@ -145,14 +146,14 @@ class WriteQueue:
         return work
 
     def _release(self, log: QueuedLog) -> None:
-        """Let the write worker have what `log` has queued so far."""
+        """Let the write worker have the operations that `log` has queued so far."""
         for operation in log.operations:
             if isinstance(operation, Write):
                 operation.is_held = False
         self.add(log)
 
     def store(self, work: list[Work]) -> Outcome:
-        """Carry out stores, in any thread. All is written first: the disk has the next file while one is synced."""
+        """Carry out stores, in any thread. All writes come first: the disk has the next file while one is synced."""
         errors: dict[QueuedLog, OSError] = {}
         for half in (partial(Store.write, begin=len(work) > 1), Store.sync):
             for log, operation in work:
@@ -165,20 +166,20 @@ class WriteQueue:
         return [(log, operation, errors.get(log)) for log, operation in work]
 
     def stored(self, outcome: Outcome) -> None:
-        """What `hand_out` gave was carried out."""
+        """Take note that the stores of `hand_out` were carried out."""
         for log, _, _ in outcome:
             del self._storing[log]
         if outcome:
             self._carried_out(outcome)
 
     def open_gates(self) -> None:
-        """`durable_ticket` has moved."""
+        """Look at the gates again: `durable_ticket` has moved."""
         if self._gated:
             self._waiting |= self._gated
             self._gated = {}
 
     def retry(self) -> None:
-        """What stopped those that are stalled may be over."""
+        """Try again with the logs that are stalled: the reason for that may be over."""
         self._waiting |= dict.fromkeys(self._stalled)
         self._retried |= self._stalled
         self._stalled = {}
@@ -188,7 +189,8 @@ class WriteQueue:
         """Hand everything that is ready to the workers that are free."""
         if self._waiting and not self._in_flight:
             work: list[Work] = []
-            waiting, self._waiting = self._waiting, {}
+            waiting = self._waiting
+            self._waiting = {}
             for log in waiting:
                 if log not in self._stalled:
                     self._take(log, work)
@@ -199,14 +201,15 @@ class WriteQueue:
                 self._worker.submit(partial(self._job().run, work), self._written)
         if self._to_sync and not self._sync_in_flight:
             self._sync_in_flight = True
-            syncs, self._to_sync = self._to_sync, []
+            syncs = self._to_sync
+            self._to_sync = []
             self._sync_worker.submit(partial(self._job().run, syncs), self._synced)
 
     def _job(self) -> "_Job":
         return _Job(self._files, self._opened, self._sync_with)
 
     def _take(self, log: QueuedLog, work: list[Work]) -> None:
-        """Move what can be done now to `work`, and a sync that has nothing before it to those that are due."""
+        """Move operations that can be done now to `work`, and a sync with nothing before it to those that are due."""
         operations = log.operations
         if log in self._storing:
             return  # `stored` comes back to it
@@ -265,14 +268,14 @@ class WriteQueue:
         for log, (operations, error) in returned.items():
             log.operations[:0] = operations
             self._stalled[log] = error
-        # A gate may have been waiting for this; its record then waits for whoever `on_done` tells.
+        # A gate may have been waiting for this; its record then waits for the flush that `on_done` leads to.
         self.open_gates()
         self.flush()
         self._on_done()
 
 
 class _Job:
-    """What the write worker does for one `flush`: operations in order, syncs of different logs together.
+    """The work of one `flush` in a worker: operations in order, syncs of different logs together.
 
     After an error of a log, its later operations get it, too.
     """
@@ -309,13 +312,13 @@ class _Job:
     def _run_syncs(self) -> None:
         file_system, many = self._sync_with
         if len(self._syncs) >= many:
-            with suppress(OSError):  # Which file it is comes out when they are synced one by one.
+            with suppress(OSError):  # The syncs one by one show which file it is.
                 self._sync_together(file_system)
         self._files.run_all([partial(self._run, log, operation) for log, operation in self._syncs.items()])
         self._syncs.clear()
 
     def _sync_together(self, fd: int) -> None:
-        """Sync what can be in one call, and take it out of what is to be synced."""
+        """Sync as many logs as can be in one call, and take them out of those that are to be synced."""
         prepared: list[QueuedLog] = []
         for log, operation in self._syncs.items():
             with suppress(OSError):  # As above.

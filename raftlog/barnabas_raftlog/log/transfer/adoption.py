@@ -1,12 +1,12 @@
-"""Received segments become the log, all at once: the operation on the files, and the same again after a crash.
+"""Makes received segments the log, all at once, and again after a crash.
 
 They lie complete and synced in a directory beside the log (`incoming`). The journal's ADOPT record, which has the row
 that a checkpoint will have, is the moment at which they count: before it is durable a crash leaves the old log and a
 transfer that is ready; after it, the new log. Moving the files into place comes behind the record, like everything that
 the journal allows, and recovery does it again from wherever it was interrupted.
 
-The directory's name has the snapshot's index, and a replica is never given two snapshots of one index: so what recovery
-finds under that name can only be what the record means. A file that is not there was moved already.
+The directory's name has the snapshot's index, and a replica is never given two snapshots of one index: so the directory
+that recovery finds under that name is the one that the record means. A file that is not there was moved already.
 
 Old files go first. One of them may have the name of a new one, and a new file that was moved must not be deleted.
 """
@@ -33,8 +33,10 @@ class Adopt(Operation):
     __slots__ = ("index", "new", "old", "source", "target")
 
     def __init__(self, source: str, target: str, old: list[FileHandle], new: list[FileHandle], index: int) -> None:
-        self.source, self.target = source, target
-        self.old, self.new = old, new
+        self.source = source
+        self.target = target
+        self.old = old
+        self.new = new
         self.index = index
 
     def run(self, files: Files, opened: OpenFiles) -> None:
@@ -42,7 +44,7 @@ class Adopt(Operation):
             opened.forget(handle)
             if files.exists(handle.path):
                 files.remove(handle.path)
-        self.old = []  # Tried again for want of room, it must not delete what it has moved.
+        self.old = []  # If there was no room, this is tried again, and must not delete what it has moved.
         for handle in self.new:
             opened.rename(handle, f"{self.target}/{handle.path.rpartition('/')[2]}")
         _move_state(files, self.source, self.target)
@@ -50,7 +52,7 @@ class Adopt(Operation):
 
 
 def adopt_again(files: Files, directory: str, snapshot_index: int) -> None:
-    """Do what is left of it, after a crash. The segments of the old log go, unless they were replaced already."""
+    """Do the rest of it after a crash. The segments of the old log go, unless they were replaced already."""
     source = ready_directory(directory, snapshot_index)
     if not files.exists(source):
         return

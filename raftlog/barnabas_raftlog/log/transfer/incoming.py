@@ -1,25 +1,25 @@
-"""The files of one transfer while they arrive: kept through crashes, checked as they come, never part of the log.
+"""Receives the files of one transfer: checked as they come, kept through crashes.
 
-They lie in a directory of their own beside the replica's segments:
+They are never part of the log. They lie in a directory of their own beside the replica's segments:
 
-    incoming/manifest           what is being fetched, synced before anything else
+    incoming/manifest           the list of the files, synced before anything else
     incoming/<stem>.part        a file that is not complete: its frames are valid up to where it ends, or are cut
     incoming/<stem>.log         a complete file: checked, synced, renamed; with `.index` and `.timeindex`
     installing.<index>/         the same directory, complete, with the owner's `state`: ready to become the log
 
-*Checked as they come:* every frame (header, checksum, offset, term) and, at its end, the file's own checksum. So a
-damaged byte costs the frames from there on, not the file (if they are wrong again, then the file: what was taken for
-right may not be); and what the sender's disk has spoilt is found here as well, because the frames' checksums are the
-producers'. *Kept:* a process that starts again, or another sender's manifest that
-names the same file, goes on at the last whole frame. *Replaced:* what a new manifest does not name is deleted before
-that manifest is saved, so nothing in the directory is ever taken for another manifest's file.
+*Checked as they come* is every frame (header, checksum, offset, term) and, at its end, the file's own checksum. So a
+damaged byte costs the frames from there on, not the file (if they are wrong again, then the file: the bytes before may
+be wrong, too); and damage by the sender's disk is found here as well, because the frames' checksums are the producers'.
+*Kept* is every whole frame: a process that starts again, or another sender's manifest that names the same file, goes on
+behind the last one. *Replaced:* a file that a new manifest does not name is deleted before that manifest is saved, so
+nothing in the directory is ever taken for another manifest's file.
 
 Everything here blocks. It runs in the write worker, one call at a time, and no call does more than a few MiB of work,
 so that other replicas' writes go on between them. Syncing a whole file at its end finds little left to do, because the
 disk is started on every 8 MiB.
 
-What is not here: who sends, in what order and how fast (`multiraft.catch_up`), and the moment at which the files become
-the log (`replica.installing`).
+Not here: senders, the order and the rate (`catch_up.receiving`), and the moment at which the files become the log
+(`replica.installing`).
 """
 
 from barnabas_raftlog.errors import BarnabasError, MalformedMessageError
@@ -45,11 +45,11 @@ RECHECK_BYTES = 4 << 20  # read again in one call, of a file that was there alre
 
 
 class DamagedTransferError(BarnabasError):
-    """What arrived is not what the manifest promised; what was wrong is not kept."""
+    """The bytes that arrived are not those that the manifest promised; wrong ones are not kept."""
 
 
 class Prepared:
-    """A complete transfer: its manifest, where its files are, and what a checkpoint says of each."""
+    """A complete transfer: its manifest, the directory of its files, and a checkpoint's row for each."""
 
     __slots__ = ("directory", "manifest", "rows")
 
@@ -62,12 +62,31 @@ class Prepared:
 class _Receiving:
     """The file that is being written. Bytes up to `checked` are whole, valid frames; `pending` came after them."""
 
-    __slots__ = ("checked", "crc", "damaged_at", "end_offset", "fd", "file", "index", "is_rechecked", "needs",
-                 "pending", "segment", "term", "written_back")  # fmt: skip
+    __slots__ = (
+        "checked",
+        "crc",
+        "damaged_at",
+        "end_offset",
+        "fd",
+        "file",
+        "index",
+        "is_rechecked",
+        "needs",
+        "pending",
+        "segment",
+        "term",
+        "written_back",
+    )
 
     def __init__(self, file: SegmentFile, segment: Segment, fd: int) -> None:
-        self.file, self.segment, self.fd = file, segment, fd
-        self.checked = self.crc = self.term = self.needs = self.written_back = 0
+        self.file = file
+        self.segment = segment
+        self.fd = fd
+        self.checked = 0
+        self.crc = 0
+        self.term = 0
+        self.needs = 0
+        self.written_back = 0
         self.end_offset = file.base_offset
         self.index = file.first_index - 1
         self.pending = bytearray()
@@ -89,11 +108,11 @@ class Incoming:
         self._manifest: Manifest | None = None
         self._epochs = LeaderEpochs()
         self._receiving: _Receiving | None = None
-        # Its own few descriptors: they are closed with the transfer.
+        # It has a few descriptors of its own, which are closed with the transfer.
         self._opened = OpenFiles(files, 4)
 
     def begin(self, manifest: Manifest) -> tuple[frozenset[SegmentFile], int]:
-        """Make room for what `manifest` names, keep what is there of it, and forget the rest.
+        """Make room for the files that `manifest` names, keep those that are there, and forget the rest.
 
         Returns the files that are complete, and how many bytes of others are there to be looked at.
         """
@@ -133,7 +152,7 @@ class Incoming:
     def open(self, file: SegmentFile) -> int | None:
         """Go on with `file`; return the position of the next byte that is wanted, or None: call again.
 
-        What an earlier process left is read and checked first, a few MiB in each call.
+        The bytes that an earlier process left are read and checked first, a few MiB in each call.
         """
         receiving = self._receiving
         if receiving is None or receiving.file != file:
@@ -164,12 +183,14 @@ class Incoming:
         if position + len(data) > file.size_bytes:
             raise DamagedTransferError(f"more than the {file.size_bytes} bytes of {self._path(file, 'part')}")
         self._files.write(receiving.fd, [data], position)
-        begin, stop = receiving.written_back, (position + len(data)) // WRITE_BACK_BYTES * WRITE_BACK_BYTES
+        begin = receiving.written_back
+        stop = (position + len(data)) // WRITE_BACK_BYTES * WRITE_BACK_BYTES
         if begin < stop:
             self._files.start_write_back(receiving.fd, begin, stop - begin)
             receiving.written_back = stop
         if not self._scan(receiving, data):
-            at, path = receiving.checked, self._path(file, "part")
+            at = receiving.checked
+            path = self._path(file, "part")
             self._cut(receiving)
             if at == receiving.damaged_at:
                 self._close()
@@ -182,14 +203,15 @@ class Incoming:
 
         Raises:
             DamagedTransferError: it is not the file that the manifest names. It is gone; `open` begins anew.
-            OSError: so it is if it could not be synced: nobody knows what of it is on the disk.
+            OSError: it could not be synced, and is gone, too: nobody knows how much of it is on the disk.
         """
         receiving = self._receiving
         assert receiving is not None
         assert receiving.file == file
         is_whole = receiving.checked == file.size_bytes and not receiving.pending
         ends = (receiving.index, receiving.end_offset) == (file.last_index, file.end_offset)
-        path, segment = self._path(file, "part"), receiving.segment
+        path = self._path(file, "part")
+        segment = receiving.segment
         if not is_whole or receiving.crc != file.crc32c or not ends:
             self._close()
             self._files.remove(path)
@@ -211,18 +233,19 @@ class Incoming:
 
     def prepare(self) -> Prepared:
         """Make everything ready to become the log; all files are complete."""
-        manifest, files = self._manifest, self._files
+        manifest = self._manifest
+        files = self._files
         assert manifest is not None
         self._close()
         rows = [
             SegmentRow(
-                file.base_offset,
-                file.first_index,
-                file.size_bytes,
-                file.max_timestamp,
-                file.max_timestamp_offset,
-                self._size_of(self._path(file, "index")) // INDEX_ROW_BYTES,
-                self._size_of(self._path(file, "timeindex")) // TIME_ROW_BYTES,
+                base_offset=file.base_offset,
+                first_index=file.first_index,
+                size_bytes=file.size_bytes,
+                max_timestamp=file.max_timestamp,
+                max_timestamp_offset=file.max_timestamp_offset,
+                index_rows=self._size_of(self._path(file, "index")) // INDEX_ROW_BYTES,
+                time_rows=self._size_of(self._path(file, "timeindex")) // TIME_ROW_BYTES,
             )
             for file in manifest.files
         ]
@@ -234,7 +257,7 @@ class Incoming:
         return Prepared(manifest, ready, rows)
 
     def close(self) -> None:
-        """Let go of open files; what was received stays."""
+        """Let go of open files; the received bytes stay."""
         self._close()
 
     def clear(self) -> None:
@@ -256,7 +279,7 @@ class Incoming:
             self._receiving = None
 
     def _take_back(self) -> None:
-        """Go on with a transfer that was ready and did not become the log; two of them are one too many."""
+        """Go on with a transfer that was ready and did not become the log; if there are more, forget them all."""
         files = self._files
         ready = [name for name in files.list_directory(self._replica) if name.startswith(READY_PREFIX)]
         if len(ready) == 1 and not files.exists(self._directory):
@@ -302,7 +325,8 @@ class Incoming:
                     break
                 receiving.index += 1
                 receiving.segment.add(receiving.index, fields.base_offset, fields.size_bytes, fields.max_timestamp)
-                receiving.end_offset, receiving.term = fields.end_offset, fields.term
+                receiving.end_offset = fields.end_offset
+                receiving.term = fields.term
             with view[:end] as whole:
                 receiving.crc = crc32c(whole, receiving.crc)
         receiving.checked += end
@@ -312,7 +336,7 @@ class Incoming:
         return end == tail.end and tail.needs <= left_bytes and bool(tail.needs or not pending)
 
     def _cut(self, receiving: _Receiving) -> None:
-        """Forget what is not a whole, valid frame."""
+        """Forget the bytes behind the last whole, valid frame."""
         receiving.pending.clear()
         receiving.needs = 0
         self._files.truncate(receiving.fd, receiving.checked)

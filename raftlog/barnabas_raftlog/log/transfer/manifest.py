@@ -1,14 +1,14 @@
-"""The manifest of a snapshot: what a replica needs to hold the log up to one entry, as a list of files. Pure.
+"""The manifest of a snapshot: all files of a log up to one entry. Pure.
 
 There is no second format for data: a snapshot is the sealed segments of the log, byte for byte, and this list beside
 them. It names each file with its place, its size and its checksum; the terms that wrote them; where the log starts; and
-what the replica's owner must know that is not in the log (its producer table). Whoever has all that has what the sender
-had: the entries behind `snapshot_index` follow as always.
+all that the replica's owner must know that is not in the log (its producer table). A replica that has all that has the
+sender's log up to there: the entries behind `snapshot_index` follow as always.
 
 *Two files are the same* if everything that the manifest says of them is equal, the checksum included. That is how a
-transfer is resumed with another sender: what was received is kept if the new manifest names it too. Names alone would
-not do, because compacted replicas differ in bytes, and half of one compaction with half of another may bring back what
-both had removed.
+transfer is resumed with another sender: a file that was received is kept if the new manifest names it too. Names alone
+would not do, because compacted replicas differ in bytes, and half of one compaction with half of another may bring back
+records that both had removed.
 
 Encoded, a manifest is as large as the owner's state makes it, so it is sent in pieces. Limit: `MANIFEST_BYTES_MAX`.
 """
@@ -44,7 +44,7 @@ class SegmentFile(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Manifest(msgspec.Struct, array_like=True, frozen=True):
-    """A log from behind entry `start_index` to `snapshot_index`, inclusive, and what belongs to it.
+    """A log from behind entry `start_index` to `snapshot_index`, inclusive, and all that belongs to it.
 
     `epochs`: (term, first index, start offset), as the log keeps them. `state`: the owner's, as of `snapshot_index` or
     a later committed entry. `configuration`: of the group as of `snapshot_index`, encoded, or empty.
@@ -71,7 +71,7 @@ _reader = msgspec.msgpack.Decoder(Manifest)
 
 
 def stem_of(base_offset: int, first_index: int) -> str:
-    """Return the name of a segment's files, without what tells them apart."""
+    """Return the name that a segment's files have in common."""
     return f"{base_offset:0{DIGITS}d}.{first_index:0{DIGITS}d}"
 
 
@@ -119,7 +119,8 @@ def _check(manifest: Manifest) -> None:
             raise MalformedMessageError(f"file {stem_of(file.base_offset, file.first_index)} does not follow {index}")
         if file.last_index < index or file.end_offset < offset or file.size_bytes < 0:
             raise MalformedMessageError(f"file {stem_of(file.base_offset, file.first_index)} ends before it begins")
-        index, offset = file.last_index, file.end_offset
+        index = file.last_index
+        offset = file.end_offset
     if index != manifest.snapshot_index or offset != manifest.end_offset:
         raise MalformedMessageError(f"the files end with entry {index}, the snapshot with {manifest.snapshot_index}")
     before = (0, 0, -1)

@@ -1,4 +1,4 @@
-"""The two ways to the journal: written on the loop and synced by the kernel, or both by the sync worker."""
+"""The two ways to the journal: by loop and kernel, or by the sync worker."""
 
 from random import Random
 

@@ -22,22 +22,28 @@ STEPS = st.lists(
 def test_entries_are_found_where_a_dict_has_them(steps: list[tuple[str, int]], behind: int) -> None:
     entries = JournalEntries()
     model: dict[int, Location] = {}
-    following, term, sequence, position = 1, 1, 1, 512
+    following = 1
+    term = 1
+    sequence = 1
+    position = 512
     for what, number in steps:
         if what == "append":
             for _ in range(number):
                 model[following] = Location(term, sequence, position, 100 + following)
                 entries.put(following, *model[following])
-                following, position = following + 1, position + 400
+                following += 1
+                position += 400
         elif what == "truncate":
-            following, term = min(following, number), term + 1
+            following = min(following, number)
+            term += 1
             entries.truncate_from(number)
             model = {index: location for index, location in model.items() if index < number}
         elif what == "drop":
             entries.drop_up_to(number)
             model = {index: location for index, location in model.items() if index > number}
         else:
-            sequence, position = sequence + 1, 512
+            sequence += 1
+            position = 512
     expected = sorted(item for item in model.items() if item[0] > behind)
     if expected and expected[0][0] != behind + 1:
         with pytest.raises(ValueError, match=f"not entry {behind + 1}"):

@@ -1,4 +1,4 @@
-"""Journal bytes: what is read back, what is stale, what is torn, and what is damage."""
+"""Journal bytes: records are read back; stale, torn and damaged ones are told apart."""
 
 import pytest
 from hypothesis import given, settings
@@ -34,7 +34,8 @@ RECORDS = st.lists(
 
 def written(data: bytearray, sequence: int, batches: list[list[QueuedRecord]], first: int = 1) -> list[int]:
     """Write the batches into `data`; return where each of them begins, and the end."""
-    position, places = FILE_HEADER_BYTES, []
+    position = FILE_HEADER_BYTES
+    places = []
     for number, records in enumerate(batches, first):
         buffers, size = encode_batch(sequence, number, records)
         joined = b"".join(buffers)
@@ -140,6 +141,7 @@ def test_an_entry_that_is_stored_leaves_its_size() -> None:
 
 def test_the_bytes_on_disk_do_not_change() -> None:
     buffers, _ = encode_batch(3, 1, [(int(RecordKind.HARD_STATE), GROUP, 2, 9, b"")])
-    batch, record = b"".join(buffers[:2]).hex(), b"".join(buffers[2:]).hex()
+    batch = b"".join(buffers[:2]).hex()
+    record = b"".join(buffers[2:]).hex()
     assert batch == ("358094c30000000801000000" + 20 * "00" + "00000000000000010000000000000068" + b"BNBSBTCH".hex())
     assert record == "71bd73670000000003000000" + 19 * "00" + "0100000000000000020000000000000009"

@@ -1,4 +1,4 @@
-"""Journals that fail in every place, crashes in the midst of it: a node starts again, with all that was durable."""
+"""A node starts with all that was durable after any failure of its journal."""
 
 import errno
 from contextlib import suppress
@@ -38,7 +38,8 @@ class Faults:
 @pytest.mark.parametrize("seed", [*range(60), 270])
 def test_a_crash_while_the_journal_fails_here_and_there_loses_nothing_and_refuses_nothing(seed: int) -> None:
     rng = Random(seed)
-    node, durable = Node(), 0
+    node = Node()
+    durable = 0
     for _ in range(5):
         log = node.log()
         assert log.failed is None

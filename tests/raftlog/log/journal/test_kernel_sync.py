@@ -42,7 +42,7 @@ def test_a_file_is_synced_again_and_again_and_the_loop_is_told(tmp_path: Path) -
 
 @pytest.mark.parametrize("is_direct", [True, False])
 def test_what_is_written_and_synced_in_one_go_is_in_the_file(tmp_path: Path, is_direct: bool) -> None:
-    """Past the page cache if this file system can: which ones do is not for this test to say."""
+    """The test goes past the page cache if this file system can."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -166,8 +166,10 @@ def test_a_request_whose_outcome_cannot_be_learned_has_failed(tmp_path: Path) ->
 
 
 def test_nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened, closed = list[int](), list[int]()
-    open_event, close = os.eventfd, os.close
+    opened = list[int]()
+    closed = list[int]()
+    open_event = os.eventfd
+    close = os.close
 
     def opens(*args: int) -> int:
         opened.append(open_event(*args))

@@ -1,4 +1,4 @@
-"""Large batches of the journal: past the page cache in whole sectors, with everything else as for the others."""
+"""Large batches of the journal go past the page cache, in whole sectors."""
 
 import itertools
 from collections.abc import Sequence
@@ -74,7 +74,8 @@ def test_a_loss_of_power_in_the_middle_of_one_takes_nothing_that_was_durable() -
         node, log = started(files)
         fill(log, MANY, body_bytes=BODY_BYTES)
         node.work()
-        durable, before = log.durable_index, node.run(replayed(log))
+        durable = log.durable_index
+        before = node.run(replayed(log))
         files.failing = lambda what, path: what == "sync" and path.endswith(".journal")
         fill(log, MANY, body_bytes=BODY_BYTES)
         node.storage.flush()
@@ -127,7 +128,8 @@ def test_a_file_is_made_for_whole_sectors_where_a_record_is_larger_than_a_file()
 @pytest.mark.parametrize("room_bytes", [SECTOR_BYTES, 3 * SECTOR_BYTES])
 def test_pieces_are_all_the_bytes_and_zeros_up_to_a_sector(room_bytes: int) -> None:
     sizes = (0, 1, SECTOR_BYTES - 1, SECTOR_BYTES, SECTOR_BYTES + 1, 3 * SECTOR_BYTES, 5 * SECTOR_BYTES + 7)
-    room, rng = SectorRoom(room_bytes), Random(5)
+    room = SectorRoom(room_bytes)
+    rng = Random(5)
     for chosen in itertools.product(sizes, repeat=2):
         buffers = [rng.randbytes(size) for size in chosen]
         whole = b"".join(buffers)
@@ -138,8 +140,10 @@ def test_pieces_are_all_the_bytes_and_zeros_up_to_a_sector(room_bytes: int) -> N
 
 
 def test_a_device_takes_the_pieces_as_they_are(tmp_path: Path) -> None:
-    """Past the page cache if this file system can: which ones do is not for this test to say."""
-    files, path, data = OsFiles(), f"{tmp_path}/file", Random(6).randbytes(3_000_000)
+    """The test goes past the page cache if this file system can."""
+    files = OsFiles()
+    path = f"{tmp_path}/file"
+    data = Random(6).randbytes(3_000_000)
     fd = files.open(path, create=True)
     files.preallocate(fd, 0, 4 << 20)
     direct_fd = files.open_direct(path, SECTOR_BYTES)

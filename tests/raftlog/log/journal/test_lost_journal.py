@@ -1,4 +1,4 @@
-"""A journal that is lost, as a whole or in part: a crash is followed by a refusal, a clean stop by a start."""
+"""A lost journal is missed after a crash, and not after a clean stop."""
 
 from collections.abc import Callable
 from random import Random
@@ -31,7 +31,7 @@ def delete_all(files: MemoryFiles) -> None:
 
 
 def put_older(files: MemoryFiles) -> None:
-    """Put what the file held in its life before, or the oldest other file, in its place."""
+    """Put the bytes of the file's life before, or the oldest other file, in its place."""
     path = newest_journal(files)
     other = next((name for name in files.names if name.endswith(".journal") and name != path), None)
     if other is None:
@@ -74,12 +74,12 @@ DAMAGES = {
 }
 
 
-# Of these a start may need nothing: what they take away may be behind the last batch, or older than the checkpoint.
+# A start may not need the bytes that these take away: they may be behind the last batch, or older than the checkpoint.
 MAY_MATTER = {"cut by half", "cut by a sector", "zeroed behind the header"}
 
 
 def life(batches: int, *, checkpoint: bool) -> tuple[Node, list[tuple[int, int, bytes]]]:
-    """Return a node whose journal has so many batches since the start, or since a checkpoint, and what it promised."""
+    """Return a node whose journal has so many batches since the start, or a checkpoint, and its promises."""
     node = Node()
     log = node.log()
     for number in range(batches):
@@ -94,7 +94,7 @@ def life(batches: int, *, checkpoint: bool) -> tuple[Node, list[tuple[int, int, 
 
 
 def started(files: MemoryFiles) -> tuple[Node | None, str]:
-    """Return the node that starts, or why it does not."""
+    """Return the node that starts, or the reason why it does not."""
     try:
         return Node(files), ""
     except StorageFailedError as error:
@@ -259,7 +259,7 @@ def copied(files: MemoryFiles, source: str, target: str) -> None:
 
 @pytest.mark.parametrize("name", ["00000001.journal.bak", "00000001.bak", "notes.txt", "1.journal", "copy.journal"])
 def test_what_somebody_put_beside_the_journal_is_neither_read_nor_written_over(name: str) -> None:
-    """A copy of a file was taken for the file, with what that had held when it was made; or for one to write over."""
+    """A copy of a file was taken for the file, with its older bytes; or for one to write over."""
     node = Node()
     log = node.log()
     fill(log, 1)

@@ -1,4 +1,4 @@
-"""The thread that storage works in: what is waited for comes, whatever became of other waits."""
+"""A worker thread delivers every completion, also after another one failed or was cancelled."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""A page-cache log after a loss of power may have forgotten what it acknowledged: it says so until it has caught up."""
+"""A page-cache log is uncertain after a loss of power, until it has caught up."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""A replica that had failed is looked at again at every start: it counts if it holds all that was durable."""
+"""A failed replica counts again after a start if it holds all that was durable."""
 
 import errno
 from random import Random
@@ -24,7 +24,7 @@ def failing_read(node: Node, log: ReplicaLog) -> None:
 
 
 def marked(mode: Mode, count: int = 8) -> tuple[Node, ReplicaLog, list[tuple[int, int, bytes]]]:
-    """Return a node with a log that has failed, after a checkpoint says so, and what was durable in it."""
+    """Return a node with a log that has failed, after a checkpoint says so, and the durable entries in it."""
     node = Node()
     log = node.log(1, mode)
     fill(log, 3)
@@ -79,7 +79,8 @@ def test_one_that_lacks_something_stays_failed_and_its_files_stay_as_they_are(
     how: str, damage: str, mode: Mode
 ) -> None:
     node, log, _ = marked(mode)
-    inode, path = inode_of(node.files, log), log.active.log.path
+    inode = inode_of(node.files, log)
+    path = log.active.log.path
     stop(node, how)
     if damage == "gone":
         node.files.remove(path)
@@ -125,9 +126,9 @@ def test_one_of_which_nobody_knows_what_was_durable_comes_back_uncertain(mode: M
     assert inode is not None
     known = decode(inode.data)
     for row in known.rows.values():
-        row.durable = None  # As an older version wrote it.
-    inode.data[:] = encode(known.number, known.journal, [encode_row(row) for row in known.rows.values()],
-                           known.hard_states)  # fmt: skip
+        row.durable = None  # as in a checkpoint of an older version
+    rows = [encode_row(row) for row in known.rows.values()]
+    inode.data[:] = encode(known.number, known.journal, rows, known.hard_states)
     again = Node(node.files)
     log = again.log(1, mode)
     assert (log.failed, log.is_uncertain) == (None, True)

@@ -1,4 +1,4 @@
-"""A directory with terms that no honest cluster reaches: no start, one mend, and all that was acknowledged is there."""
+"""A directory with forged terms is refused, and mended with all that was acknowledged."""
 
 from collections.abc import Callable
 from random import Random
@@ -24,9 +24,10 @@ ENDS: dict[str, Callable[[Node], None]] = {
 
 
 def life(*, checkpoints: bool = False) -> tuple[Node, list[tuple[int, int, bytes]]]:
-    """Return a node with two replicas and a vote, and what the first one has promised."""
+    """Return a node with two replicas and a vote, and the promises of the first one."""
     node = Node()
-    log, other = node.log(), node.log(2)
+    log = node.log()
+    other = node.log(2)
     fill(log, 5, term=4)
     fill(other, 2)
     node.storage.save_hard_state(group(2), HardState(1, 1))
@@ -43,7 +44,7 @@ def log_of(node: Node) -> ReplicaLog:
 
 
 def forge(node: Node, term: int, *, checkpoints: bool = False) -> None:
-    """Do what a node did when it believed any term."""
+    """Act as a node did when it believed any term."""
     node.storage.save_hard_state(group(1), HardState(term, 3))
     node.work()
     if checkpoints:

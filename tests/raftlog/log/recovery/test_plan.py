@@ -2,9 +2,9 @@
 
 import pytest
 
-from barnabas_raftlog.log.checkpoint import ReplicaRow
 from barnabas_raftlog.log.journal.entries import Location
 from barnabas_raftlog.log.recovery.plan import ReplicaPlan, merge_hard_state
+from barnabas_raftlog.log.recovery.replica import empty_row
 from barnabas_raftlog.raft.messages import HardState
 
 
@@ -122,13 +122,18 @@ def test_in_page_cache_mode_a_snapshot_counts_as_a_truncation_of_everything_unti
 
 
 def test_an_adoption_that_the_checkpoint_shows_ends_what_the_journal_said_before_it() -> None:
-    """What a truncation took was adopted, not written again: entries seemed to be missing, and the replica failed."""
+    """Truncated entries were adopted, not written again: they seemed to be missing, and the replica failed."""
     replayed = ReplicaPlan("t-0", 60, page_cache=False, shown=2)
     for index in (45, 61, 62, 63):
         put(replayed, index, 1)
     replayed.members[45] = (1, b"of an entry that is gone")
     replayed.truncated_from(40, 1)
-    replayed.adopt(ReplicaRow(b"", "t-0", False, "", 30, 50, 90, 2, [], []), 2)
+    row = empty_row(b"", "t-0", page_cache=False)
+    row.start_index = 30
+    row.last_index = 50
+    row.end_offset = 90
+    row.truncations = 2
+    replayed.adopt(row, 2)
     for index in (59, 60, 61, 62):
         put(replayed, index, 2)
     assert (replayed.trusted_index, replayed.cut_from, replayed.members, replayed.adopted) == (60, None, {}, None)

@@ -1,4 +1,4 @@
-"""Disks that fail while a node recovers from a crash: a bad file fails its replica, a bad disk nothing for good."""
+"""A bad file in a recovery fails its replica, a bad disk nothing for good."""
 
 import pytest
 from raftlog.log.memory_files import Inode, MemoryFiles

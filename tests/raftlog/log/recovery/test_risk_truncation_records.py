@@ -1,4 +1,4 @@
-"""Risk: a crash brings back what was truncated, behind or instead of what was acknowledged in its place."""
+"""Risk: a crash brings truncated entries back, behind acknowledged ones or in their place."""
 
 from random import Random
 
@@ -30,7 +30,8 @@ def truncated() -> tuple[Node, ReplicaLog]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_was_acknowledged_after_a_truncation_survives_a_loss_of_power_and_what_was_cut_does_not(seed: int) -> None:
-    (node, log), rng = truncated(), Random(seed)
+    node, log = truncated()
+    rng = Random(seed)
     node.storage.flush()
     node.sync_worker.run()  # The journal has it; the segments may have any of what is written behind it.
     assert log.durable_index == 3, "the moment of the acknowledgement"
@@ -42,7 +43,8 @@ def test_what_was_acknowledged_after_a_truncation_survives_a_loss_of_power_and_w
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_before_that_a_crash_shows_the_log_before_or_after_and_nothing_between(seed: int) -> None:
-    (node, _), rng = truncated(), Random(seed)
+    node, _ = truncated()
+    rng = Random(seed)
     for _ in range(rng.randrange(3)):
         node.storage.flush()
         if rng.random() < 0.5:

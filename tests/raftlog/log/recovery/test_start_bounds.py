@@ -1,4 +1,4 @@
-"""How much of what is on the disk a start after a crash has in its memory at a time."""
+"""A start after a crash has a bounded part of the disk in memory."""
 
 import pytest
 from raftlog.log.memory_files import MemoryFiles

@@ -1,4 +1,4 @@
-"""A log whose sealed segments are compacted: what readers find, what a crash leaves, when files go."""
+"""A log with compacted segments: the view of readers, crashes, and files that go."""
 
 import asyncio
 from contextlib import suppress
@@ -20,7 +20,8 @@ from barnabas_raftlog.records.header import parse_header
 from barnabas_raftlog.records.reader import Record, read_records
 
 both_modes = pytest.mark.parametrize("mode", ["fsync", "page-cache"])
-NOW_MS, HOUR_MS = 1_000_000_000, 3_600_000
+NOW_MS = 1_000_000_000
+HOUR_MS = 3_600_000
 LIMITS = CompactionLimits(
     keys_max=1_000, min_dirty_ratio=0.0, min_lag_ms=0, max_lag_ms=1 << 60, delete_retention_ms=HOUR_MS
 )
@@ -56,7 +57,8 @@ async def all_records(log: ReplicaLog) -> list[Record]:
         position = 0
         while position < len(data):
             header = parse_header(data, position)
-            offset, position = header.end_offset, position + header.size_bytes
+            offset = header.end_offset
+            position += header.size_bytes
     return found
 
 
@@ -70,7 +72,7 @@ def compact(log: ReplicaLog, now_ms: int = NOW_MS, limits: CompactionLimits = LI
 
 
 def wanted(before: list[Record], sealed_end: int, *, drop_tombstones_before: int = 0) -> list[Record]:
-    """Return what a dictionary over the sealed records would leave of `before`."""
+    """Return the part of `before` that a dictionary over the sealed records would leave."""
     latest = {one.key: one.offset for one in before if one.offset < sealed_end}
     return [
         one
@@ -96,7 +98,8 @@ def files_of(node: Node) -> list[str]:
 def test_the_latest_of_each_key_is_left_and_indexes_and_offsets_are_what_they_were(mode: Mode) -> None:
     node = Node()
     log = filled(node, mode)
-    before, ends = asyncio.run(all_records(log)), (log.first_index, log.last_index, log.log_end_offset)
+    before = asyncio.run(all_records(log))
+    ends = (log.first_index, log.last_index, log.log_end_offset)
     spans = [(span.base_offset, span.end_offset) for span in log.spans()]
     places = [log.offset_after(index) for index in range(log.last_index + 1)]
     done = compact(log)
@@ -125,7 +128,8 @@ def test_no_more_records_are_worked_on_between_two_pauses_than_is_stated(monkeyp
 
         await log.compact(LIMITS, log.last_index, NOW_MS, pause)
 
-    before, batch_bytes = asyncio.run(all_records(log)), log.size_bytes // 60 + 1
+    before = asyncio.run(all_records(log))
+    batch_bytes = log.size_bytes // 60 + 1
     asyncio.run(run())
     assert max(sizes) <= 2 * batch_bytes, "batches of two records"
     assert asyncio.run(all_records(log)) == wanted(before, sealed_end(log))
@@ -152,8 +156,9 @@ def test_batches_that_are_kept_unread_are_told_of_once() -> None:
 
 @pytest.mark.parametrize("count", range(60, 70))
 def test_a_copy_of_what_was_emptied_is_passed_by_and_nothing_else(count: int) -> None:
-    """A follower that is behind gets emptied frames, in one segment with what follows, and has no file of its own."""
-    leader, follower = Node(), Node()
+    """A follower that is behind gets emptied frames, in one segment with the next ones, and no file of its own."""
+    leader = Node()
+    follower = Node()
     log = filled(leader, count=count, keys=1)
     assert compact(log) is not None
     copy = follower.log()
@@ -323,7 +328,8 @@ def test_old_files_stay_while_a_checkpoint_is_older_than_their_segments(mode: Mo
 def test_no_room_ends_the_pass_and_harms_nothing() -> None:
     node = Node()
     log = filled(node)
-    before, files = asyncio.run(all_records(log)), files_of(node)
+    before = asyncio.run(all_records(log))
+    files = files_of(node)
     node.files.full_at_bytes = 0
     with pytest.raises(CompactionFailedError):
         compact(log)

@@ -1,4 +1,4 @@
-"""Compaction of batches against a dictionary: the latest record of each key is kept as it was, and nothing else."""
+"""Compaction of batches against a dictionary: only the latest record of each key is kept."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,8 @@ MANY = 1_000
 
 def frames_of(batches: Sequence[Sequence[NewRecord]], codec: Compression = Compression.NONE) -> list[memoryview]:
     """Return batches as they are in a log: of producer 7, one after the other, in term 3."""
-    frames, offset = [], 0
+    frames = []
+    offset = 0
     for records in batches:
         frame = bytearray(
             build_batch(records, compression=codec, producer_id=7, producer_epoch=1, base_sequence=offset)
@@ -53,7 +54,8 @@ def test_an_older_value_goes_and_everything_else_stays_as_it_was() -> None:
     first, second = compact(frames)
     assert second is frames[1] or second == frames[1]
     assert list(read_records(first)) == [Record(1, 6, b"b", b"2")]
-    before, after = verify(frames[0]), verify(first)
+    before = verify(frames[0])
+    after = verify(first)
     changed = {"batch_length", "crc", "record_count"}
     assert {name for name in before._fields if getattr(before, name) != getattr(after, name)} == changed
     assert (after.base_offset, after.end_offset, after.leader_epoch, after.producer_id) == (0, 2, 3, 7)
@@ -73,8 +75,9 @@ def test_a_batch_that_loses_everything_stays_as_a_header() -> None:
 def test_a_tombstone_replaces_and_goes_when_it_is_told_to() -> None:
     frames = frames_of([[record(b"a"), record(b"b")], [record(b"a", None)]])
     assert [list(read_records(frame)) for frame in compact(frames)] == [
-        [Record(1, 1_000, b"b", b"v")], [Record(2, 1_000, b"a", None)]
-    ]  # fmt: skip
+        [Record(1, 1_000, b"b", b"v")],
+        [Record(2, 1_000, b"a", None)],
+    ]
     assert [len(list(read_records(frame))) for frame in compact(frames, drop_tombstones=True)] == [1, 0]
 
 
@@ -153,7 +156,8 @@ def test_every_log_keeps_what_a_dictionary_would(
     after = compact(frames, drop_tombstones=drop_tombstones)
     assert [one for frame in after for one in read_records(frame)] == wanted
     for before, frame in zip(frames, after, strict=True):
-        old, new = verify(before), verify(frame)
+        old = verify(before)
+        new = verify(frame)
         same = ("base_offset", "last_offset_delta", "leader_epoch", "producer_id", "producer_epoch", "base_sequence")
         assert [getattr(old, name) for name in same] == [getattr(new, name) for name in same]
         kept = [one.timestamp for one in read_records(frame)]

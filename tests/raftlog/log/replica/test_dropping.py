@@ -1,4 +1,4 @@
-"""A log that loses its beginning: what goes, when, and who is in the middle of reading it."""
+"""A log that loses its beginning, at the right time, also under its readers."""
 
 import asyncio
 from contextlib import suppress
@@ -159,7 +159,8 @@ def test_the_first_timestamp_is_known_also_after_a_start(mode: Mode) -> None:
 
 @both_modes
 def test_files_are_looked_at_only_where_no_timestamp_tells_an_age(mode: Mode) -> None:
-    node, now_ms = Node(), 5_000
+    node = Node()
+    now_ms = 5_000
     log = node.log(mode=mode)
     for at_ms, timestamp in ((100, 1_000), (200, -1), (300, 2**63 - 1)):
         node.files.now_ms = at_ms
@@ -201,7 +202,8 @@ def test_the_time_of_a_file_that_does_not_have_it_all_says_nothing() -> None:
     assert [span.modified_ms for span in log.spans()] == [-1]
     node.files.written = lambda fd: (written(fd)[0] - 1, 100)  # type: ignore[method-assign]
     assert look() == [-1]
-    node.files.written, node.files.now_ms = written, 200  # type: ignore[method-assign]
+    node.files.written = written  # type: ignore[method-assign]
+    node.files.now_ms = 200
     log.append_batch(1, data_frame(2, 500, -1))
     node.work()
     assert look() == [200]

@@ -1,4 +1,4 @@
-"""What a log keeps in memory: frames for as long as they are cached or wait for the disk, and not longer."""
+"""A log keeps frames in memory while they are cached or wait for the disk."""
 
 import gc
 import weakref
@@ -101,7 +101,7 @@ def test_a_large_read_is_not_done_on_the_loop(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_many_small_frames_are_not_walked_by_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their checksums took 100 ms, of what a fetch may ask for."""
+    """The checksums of as many as a fetch may ask for took 100 ms."""
     node = Node(config=StorageConfig(tail_cache_bytes=1))
     log = node.log()
     fill(log, 9, body_bytes=1)
@@ -112,7 +112,8 @@ def test_many_small_frames_are_not_walked_by_on_the_loop(monkeypatch: pytest.Mon
         checked.append(sum(count_frames(memoryview(run)) for run in runs))
         check_frames(runs)
 
-    asked, read = list[bool](), ColdReads.read
+    asked = list[bool]()
+    read = ColdReads.read
 
     def read_noted(self: ColdReads, *what: Any, blocking: bool) -> memoryview:
         asked.append(blocking)

@@ -1,4 +1,4 @@
-"""The start of a replicated log, through deaths, cuts, slow disks and new leaders: nothing else is ever lost."""
+"""The start of a replicated log moves through failures, and nothing else is lost."""
 
 from collections.abc import Callable, Generator
 

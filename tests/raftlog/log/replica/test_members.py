@@ -1,4 +1,4 @@
-"""Who belongs to a group, as its log knows it: restarts, crashes, truncations, snapshots, dropped prefixes."""
+"""A log knows the members of its group after restarts, crashes, truncations and snapshots."""
 
 from random import Random
 
@@ -90,7 +90,7 @@ def test_it_is_found_again_after_a_restart(mode: Mode, end: str) -> None:
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("is_alone", [True, False])
 def test_in_page_cache_mode_a_change_that_counted_survives_a_loss_of_power(seed: int, *, is_alone: bool) -> None:
-    """With all that is before it, so that no log ever comes back older than what it says of its members."""
+    """All before it is synced, too, so that no log ever comes back older than its members."""
     node = Node(boot_id="before")
     log = node.log(mode="page-cache")
     log.begin_with(FIRST)
@@ -213,7 +213,8 @@ def test_a_change_of_the_mode_keeps_the_members() -> None:
 
 def test_members_that_cannot_be_read_fail_the_replica_alone() -> None:
     node = Node()
-    log, other = node.log(), node.log(2)
+    log = node.log()
+    other = node.log(2)
     frame = control_frame(0, 1, ControlKind.MEMBERSHIP, b"\x09 from the future")
     with pytest.raises(StorageFailedError, match="cannot be read: configuration format 9"):
         log.append([Entry(1, 1, memoryview(frame))])

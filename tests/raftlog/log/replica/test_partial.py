@@ -1,4 +1,4 @@
-"""A witness's log says that it lacks its beginning, whatever ends its process; a whole one says nothing of the kind."""
+"""A witness's log says that it lacks its beginning, also after any crash."""
 
 import pytest
 from raftlog.log.node import Node, fill

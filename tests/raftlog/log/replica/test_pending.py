@@ -1,4 +1,4 @@
-"""PendingIndexes against the dumbest model: a disk on which every ticket wrote its own version of every entry."""
+"""PendingIndexes against a disk on which every ticket wrote its own version of an entry."""
 
 from hypothesis import settings
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Entries of large batches are written once, to their segments; the journal says that they are there."""
+"""Entries of large batches are written once, to their segments, as the journal says."""
 
 from collections.abc import Sequence
 from random import Random
@@ -15,11 +15,12 @@ from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.raft.messages import Buffer, Entry
 
 CONFIG = replace(ROOMY, stored_bytes_min=3000)
-MUCH, LITTLE = 10, 1  # entries of 500 bytes
+MUCH = 10  # entries of 500 bytes
+LITTLE = 1
 
 
 class Counting(MemoryFiles):
-    """Counts the bytes that are written, by what they are written to."""
+    """Counts the bytes that are written, by the kind of file."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +46,7 @@ def started(files: MemoryFiles | None = None, count: int = 1) -> tuple[Node, lis
 
 
 def kinds(files: MemoryFiles) -> list[RecordKind]:
-    """Return what the records of the only journal file are, but for hard states and the like."""
+    """Return the kinds of records in the only journal file, but for hard states and the like."""
     (data,) = [inode.data for name, inode in files.names.items() if inode and name.endswith(".journal")]
     scan = JournalScan(lambda position, size: data[position : position + size], len(data), 1, 512, 0)
     wanted = {RecordKind.ENTRY, RecordKind.STORED, RecordKind.TRUNCATE}
@@ -81,7 +82,8 @@ def test_what_is_little_is_in_the_journal_and_both_follow_each_other() -> None:
     for count in (MUCH, LITTLE, LITTLE, MUCH, LITTLE):
         fill(log, count)
         node.work()
-    much, little = MUCH * [RecordKind.STORED], [RecordKind.ENTRY]
+    much = MUCH * [RecordKind.STORED]
+    little = [RecordKind.ENTRY]
     assert kinds(files) == [*little, *much, *little, *little, *much, *little]
     before = node.run(replayed(log))
     assert after_power_loss(files) == before
@@ -103,7 +105,8 @@ def test_a_loss_of_power_in_the_middle_takes_nothing_that_was_durable() -> None:
         node, (log,) = started(files)
         fill(log, MUCH)
         node.work()
-        durable, before = log.durable_index, node.run(replayed(log))
+        durable = log.durable_index
+        before = node.run(replayed(log))
         files.failing = lambda what, path: what == "sync" and path.endswith(".journal")
         fill(log, MUCH)
         node.storage.flush()

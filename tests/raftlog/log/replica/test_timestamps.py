@@ -1,4 +1,4 @@
-"""Offsets by timestamp against the plain question to every record, from memory, from files, and after truncation."""
+"""Offsets by timestamp against a look at every record, in memory and in files."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
@@ -95,7 +95,8 @@ def test_records_of_any_order_are_found_from_any_start(
 ) -> None:
     node = Node()
     log = node.log()
-    times, ends = list[int](), list[int]()
+    times = list[int]()
+    ends = list[int]()
     for batch in batches:
         records = [NewRecord(None, bytes(300), 1000 + timestamp) for timestamp in batch]
         log.append_batch(1, build_batch(records, leader_epoch=1))
@@ -103,7 +104,8 @@ def test_records_of_any_order_are_found_from_any_start(
         ends.append(len(times))
     node.work()
     node.files.cold = cold
-    start, end = round(start_share * (len(times) - 1)), ends[int(end_share * (len(ends) - 1))]
+    start = round(start_share * (len(times) - 1))
+    end = ends[int(end_share * (len(ends) - 1))]
     log.drop_before(start, log.last_index)
     visible = [(offset, times[offset], 1) for offset in range(start, end)]
 
@@ -183,7 +185,8 @@ def test_a_batch_beyond_the_bounds_is_judged_by_its_header(
 
 def while_the_disk_works(log: ReplicaLog, act: Callable[[], None]) -> None:
     """Let `act` happen in every moment in which a lookup waits for the disk."""
-    cold, original = log.shared.cold, log.shared.cold.in_thread
+    cold = log.shared.cold
+    original = log.shared.cold.in_thread
 
     async def in_thread(job: Callable[[], Any]) -> Any:
         act()
@@ -223,9 +226,11 @@ def test_what_leaves_memory_during_a_lookup_is_not_missed() -> None:
 
 def test_others_have_their_turn_while_many_batches_in_memory_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node()
-    log, count = node.log(), 3 * timestamps.HEADERS_AT_ONCE
+    log = node.log()
+    count = 3 * timestamps.HEADERS_AT_ONCE
     fill(log, count, 1, timestamp_ms=1)
-    looked_at, longest = [0], 0
+    looked_at = [0]
+    longest = 0
 
     def counted(frame: Any) -> BatchHeader:
         looked_at[0] += 1
@@ -237,7 +242,8 @@ def test_others_have_their_turn_while_many_batches_in_memory_are_looked_at(monke
         looked_at[0] = before = 0
         while not task.done():
             await asyncio.sleep(0)
-            longest, before = max(longest, looked_at[0] - before), looked_at[0]
+            longest = max(longest, looked_at[0] - before)
+            before = looked_at[0]
         assert looked_at[0] >= count
 
     monkeypatch.setattr(timestamps, "parse_header", counted)

@@ -1,4 +1,4 @@
-"""Whatever single bit of a sealed segment is flipped, and however the file is read, the check says so."""
+"""A check finds every flipped bit of a sealed segment, however it is read."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +12,9 @@ EPOCHS = [(2, 1, 0), (3, 12, 9)]
 
 def segment(sizes: list[int]) -> tuple[SegmentPlace, bytes]:
     """Return a segment that begins with entry 10, and has a control frame in the middle."""
-    data, offset, first = b"", 7, 10
+    data = b""
+    offset = 7
+    first = 10
     for number, size in enumerate(sizes):
         term = 2 if first + number < 12 else 3
         if number == 1:
@@ -20,8 +22,16 @@ def segment(sizes: list[int]) -> tuple[SegmentPlace, bytes]:
         else:
             frame = data_frame(1, size, 1000)
             stamp(frame, offset, term)
-        data, offset = data + frame, next_offset(frame)
-    return SegmentPlace(7, first, len(data), offset, first + len(sizes)), data
+        data += frame
+        offset = next_offset(frame)
+    place = SegmentPlace(
+        base_offset=7,
+        first_index=first,
+        size_bytes=len(data),
+        end_offset=offset,
+        end_index=first + len(sizes),
+    )
+    return place, data
 
 
 def check(place: SegmentPlace, data: bytes, chunk: int, epochs: list[tuple[int, int, int]] = EPOCHS) -> SegmentCheck:

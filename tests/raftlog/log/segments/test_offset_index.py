@@ -1,4 +1,4 @@
-"""The sparse indexes against a list of frames: every row is true, and a lookup never begins too late."""
+"""The sparse indexes against a list of frames: no lookup begins too late."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +12,8 @@ FRAMES = st.lists(st.tuples(st.integers(61, 3000), st.integers(0, 3), st.integer
 def built(frames: list[tuple[int, int, int]]) -> tuple[Segment, list[tuple[int, int, int, int]]]:
     """Return a segment, and (index, base offset, position, timestamp) of each of its frames."""
     segment = Segment("d", 100, 11)
-    places, offset = [], 100
+    places = []
+    offset = 100
     for index, (size, records, timestamp) in enumerate(frames, 11):
         places.append((index, offset, segment.size_bytes, timestamp if records else -1))
         segment.add(index, offset, size, timestamp if records else -1)
@@ -23,8 +24,10 @@ def built(frames: list[tuple[int, int, int]]) -> tuple[Segment, list[tuple[int, 
 def reloaded(segment: Segment) -> None:
     """Store the indexes, and read them back."""
     stored = {handle.path: rows for handle, _, rows, _ in segment.index_writes()}
-    index, times = segment.index, segment.time_index
-    segment.index, segment.time_index = OffsetIndex(len(index)), TimeIndex(len(times))
+    index = segment.index
+    times = segment.time_index
+    segment.index = OffsetIndex(len(index))
+    segment.time_index = TimeIndex(len(times))
     segment.index.load(stored.get(segment.index_handle.path, b""), segment.size_bytes)
     segment.time_index.load(stored.get(segment.time_handle.path, b""))
     assert (len(segment.index), len(segment.time_index)) == (len(index), len(times))

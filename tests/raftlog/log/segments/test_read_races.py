@@ -1,4 +1,4 @@
-"""What the loop does while a read waits in a thread must not change what the thread is about to look at."""
+"""The loop changes nothing under a thread that is about to read."""
 
 from collections.abc import Callable
 from typing import Any

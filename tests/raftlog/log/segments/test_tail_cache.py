@@ -1,4 +1,4 @@
-"""The tail cache against a list: reads agree, the bound holds, and what is not written stays."""
+"""The tail cache against a list: reads agree, the bound holds, unwritten frames stay."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -43,8 +43,9 @@ class TailCacheMachine(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 2), share=st.floats(0, 1))
     def drop(self, number: int, share: float) -> None:
-        """The log has lost its beginning: those entries go, written or not."""
-        tail, index = self.tails[number], 1 + int(share * len(self.model[number]))
+        """Drop the beginning of the log: those entries go, written or not."""
+        tail = self.tails[number]
+        index = 1 + int(share * len(self.model[number]))
         before = tail.first_index
         tail.drop_before(index)
         assert tail.first_index == max(before, index)
@@ -59,8 +60,10 @@ class TailCacheMachine(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 2), start=st.floats(0, 1), end=st.floats(0, 1), bytes_max=st.integers(1, 900))
     def read(self, number: int, start: float, end: float, bytes_max: int) -> None:
-        tail, log_end = self.tails[number], self._end(number)
-        start_offset, end_offset = int(start * log_end), int(end * (log_end + 1))
+        tail = self.tails[number]
+        log_end = self._end(number)
+        start_offset = int(start * log_end)
+        end_offset = int(end * (log_end + 1))
         if not tail.holds_offset(start_offset) or start_offset >= min(end_offset, log_end):
             return
         expected: list[Entry] = []
@@ -108,7 +111,8 @@ TestTailCache.settings = settings(max_examples=50, deadline=None)
 
 def test_a_log_with_nothing_to_give_is_asked_again_once_something_of_it_is_written() -> None:
     cache = TailCache(1000 + 10 * ENTRY_BYTES)
-    early, late = LogTail(cache, 1), LogTail(cache, 1)
+    early = LogTail(cache, 1)
+    late = LogTail(cache, 1)
     early.add(Entry(1, 1, bytes(200)), 200, 0, is_control=False)
     for index in range(1, 10):
         late.add(Entry(index, 1, bytes(100)), 100, index, is_control=False)

@@ -13,7 +13,8 @@ from barnabas_raftlog.log.segments.write_queue import NOTHING_STORED
 
 
 def pieces_of(segment: Segment, growths: list[int]) -> list[tuple[int, int]]:
-    found, size = [], 0
+    found = []
+    size = 0
     for growth in growths:
         begin, stop = write_back_range(segment, size, size + growth)
         size += growth

@@ -1,4 +1,4 @@
-"""The list of a snapshot's files: what is written is read, and nothing that contradicts itself is."""
+"""A manifest is read as it was written, unless it contradicts itself."""
 
 import msgspec
 import pytest
@@ -9,10 +9,38 @@ from barnabas_raftlog.errors import MalformedMessageError
 from barnabas_raftlog.log.transfer.manifest import Manifest, SegmentFile, decode_manifest, encode_manifest, stem_of
 
 FILES = (
-    SegmentFile(20, 11, 30, 15, 500, 7, 1000, 28),
-    SegmentFile(30, 16, 44, 30, 900, 8, 2000, 30),
+    SegmentFile(
+        base_offset=20,
+        first_index=11,
+        end_offset=30,
+        last_index=15,
+        size_bytes=500,
+        crc32c=7,
+        max_timestamp=1000,
+        max_timestamp_offset=28,
+    ),
+    SegmentFile(
+        base_offset=30,
+        first_index=16,
+        end_offset=44,
+        last_index=30,
+        size_bytes=900,
+        crc32c=8,
+        max_timestamp=2000,
+        max_timestamp_offset=30,
+    ),
 )
-MANIFEST = Manifest(30, 4, 44, 10, 23, ((2, 3, 4), (4, 12, 22)), FILES, b"", b"state")
+MANIFEST = Manifest(
+    snapshot_index=30,
+    snapshot_term=4,
+    end_offset=44,
+    start_index=10,
+    log_start_offset=23,
+    epochs=((2, 3, 4), (4, 12, 22)),
+    files=FILES,
+    configuration=b"",
+    state=b"state",
+)
 
 
 def test_bytes_are_what_the_document_says() -> None:
@@ -29,12 +57,34 @@ def test_bytes_are_what_the_document_says() -> None:
 @settings(max_examples=60)
 def test_what_is_written_is_read(sizes: list[tuple[int, int]], start: int, state: bytes) -> None:
     files: list[SegmentFile] = []
-    index, offset = start, 2 * start
+    index = start
+    offset = 2 * start
     for entries, records in sizes:
-        files.append(SegmentFile(offset, index + 1, offset + records, index + entries, 61, 5, 1, offset))
-        index, offset = index + entries, offset + records
+        file = SegmentFile(
+            base_offset=offset,
+            first_index=index + 1,
+            end_offset=offset + records,
+            last_index=index + entries,
+            size_bytes=61,
+            crc32c=5,
+            max_timestamp=1,
+            max_timestamp_offset=offset,
+        )
+        files.append(file)
+        index += entries
+        offset += records
     epochs = ((3, 1, 0),) if index else ()
-    manifest = Manifest(index, 3 if index else 0, offset, start, 2 * start, epochs, tuple(files), b"who", state)
+    manifest = Manifest(
+        snapshot_index=index,
+        snapshot_term=3 if index else 0,
+        end_offset=offset,
+        start_index=start,
+        log_start_offset=2 * start,
+        epochs=epochs,
+        files=tuple(files),
+        configuration=b"who",
+        state=state,
+    )
     assert decode_manifest(encode_manifest(manifest)) == manifest
 
 

@@ -57,7 +57,8 @@ def receive(incoming: Incoming, file: SegmentFile, data: bytes) -> None:
 
 def transfer(node: Node, log: ReplicaLog, target: ReplicaLog) -> Prepared:
     """Send everything that is sealed."""
-    manifest, incoming = manifest_of(node, log), target.incoming()
+    manifest = manifest_of(node, log)
+    incoming = target.incoming()
     incoming.begin(manifest)
     for file in manifest.files:
         receive(incoming, file, content(node, log, file))
@@ -127,7 +128,8 @@ def test_indexes_and_timestamps_come_along() -> None:
 def test_a_transfer_goes_on_where_it_was_interrupted() -> None:
     there, log = source()
     here, other = target_of()
-    manifest, incoming = manifest_of(there, log), other.incoming()
+    manifest = manifest_of(there, log)
+    incoming = other.incoming()
     first, second, *_ = manifest.files
     assert incoming.begin(manifest) == (frozenset(), 0)
     receive(incoming, first, content(there, log, first))
@@ -152,7 +154,8 @@ def test_a_transfer_goes_on_where_it_was_interrupted() -> None:
 def test_another_manifest_keeps_the_files_that_it_names() -> None:
     there, log = source()
     _, other = target_of()
-    manifest, incoming = manifest_of(there, log), other.incoming()
+    manifest = manifest_of(there, log)
+    incoming = other.incoming()
     incoming.begin(manifest)
     for file in manifest.files[:2]:
         receive(incoming, file, content(there, log, file))
@@ -171,7 +174,8 @@ def test_another_manifest_keeps_the_files_that_it_names() -> None:
 def test_a_flipped_bit_is_found_where_it_is() -> None:
     there, log = source()
     _, other = target_of()
-    manifest, incoming = manifest_of(there, log), other.incoming()
+    manifest = manifest_of(there, log)
+    incoming = other.incoming()
     file = manifest.files[0]
     data = content(there, log, file)
     bad = bytearray(data)
@@ -190,7 +194,8 @@ def test_a_flipped_bit_in_what_no_batch_checksums_is_found_at_once() -> None:
     """Base offset and epoch are stamped by leaders, outside the batch's checksum."""
     there, log = source()
     _, other = target_of()
-    manifest, incoming = manifest_of(there, log), other.incoming()
+    manifest = manifest_of(there, log)
+    incoming = other.incoming()
     file = manifest.files[0]
     for place in (15, 7, 561 + 15, 561 + 7):
         bad = bytearray(content(there, log, file))
@@ -204,7 +209,8 @@ def test_a_flipped_bit_in_what_no_batch_checksums_is_found_at_once() -> None:
 def test_a_file_that_is_wrong_at_the_same_place_twice_is_fetched_from_its_beginning() -> None:
     there, log = source()
     _, other = target_of()
-    manifest, incoming = manifest_of(there, log), other.incoming()
+    manifest = manifest_of(there, log)
+    incoming = other.incoming()
     file = manifest.files[0]
     bad = bytearray(content(there, log, file))
     bad[4000] ^= 16
@@ -218,7 +224,8 @@ def test_a_file_that_is_wrong_at_the_same_place_twice_is_fetched_from_its_beginn
 def test_a_file_with_another_checksum_than_was_promised_does_not_count() -> None:
     there, log = source()
     _, other = target_of()
-    manifest, incoming = manifest_of(there, log), other.incoming()
+    manifest = manifest_of(there, log)
+    incoming = other.incoming()
     data = content(there, log, manifest.files[0])
     file = msgspec.structs.replace(manifest.files[0], crc32c=7)
     incoming.begin(msgspec.structs.replace(manifest, files=(file, *manifest.files[1:])))
@@ -230,7 +237,8 @@ def test_a_file_with_another_checksum_than_was_promised_does_not_count() -> None
 def test_a_flipped_bit_on_the_disk_of_an_unfinished_transfer_is_found() -> None:
     there, log = source()
     here, other = target_of()
-    manifest, incoming = manifest_of(there, log), other.incoming()
+    manifest = manifest_of(there, log)
+    incoming = other.incoming()
     file = manifest.files[0]
     data = content(there, log, file)
     incoming.begin(manifest)
@@ -272,7 +280,8 @@ def test_what_is_not_written_or_not_committed_is_not_sealed() -> None:
 def test_a_full_disk_interrupts_a_transfer_and_costs_nothing() -> None:
     there, log = source()
     here, other = target_of()
-    manifest, incoming = manifest_of(there, log), other.incoming()
+    manifest = manifest_of(there, log)
+    incoming = other.incoming()
     file = manifest.files[0]
     data = content(there, log, file)
     incoming.begin(manifest)
@@ -288,10 +297,11 @@ def test_a_full_disk_interrupts_a_transfer_and_costs_nothing() -> None:
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.ENOMEM])
 def test_a_file_that_could_not_be_synced_is_fetched_again(code: int) -> None:
-    """What of it is on the disk is not known, and a second sync would say that all of it is."""
+    """Nobody knows how much of it is on the disk, and a second sync would say that all of it is."""
     there, log = source()
     here, other = target_of()
-    manifest, incoming = manifest_of(there, log), other.incoming()
+    manifest = manifest_of(there, log)
+    incoming = other.incoming()
     file = manifest.files[0]
     incoming.begin(manifest)
     here.files.failing = lambda call, path: code if call == "sync" and path.endswith(".part") else 0

@@ -1,4 +1,4 @@
-"""A transfer that dies at any call to a file, perhaps twice: there is the old log or the new one, and it can go on."""
+"""A transfer that dies at any call leaves the old log or the new one."""
 
 from contextlib import suppress
 from random import Random
@@ -16,7 +16,9 @@ from barnabas_raftlog.log.transfer.manifest import Manifest, SegmentFile
 
 from .transfers import files_of, frames_of_segments, manifest_of
 
-START, LAST, CHUNK = 30, 52, 700
+START = 30
+LAST = 52
+CHUNK = 700
 FRAMES = frames_of_segments(START, LAST, 2)
 FILES = files_of(FRAMES, START)
 MANIFEST = manifest_of(FILES, START, LAST, 2, b"as of 52")
@@ -25,10 +27,11 @@ EXPECTED = [(index, 2, frame) for index, frame in enumerate(FRAMES, START + 1)]
 
 
 class Sender:
-    """Has all files, and counts what it was asked for; flips a bit in the chunk number `damaged`."""
+    """Has all files, and counts the chunks that it gives; flips a bit in chunk number `damaged`."""
 
     def __init__(self, damaged: int) -> None:
-        self.count, self.damaged = 0, damaged
+        self.count = 0
+        self.damaged = damaged
         self.sent_bytes = 0
 
     def chunk(self, file: SegmentFile, position: int) -> bytes:
@@ -43,7 +46,7 @@ class Sender:
 def receive(
     incoming: Incoming, sender: Sender, manifest: Manifest, *, stop_before: SegmentFile | None = None
 ) -> Prepared | None:
-    """Do what the receiving end of catch-up does."""
+    """Act as the receiving end of catch-up."""
     complete, _ = incoming.begin(manifest)
     for file in manifest.files:
         if file == stop_before:
@@ -98,7 +101,8 @@ def test_a_crash_leaves_the_old_log_or_the_new_one(
     mode: Mode, calls: list[int], power: bool, checkpoint: bool, write_first: bool, damaged: int, seed: int
 ) -> None:
     rng = Random(seed)
-    node, sender = Node(), Sender(damaged)
+    node = Node()
+    sender = Sender(damaged)
     log = node.log(mode=mode)
     fill(log, 20)
     node.work()
@@ -143,9 +147,12 @@ def expect_nothing_left(node: Node) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_a_loss_of_power_at_any_call_around_the_adoption(mode: Mode, seed: int) -> None:
     """From the last file's check to the moment when nothing is left to do, with the two workers in either order."""
-    rng, calls, is_over = Random(seed), 0, False
+    rng = Random(seed)
+    calls = 0
+    is_over = False
     while not is_over:
-        node, sender = Node(), Sender(0)
+        node = Node()
+        sender = Sender(0)
         log = node.log(mode=mode)
         fill(log, 3)
         node.work()

@@ -1,4 +1,4 @@
-"""Transfers without anybody who sends: segments made up, and received as if they had come from a leader."""
+"""Transfers without a sender: segments are made up, and received as if from a leader."""
 
 from raftlog.log.frames import data_frame
 
@@ -13,7 +13,8 @@ FRAMES_IN_A_SEGMENT = 5
 
 def frames_of_segments(start_index: int, last_index: int, term: int) -> list[bytes]:
     """Return the entries behind `start_index`; the first of them has three times that as its offset."""
-    frames, offset = [], 3 * start_index
+    frames = []
+    offset = 3 * start_index
     for index in range(start_index + 1, last_index + 1):
         frame = data_frame(1 + index % 3, 100 * (index % 7), 1000 + index, fill=index)
         stamp(frame, offset, term)
@@ -23,17 +24,24 @@ def frames_of_segments(start_index: int, last_index: int, term: int) -> list[byt
 
 
 def files_of(frames: list[bytes], start_index: int) -> list[tuple[SegmentFile, bytes]]:
-    """Return them as files."""
+    """Return the entries as files."""
     files: list[tuple[SegmentFile, bytes]] = []
     for place in range(0, len(frames), FRAMES_IN_A_SEGMENT):
         part = frames[place : place + FRAMES_IN_A_SEGMENT]
-        data, headers = b"".join(part), [parse_header(frame) for frame in part]
+        data = b"".join(part)
+        headers = [parse_header(frame) for frame in part]
         latest = max(headers, key=lambda header: header.max_timestamp)
         first_index = start_index + place + 1
         file = SegmentFile(
-            headers[0].base_offset, first_index, headers[-1].end_offset, first_index + len(part) - 1, len(data),
-            crc32c(data), latest.max_timestamp, latest.base_offset,
-        )  # fmt: skip
+            base_offset=headers[0].base_offset,
+            first_index=first_index,
+            end_offset=headers[-1].end_offset,
+            last_index=first_index + len(part) - 1,
+            size_bytes=len(data),
+            crc32c=crc32c(data),
+            max_timestamp=latest.max_timestamp,
+            max_timestamp_offset=latest.base_offset,
+        )
         files.append((file, data))
     return files
 
@@ -46,7 +54,17 @@ def manifest_of(
     end_offset = files[-1][0].end_offset if files else base_offset
     epochs = ((term, max(1, min(start_index + 1, last_index)), base_offset),)
     listed = tuple(file for file, _ in files)
-    return Manifest(last_index, term, end_offset, start_index, base_offset, epochs, listed, b"", state)
+    return Manifest(
+        snapshot_index=last_index,
+        snapshot_term=term,
+        end_offset=end_offset,
+        start_index=start_index,
+        log_start_offset=base_offset,
+        epochs=epochs,
+        files=listed,
+        configuration=b"",
+        state=state,
+    )
 
 
 def received(log: ReplicaLog, frames: list[bytes], start_index: int, term: int, state: bytes) -> Prepared:
