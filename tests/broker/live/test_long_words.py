@@ -1,9 +1,8 @@
-"""What an error quotes may be as long as a client can say, and old versions have room for no more than that."""
+"""Errors that quote the longest names still fit the answers of old versions."""
 
 from typing import Any
 
 import pytest
-from broker.wire_client import Wire
 
 from barnabas_clients.protocol.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from barnabas_clients.protocol.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -19,6 +18,7 @@ from barnabas_clients.protocol.incremental_alter_configs import (
     IncrementalAlterConfigsResource,
 )
 from barnabas_clients.protocol.registry import Message
+from broker.wire_client import Wire
 
 LONG = "x" * 32_767
 REQUESTS: list[tuple[Message, int]] = [
