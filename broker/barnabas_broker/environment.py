@@ -1,12 +1,13 @@
-"""What a node takes from the machine that it runs on: time, chance, files, threads, datagrams. One value, injected.
+"""Everything that a node takes from its machine: time, chance, files, threads, datagrams.
 
-Everything above this line of the program is deterministic: given the same environment, the same event loop and the
-same messages, a node does the same things in the same order. That is what lets the simulator (`tests/sim/cluster`)
-run whole nodes, unchanged, on a virtual clock, network and disk, and repeat a failure exactly. So no module that a
-running node uses reads a clock, draws a random number, opens a file or a socket, or starts a thread by itself.
+It is one value, injected. All code above this line of the program is deterministic: given the same environment, the
+same event loop and the same messages, a node does the same things in the same order. That is what lets the simulator
+(`tests/sim/cluster`) run whole nodes, unchanged, on a virtual clock, network and disk, and repeat a failure exactly. So
+no module that a running node uses reads a clock, draws a random number, opens a file or a socket, or starts a thread by
+itself.
 
 The event loop is the other half of the machine, and needs no seam: asyncio passes it around already. TCP connections,
-timers and the default executor (cold reads) come from whatever loop runs the node. On a real machine, the network
+timers and the default executor (cold reads) come from the loop that runs the node. On a real machine, the network
 between nodes can be made to take time (`link_delay`); the simulator's takes its own.
 
 Deliberately not here: the process (pid, signals, arguments), which belongs to `main`.
@@ -38,7 +39,7 @@ def wall_ms() -> int:
 
 
 def boot_id() -> str:
-    """Return what is another one after every start of this machine; empty where the system does not say."""
+    """Return an id that is another one after every start of this machine; empty if the system does not say."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
@@ -54,15 +55,15 @@ def descriptors() -> int:
 class NodeEnvironment(NamedTuple):
     """The real machine unless told otherwise.
 
-    `random_bytes` is the only source of chance: incarnations, ids, nonces and the seed of election jitter.
-    `precise_ns` and `processor_ns` measure what the loop does (`loop_meter`), and decide nothing.
-    `link_delay` is how long what this node sends to others takes; None where nothing shall hold it back.
+    `random_bytes` is the only source of chance: incarnations, ids, nonces and the seed of election jitter. `precise_ns`
+    and `processor_ns` measure what the loop does (`loop_meter`), and decide nothing. `link_delay` is how long traffic
+    of this node to others takes; None: nothing holds it back.
     """
 
     monotonic_ms: Callable[[], int] = monotonic_ms
     wall_ms: Callable[[], int] = wall_ms
     precise_ns: Callable[[], int] = time.perf_counter_ns
-    processor_ns: Callable[[], int] = time.thread_time_ns  # of whoever asks, which is the loop's thread
+    processor_ns: Callable[[], int] = time.thread_time_ns  # of the calling thread, which is the loop's
     random_bytes: Callable[[int], bytes] = os.urandom
     files: Files = OsFiles()
     boot_id: Callable[[], str] = boot_id

@@ -1,4 +1,4 @@
-"""The process of one broker: `python -m barnabas_broker.main --config FILE [--token T] [--ready-fd N]`.
+"""Runs one broker: `python -m barnabas_broker.main --config FILE [--token T] [--ready-fd N]`.
 
 Signals: SIGTERM and SIGINT stop the broker in good order, once; a second one ends it at once, as `kill -9` would, which
 costs nothing but a scan at the next start. Exit status: 0 stopped as asked, 1 could not start, 70 a bug, or a
@@ -6,10 +6,10 @@ failed replica of the metadata, stopped it.
 
 With `--ready-fd` one line is written to that descriptor: `ready` when clients find every leader, or `error: ...`.
 
-The interpreter is set up for a loop that shares its lock with storage threads: a thread that wants to run waits at
-most half a millisecond, not five; what start-up has built is taken out of the garbage collector's sight; what comes
-later is looked at in small pieces (`GC_THRESHOLDS`); and memory that a load has left behind goes back to the kernel
-when the broker is quiet (`heap_upkeep`), not when some callback frees the last of it (`keep_freed`).
+The interpreter is set up for a loop that shares its lock with storage threads: a thread that wants to run waits at most
+half a millisecond, not five; objects that start-up has built are taken out of the garbage collector's sight; later ones
+are looked at in small pieces (`GC_THRESHOLDS`); and memory that a load has left behind goes back to the kernel when the
+broker is quiet (`heap_upkeep`), not when some callback frees the last of it (`keep_freed`).
 """
 
 import argparse
@@ -42,9 +42,9 @@ logger = logging.getLogger(__name__)
 SWITCH_INTERVAL_S = 0.0005
 # Objects more than there were, then how many collections of these may come between two of the next older ones. Young
 # objects are put by each time that the loop has used 10 ms, and after each slice of long work (`collector`), so this is
-# for what makes a great many in one go; with 3,000 it came in the midst of slices, which took twice as long by it. With
-# 50,000 and 20, and nothing put by, the loop stood for 620 ms while a topic of 10,000 partitions was made. To look at
-# all objects takes longest, and is the rarest: each time that something is put by counts as one collection, 200 in a
+# for code that makes a great many in one go; with 3,000 it came in the midst of slices, which took twice as long by it.
+# With 50,000 and 20, and nothing put by, the loop stood for 620 ms while a topic of 10,000 partitions was made. To look
+# at all objects takes longest, and is the rarest: each time that something is put by counts as one collection, 200 in a
 # second, and so it would come every minute where others wait hours.
 GC_THRESHOLDS = 7_000, 0, 2_000_000
 # Nearly all that a start makes stays. To look at a million objects takes half a second, in the midst of elections.
@@ -139,7 +139,7 @@ def _refuse(text: str, ready_fd: int | None) -> int:
 
 def _tell(ready_fd: int | None, line: str) -> None:
     if ready_fd is not None:
-        # Whoever started us may be gone; that is no reason to stop.
+        # The process that started us may be gone; that is no reason to stop.
         with contextlib.suppress(OSError):
             os.write(ready_fd, line.encode() + b"\n")
             os.close(ready_fd)

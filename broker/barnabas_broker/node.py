@@ -1,11 +1,11 @@
-"""One broker, put together: storage, links, Raft groups, metadata, partitions, and the clients' listener.
+"""Puts one broker together: storage, links, Raft groups, metadata, partitions, listener.
 
 `Node.start` brings the parts up from below and returns when the node takes part; `wait_ready` returns when clients
 will find everything; `stop` takes them down from above, moving leaderships away first. Clients are let in when this
 broker is registered and not fenced: before that it could tell them nothing true.
 
-A bug anywhere ends in `failure`: whoever runs the node waits on it and ends the process, without a clean stop, because
-after a broken assertion nothing that this process would still write can be trusted.
+A bug anywhere ends in `failure`: the code that runs the node waits on it and ends the process, without a clean stop,
+because after a broken assertion nothing that this process would still write can be trusted.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ CONTROLLER_LEAVING_S = 0.3  # when every other broker is leaving too: nobody is 
 
 
 class Node:
-    """See the module. Made on the loop that runs it; `failure` is set by whatever breaks."""
+    """See the module. Made on the loop that runs it; `failure` is set by the first bug."""
 
     def __init__(self, config: BrokerConfig, environment: NodeEnvironment | None = None) -> None:
         self.config = config
@@ -114,7 +114,7 @@ class Node:
         self._tell_limits()
 
     def _limits(self) -> Limits:
-        """Return what connections of clients may take."""
+        """Return the limits for connections of clients."""
         config = self.config
         return Limits(
             bytes_max=config.queued_max_request_bytes,
@@ -127,7 +127,7 @@ class Node:
         )
 
     def _tell_limits(self) -> None:
-        """Say so where clients may not open as many connections as was configured."""
+        """Say so if clients may not open as many connections as was configured."""
         mine = self.descriptors
         wanted = self.config.max_connections
         if mine.connections < wanted:
@@ -159,7 +159,7 @@ class Node:
         )
 
     async def stop(self) -> None:
-        """Leave in good order: hand leaderships on, answer who waits, write a clean checkpoint. Bounded in time."""
+        """Leave in good order: hand leaderships on, answer all that wait, write a clean checkpoint. Bounded in time."""
         if self.state == "stopping":
             return
         self.state = "stopping"
@@ -244,7 +244,7 @@ class Node:
         )
 
     def _watch_storage(self) -> None:
-        """Say what becomes of the disk, and look for damage on it."""
+        """Tell of changes of the disk, and look for damage on it."""
         config = self.config
         environment = self._environment
         self.storage.on_recovered = self._on_storage_recovered
@@ -262,7 +262,7 @@ class Node:
         )
 
     def _make_groups(self, rng: random.Random) -> None:
-        """Make the Raft groups, and what fills replicas and segments from those of other nodes."""
+        """Make the Raft groups, and the parts that fill replicas and segments from other nodes."""
         config = self.config
         environment = self._environment
         self.multiraft = MultiRaft(
@@ -326,7 +326,7 @@ class Node:
         )
 
     def _make_broker(self, clocks: Clocks) -> None:
-        """Make what stands on the metadata: partitions, and what serves clients; have other nodes answered."""
+        """Make the parts that stand on the metadata: partitions, and those that serve clients and other nodes."""
         config = self.config
         self.announcer = LeaderAnnouncer(config.node_id, frozenset(config.cluster_nodes), self.links, self.metadata)
         self.partitions = Partitions(
@@ -446,7 +446,7 @@ class Node:
         return alive * 2 > len(voters)
 
     def _serve(self, exchange: Exchange) -> None:
-        # The listener, whose port goes into the registration, is older than what serves its requests.
+        # The listener, whose port goes into the registration, is older than the dispatcher.
         self.dispatcher.serve(exchange)
 
     def _on_durable(self) -> None:
@@ -481,7 +481,7 @@ class Node:
         self.events.add("storage recovered", f"node {self.config.node_id}", "the journal can be written again")
 
     def _on_storage_hampered(self, reason: str) -> None:
-        text = f"{reason}: what that stops waits, and is tried again every second"
+        text = f"{reason}: work that this stops waits, and is tried again every second"
         self.events.add("storage hampered", f"node {self.config.node_id}", text)
 
     def _on_long_callback(self, what: str, processor_ns: int, wall_ns: int, unsaid: int) -> None:
@@ -504,11 +504,11 @@ class Node:
         return await taken(packed(status))
 
     def status(self) -> dict[str, Any]:
-        """Return what an operator may ask, as plain values."""
+        """Return the answers to an operator's questions, as plain values."""
         return at_once(self._status())
 
     def _counts(self) -> Generator[None, None, dict[str, Any]]:
-        """Return what is counted over all partitions."""
+        """Return the counts over all partitions."""
         counts = dict.fromkeys(("leaders", "leaders_confirmed", "under_replicated", "replicas", "witnesses"), 0)
         topics = dict[str, int]()
         looked_at = 0
@@ -530,7 +530,7 @@ class Node:
         return {**counts, "topics": topics}
 
     def _moves(self) -> Generator[None, None, dict[str, str]]:
-        """Return what the partitions that change their members wait for."""
+        """Return the reasons why partitions that change their members wait."""
         moves = dict[str, str]()
         for number, (group_id, reason) in enumerate(list(self.partitions.moves.waiting.items()), 1):
             moves[self._name_of(group_id)] = reason

@@ -17,7 +17,7 @@ The network between the brokers takes as long as `link_delay_ms` says, one way, 
 
 Clients reach every broker at once, whatever it says.
 
-Not here: killing a broker the hard way. Within one process nobody dies; use `barnabas cluster start` for that.
+Not here: killing a broker the hard way. Within one process no broker dies; use `barnabas cluster start` for that.
 """
 
 import asyncio
@@ -93,7 +93,7 @@ class Cluster:
 
     @property
     def bootstrap(self) -> str:
-        """What clients want as bootstrap servers."""
+        """The bootstrap servers for clients."""
         return ",".join(str(config.listener) for config in self.configs.values())
 
     async def start(self, node_id: int) -> Node:
@@ -185,7 +185,7 @@ class RunningCluster:
             raise TimeoutError(f"not done in {timeout_s:g} s\n{text}") from None
 
     async def _report(self, task: "asyncio.Task[Any] | None") -> str:
-        """Runs on the loop, where nothing moves meanwhile."""
+        """Say on the loop, where nothing moves meanwhile, what keeps a task."""
         lines = []
         coroutine: Any = None if task is None else task.get_coro()
         while (frame := getattr(coroutine, "cr_frame", None)) is not None:
@@ -245,8 +245,8 @@ def _loop_factory() -> "type[asyncio.AbstractEventLoop] | None":
 def _hold_free_port(held: contextlib.ExitStack) -> int:
     """Return a port that nobody uses, and nobody else is given until `held` closes.
 
-    It stays bound, with SO_REUSEADDR, and listens to nothing: a broker may listen there, and while it does not, who
-    connects is refused at once. Let go, it could be anybody's by the time its broker starts again.
+    It stays bound, with SO_REUSEADDR, and listens to nothing: a broker may listen there, and while it does not,
+    connections are refused at once. If it were let go, it could be anybody's by the time its broker starts again.
     """
     sock = held.enter_context(socket.socket())
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

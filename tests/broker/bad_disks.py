@@ -1,4 +1,4 @@
-"""Brokers in this process whose disks fail on command, and what tests of that have in common."""
+"""Brokers in this process whose disks fail on command, for several tests."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What `barnabas_broker.testing` promises to those who test with it."""
+"""The promises of `barnabas_broker.testing` to its users."""
 
 import asyncio
 import socket

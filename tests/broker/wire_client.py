@@ -1,4 +1,4 @@
-"""A client that says exactly what a test wants said, and batches to say it with."""
+"""A client that says exactly what a test wants, and batches for it."""
 
 import socket
 import struct
@@ -78,7 +78,7 @@ class Wire:
     def close(self) -> None:
         self.socket.close()
 
-    # What most tests say.
+    # The request of most tests.
 
     def create(self, name: str, partitions: int = 1, factor: int = 1, **configs: str) -> bytes:
         """Create a topic and return its id."""

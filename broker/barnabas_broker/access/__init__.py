@@ -1,1 +1,1 @@
-"""Who may come in: the one-time tokens by which another machine gets the secret of a cluster."""
+"""Decides who may come in: one-time tokens, by which another machine gets the secret."""

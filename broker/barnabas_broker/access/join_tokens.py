@@ -1,14 +1,14 @@
-"""One-time tokens: how a machine that does not have the cluster's secret gets it from one that has. Pure.
+"""Hands the cluster's secret to another machine, by a one-time token. Pure.
 
 The secret is split in two: a *pad*, as many random bytes as the secret has, and the *share*, which is secret and pad
-combined by exclusive or. Either alone is random and says nothing about the secret, to anybody, however long he thinks;
-so nothing here is encrypted (ADR 0016). The pad is in the token, which a person carries to the other machine. The share
-stays with one broker, in memory, for a short time, and is given out once, to a newcomer that has proved to have the
-token's key (`multiraft.handshake`); the broker proves the same to the newcomer.
+combined by exclusive or. Either alone is random and says nothing about the secret, however much is computed; so nothing
+here is encrypted (ADR 0016). The pad is in the token, which a person carries to the other machine. The share stays with
+one broker, in memory, for a short time, and is given out once, to a newcomer that has proved to have the token's key
+(`barnabas_raftlog.links.handshake`); the broker proves the same to the newcomer.
 
-So whoever listens on the network sees the share at most. A token that has been used, or is too old, is worthless to
-whoever finds it, unless the network was listened to when it was used. A token that somebody else has used first fails
-where it should have worked, and the broker has the event `token redeemed`: then the secret must be changed.
+So an eavesdropper on the network sees the share at most. A token that has been used, or is too old, is worthless to its
+finder, unless he listened to the network when it was used. A token that somebody else has used first fails where it
+should have worked, and the broker has the event `token redeemed`: then the secret must be changed.
 
 The key is derived from the secret and a salt, so that it need not travel to the broker.
 
@@ -53,7 +53,7 @@ def key_of(secret: bytes, salt: bytes) -> bytes:
 
 
 class JoinToken(NamedTuple):
-    """What a person carries. `host` and `port` are the node address of the broker that has the share."""
+    """A token, as a person carries it. `host` and `port` are the node address of the broker that has the share."""
 
     cluster_id: str
     host: str

@@ -1,4 +1,4 @@
-"""What the commands that administer a cluster share: a client for one command, and the names of partitions."""
+"""Shared by commands that administer a cluster: a client, and the names of partitions."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,7 +18,7 @@ def with_admin(bootstrap: str, timeout_s: float, use: Callable[[Admin], Awaitabl
     """Connect, use the client, close it; every call has `timeout_s`.
 
     Raises:
-        BarnabasError: what was asked for is refused, by a broker or by the client.
+        BarnabasError: a broker, or the client, refuses.
     """
     check_bootstrap(bootstrap)
 
@@ -31,7 +31,7 @@ def with_admin(bootstrap: str, timeout_s: float, use: Callable[[Admin], Awaitabl
 
 
 def check_bootstrap(bootstrap: str) -> None:
-    """Refuse what are no addresses, by the option's name.
+    """Refuse words that are no addresses, by the option's name.
 
     Raises:
         CommandError: a part is none.
@@ -46,7 +46,7 @@ def parse_topics(words: Sequence[str]) -> tuple[list[str], list[TopicPartition]]
     """Split words into topics, and partitions of topics: `orders`, `orders:0,1`.
 
     Raises:
-        CommandError: what follows a colon is no list of partition numbers.
+        CommandError: a colon is not followed by a list of partition numbers.
     """
     topics = []
     partitions = []

@@ -1,9 +1,9 @@
-"""The `barnabas` command: where it starts, and what its mistakes look like.
+"""Starts the `barnabas` command, and gives its mistakes their form.
 
-`broker run` goes straight to the broker, so that a broker loads neither typer nor rich, and a plain `cluster start`
-to the brokers it starts (`quick_start`). Everything else is declared in `parser/`, which loads typer and nothing more;
-each command imports what it does when it runs. Why: three brokers and this command share two cores, and `--help`
-should feel instant.
+`broker run` goes straight to the broker, so that a broker loads neither typer nor rich, and a plain `cluster start` to
+the brokers it starts (`quick_start`). Everything else is declared in `parser/`, which loads typer and nothing more;
+each command imports its work when it runs. Why: three brokers and this command share two cores, and `--help` should
+feel instant.
 
 An operator's mistake is one line on stderr and exit status 1, or 2 when the command line itself is wrong. A traceback
 is a bug of ours.

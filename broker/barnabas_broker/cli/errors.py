@@ -1,4 +1,4 @@
-"""What a failed command looks like: one line on stderr and an exit status. Tracebacks are for our own bugs."""
+"""Turns failures of a command into one line on stderr and an exit status. Tracebacks are for our own bugs."""
 
 import errno
 import os
@@ -17,12 +17,12 @@ INTERRUPTED = 130
 
 
 class CommandError(BarnabasError):
-    """What was asked for makes no sense, or cannot be done; the text is for whoever typed it."""
+    """The command makes no sense, or cannot be done; the text is for the person who typed it."""
 
 
 @contextmanager
 def typed() -> Iterator[None]:
-    """Say in one line what a client refuses at the call: it is what was typed that is too long, or too large."""
+    """Say in one line what a client refuses at the call: a typed value is too long, or too large."""
     try:
         yield
     except ValueError as error:
@@ -51,7 +51,7 @@ def guarded(command: Callable[[], int]) -> int:
 
 
 def _nobody_reads() -> int:
-    """End well: the reader of our output has had enough (`| head`). Nor must Python complain about it at exit."""
+    """End well: the reader of our output has had enough (`| head`). Python must not complain about it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 

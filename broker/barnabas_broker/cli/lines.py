@@ -1,16 +1,16 @@
-"""Records as lines of text, in both directions: what `barnabas produce` reads and `barnabas consume` writes. Pure.
+"""Turns records into lines of text and back, for `barnabas produce` and `barnabas consume`. Pure.
 
 Three forms. *JSON* carries everything and comes back as it went: bytes that are UTF-8 stand as a string, any others as
 `{"base64": "..."}`, null as null; headers are a list of [name, value] pairs, because their order counts and names
 repeat. *Raw* is the value and a newline, with the key before it when a separator is given; a value that contains a
 newline comes back as two. A *template* is for people: `{partition}@{offset} {value}`.
 
-Whoever wrote a record may have put into it what a terminal obeys. `escaped` makes of a form one that is only to be
+The writer of a record may have put into it what a terminal obeys. `escaped` makes of a form one that is only to be
 looked at: the lines of a template or of raw values cannot be read back any more, those of JSON mean the same.
 
 JSON is read strictly. A field that is not known is a mistake in writing, and a missing value would be a deletion on a
-compacted topic: both are refused, and where a record came from (topic, partition, offset) is allowed and ignored, so
-that what `consume` wrote can be produced again.
+compacted topic: both are refused. The origin of a record (topic, partition, offset) is allowed and ignored, so that
+lines of `consume` can be produced again.
 
 Sizes are the caller's concern: one line is one record, held whole.
 """
@@ -46,7 +46,7 @@ class LineError(BarnabasError):
 
 
 class Record(Protocol):
-    """What a consumer hands out."""
+    """A record as a consumer hands it out."""
 
     @property
     def topic(self) -> str: ...
@@ -145,7 +145,7 @@ def _bytes(data: _Data) -> bytes | None:
 
 
 def _advice(text: str) -> str:
-    """Say what should stand there, where msgspec only says what does."""
+    """Say what should stand there; msgspec only says what does."""
     if "str | object | null" in text or ("unknown field" in text and " - at " in text):
         return f'{text}; keys and values are strings, null or {{"base64": "..."}}'
     if "missing required field `value`" in text:
@@ -250,7 +250,7 @@ class _Shown(NamedTuple):
 def escaped(form: Callable[[Record], bytes]) -> Callable[[Record], bytes]:
     """Return what writes records as `form` does, with escapes for what is in them and is not for a terminal.
 
-    These are control characters, what changes the direction of text, and bytes that are not UTF-8. What was typed for
+    These are control characters, those that change the direction of text, and bytes that are not UTF-8. Text typed for
     the form itself (a separator, a template, the text for null) stays as it is.
     """
     if form is json_form:

@@ -1,4 +1,4 @@
-"""What commands print, for people and for programs: the only module that does.
+"""Prints for commands, to people and to programs: the only module that does.
 
 A line for people is one line whatever it quotes (`printable`), also where a terminal would obey what a client has
 chosen for a name; nothing is cut, because a name that is cut is a name that cannot be copied. JSON has all text as it
@@ -22,7 +22,7 @@ TABLE_WIDTH = 10_000
 
 
 def say(*lines: str, to_stderr: bool = False) -> None:
-    """Print lines; what one of them contains does not begin another."""
+    """Print lines; none begins another, by any of its contents."""
     text = "\n".join([printable(line, None) for line in lines])
     print(text, file=sys.stderr if to_stderr else sys.stdout, flush=True)
 

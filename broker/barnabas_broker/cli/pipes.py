@@ -1,6 +1,6 @@
-"""Standard input and output beside an event loop, wishes to end, and how far we are.
+"""Standard input and output beside an event loop, signals to end, and progress.
 
-A pipe blocks: its reader may be `less`, its writer a person. What blocks runs in a thread of its own
+A pipe blocks: its reader may be `less`, its writer a person. Calls that block run in a thread of their own
 (`BlockingThread`), so that the loop goes on answering brokers: a consumer whose output nobody reads for a minute stays
 in its group. One call is under way at a time and holds one block or one batch, and that is all the memory there is
 between a pipe and a client. The threads are daemons, because nothing can wake one that reads from a terminal.
@@ -156,7 +156,7 @@ class EndSignals:
             loop.remove_reader(self._output_fd)
 
     async def unless(self, what: Awaitable[T]) -> T | None:
-        """Return what `what` gives; None, with `what` cancelled, if the command shall end before that."""
+        """Return the result of `what`; None, with `what` cancelled, if the command shall end before that."""
         work = asyncio.ensure_future(what)
         wish = asyncio.ensure_future(self.end.wait())
         try:
@@ -220,7 +220,7 @@ class Progress:
         return f", {self.bytes * 100 // self._total_bytes} %" if self._total_bytes else ""
 
     def _say(self, text: str, end: str) -> None:
-        # What was longer before is wiped out.
+        # The rest of a longer line of before is wiped out.
         sys.stderr.write(f"\x1b[2K{text}{end}" if self._on_terminal else f"{text}{end}")
         sys.stderr.flush()
 

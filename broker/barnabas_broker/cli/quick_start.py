@@ -1,9 +1,9 @@
-"""Reads a plain `cluster start` command line without loading typer, which costs as much as a broker's half start.
+"""Reads a plain `cluster start` command line without loading typer.
 
 Three brokers and this command share two cores, and the brokers start when this command has read its options. typer
 (with what it loads to convert a number) takes 0.2 s of processor time for that. So the options are known here a second
 time, as a table, for command lines that are right in every respect; anything else (`--help`, a typo, a number that is
-none) is left to typer, which says what is wrong. A test holds the two against each other.
+none) is left to typer, which names the mistake. A test holds the two against each other.
 """
 
 from collections.abc import Callable, Sequence

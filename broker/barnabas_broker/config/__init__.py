@@ -1,1 +1,1 @@
-"""What an operator or a client may set, with its range and its Kafka name. Begin with `broker`."""
+"""Settings of brokers and topics, with their ranges and Kafka names. Begin with `broker`."""

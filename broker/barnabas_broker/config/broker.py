@@ -1,12 +1,13 @@
-"""What an operator may set. Parsed once, checked once, then passed down as plain values. Pure.
+"""Declares, parses and checks every setting of a broker. Pure.
 
-A setting is a field of `BrokerConfig`; its Kafka name is the field's name with dots for underscores, so the two can
-never drift apart. The same table reads TOML files (dotted keys make nested tables there; they are flattened),
-`--set name=value` strings, and writes the file that `barnabas cluster start` leaves for each broker. An unknown
-name is an error that names the closest known one: a misspelt setting that is silently ignored is found in an outage.
+All are parsed and checked once, then passed down as plain values. A setting is a field of `BrokerConfig`; its Kafka
+name is the field's name with dots for underscores, so the two can never drift apart. The same table reads TOML files
+(dotted keys make nested tables there; they are flattened), `--set name=value` strings, and writes the file that
+`barnabas cluster start` leaves for each broker. An unknown name is an error that names the closest known one: a
+misspelt setting that is silently ignored is found in an outage.
 
-Not here: settings that may change while the broker runs. Topic configurations live in the metadata quorum; what
-stands here is the default for topics that say nothing.
+Not here: settings that may change while the broker runs. Topic configurations live in the metadata quorum; here are the
+defaults for topics that say nothing.
 """
 
 import dataclasses
@@ -120,7 +121,7 @@ class BrokerConfig:
     min_insync_replicas: int = _number(1, "In-sync replicas that acks=all needs.", low=1, high=15)
     flush_mode: str = _text(
         "fsync",
-        "What acks=all means on each replica of the majority: on disk, or written to the page cache.",
+        "Meaning of acks=all on each replica of the majority: on disk, or written to the page cache.",
         choices=("fsync", "page-cache"),
     )
     auto_leader_rebalance_enable: bool = _flag(
@@ -130,7 +131,7 @@ class BrokerConfig:
         5, "How long a returned broker must be live before leaderships move back to it.", low=1, high=86_400
     )
     replica_lag_time_max_ms: int = _number(
-        30_000, "A replica that lacks something of what there was this long ago leaves the in-sync replicas.", low=100
+        30_000, "A replica that lacks a record older than this leaves the in-sync replicas.", low=100
     )
     replica_catchup_rate_bytes: int = _number(
         64 * _MIB,
@@ -146,15 +147,15 @@ class BrokerConfig:
     )
     log_cleanup_policy: str = _text(
         "delete",
-        "What happens to old data of topics that say nothing: delete, compact, both, or nothing if empty.",
+        "Fate of old data of topics that say nothing: delete, compact, both, or nothing if empty.",
         choices=("delete", "compact", "compact,delete", "delete,compact", ""),
     )
-    log_cleaner_backoff_ms: int = _number(15_000, "How often it is looked for what can be compacted.", low=1)
+    log_cleaner_backoff_ms: int = _number(15_000, "Time between two searches for logs to compact.", low=1)
     log_cleaner_dedupe_buffer_size: int = _number(
         32 * _MIB, "Memory for the keys of the partition that is being compacted, 192 bytes each.", low=1 << 10
     )
     log_cleaner_io_max_bytes_per_second: int = _number(
-        8 * _MIB, "How much compaction reads, at most.", low=1, high=_LONG_MAX
+        8 * _MIB, "Bytes a second that compaction reads, at most.", low=1, high=_LONG_MAX
     )
     log_retention_ms: int = _number(
         604_800_000, "Age above which segments are deleted; -1: no limit.", low=-1, high=_LONG_MAX
@@ -163,7 +164,7 @@ class BrokerConfig:
         -1, "Size of a partition above which its oldest segments are deleted; -1: no limit.", low=-1, high=_LONG_MAX
     )
     log_retention_check_interval_ms: int = _number(
-        300_000, "How often it is looked for what can be deleted.", low=1, high=_LONG_MAX
+        300_000, "Time between two searches for data to delete.", low=1, high=_LONG_MAX
     )
     log_scrub_rate_bytes: int = _number(
         4 * _MIB, "Bytes a second that are read back, slowly but always, to find damage on the disk.", low=64 * 1024
@@ -187,7 +188,7 @@ class BrokerConfig:
     )
     queued_max_request_bytes: int = _number(
         128 * _MIB,
-        "Requests that have arrived and answers not taken, over all connections; above it those wait that hold most.",
+        "Requests that have arrived and answers not taken, over all connections; above it, those that hold most wait.",
         low=_MIB,
     )
     queued_max_requests_per_connection: int = _number(
@@ -215,7 +216,7 @@ class BrokerConfig:
     group_max_session_timeout_ms: int = _number(1_800_000, "Longest session that a group member may ask for.", low=1)
     group_max_size: int = _number(3_000, "Members of one group; one more is refused.", low=1)
     group_state_max_bytes: int = _number(
-        64 * _MIB, "What the groups that a broker coordinates may hold in memory, with members and offsets.", low=_MIB
+        64 * _MIB, "Memory for the groups that a broker coordinates, with members and offsets.", low=_MIB
     )
     group_rebalance_interval_ms: int = _number(
         2_000, "Least time between rebalances of a group whose members come and go all the time.", high=600_000
@@ -229,21 +230,25 @@ class BrokerConfig:
     offsets_retention_minutes: int = _number(
         10_080, "How long the offsets of a group without members, or of a topic it left, are kept.", low=1
     )
-    offsets_retention_check_interval_ms: int = _number(600_000, "How often expired offsets are looked for.", low=10)
+    offsets_retention_check_interval_ms: int = _number(
+        600_000, "Time between two searches for expired offsets.", low=10
+    )
     offset_metadata_max_bytes: int = _number(4_096, "Largest note that may be stored with an offset.", high=32_767)
 
     raft_election_timeout_ms: int = _number(1_000, "Silence after which a leader is doubted.", low=50, high=600_000)
     raft_heartbeat_interval_ms: int = _number(
-        100, "Between heartbeats of a group that is not idle.", low=5, high=60_000
+        100, "Time between heartbeats of a group that is not idle.", low=5, high=60_000
     )
     broker_session_timeout_ms: int = _number(3_000, "Silence after which the controller fences a broker.", low=200)
     controlled_shutdown_timeout_ms: int = _number(10_000, "How long a clean stop may take.", low=100, high=600_000)
-    log_level: str = _text("INFO", "What is logged to stderr.", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
+    log_level: str = _text(
+        "INFO", "Least level that is logged to stderr.", choices=("DEBUG", "INFO", "WARNING", "ERROR")
+    )
     test_link_delay_us: int = _number(
-        0, "How long what this broker sends to others is held back.", high=10_000_000, for_tests=True
+        0, "Time by which this broker delays its traffic to others.", high=10_000_000, for_tests=True
     )
     test_link_jitter_us: int = _number(
-        0, "Up to how much longer each write and datagram takes.", high=10_000_000, for_tests=True
+        0, "Most time that is added to each write and datagram.", high=10_000_000, for_tests=True
     )
 
     def __post_init__(self) -> None:
@@ -316,9 +321,9 @@ class BrokerConfig:
         if not self.cluster_secret and (exposed := self.exposed_nodes):
             where = ", ".join(map(str, exposed))
             raise ConfigError(
-                f"cluster.secret is not set, and whoever reaches {where} would be believed to be a broker; give all "
-                "brokers the same one (openssl rand -hex 32) while all are stopped, or --token with what `barnabas "
-                "cluster token` prints on a machine that has it"
+                f"cluster.secret is not set, so anybody who reaches {where} would be believed to be a broker; give all "
+                "brokers the same one (openssl rand -hex 32) while all are stopped, or --token with the token that "
+                "`barnabas cluster token` prints on a machine that has it"
             )
 
     @property

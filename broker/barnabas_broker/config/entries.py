@@ -1,9 +1,9 @@
-"""Configurations as clients are told of them: value, where it comes from, what else would have set it. Pure.
+"""Describes configurations to clients: value, source, and what else would have set it. Pure.
 
-A topic's configuration is what was set for it; else the broker's setting that stands behind it, where there is one;
-else our default. It can be altered, but for what is fixed when a topic is created. A broker's configuration is what it
-was started with: all of it is read-only, which is the one thing that Kafka would say otherwise. What internal topics
-keep is not configured at all.
+A topic's configuration has the value that was set for it; else that of the broker's setting behind it, if there is one;
+else our default. It can be altered, unless it is fixed when a topic is created. A broker's configuration is the one
+that it was started with: all of it is read-only, which is the one thing that Kafka would say otherwise. The retention
+of internal topics is not configured at all.
 
 Values of secrets are never told, not even whether there is one. One entry of a topic is no setting: who the witnesses
 of its partitions are (`witness_rows`).

@@ -1,9 +1,9 @@
-"""What holds for a topic now: what was set for it, else this broker's setting behind that, else our default. Pure.
+"""Returns the settings of a topic: its own, else the broker's, else our default. Pure.
 
-`topic_settings` makes plain values of it once per topic and change, so that nobody parses a string on the way of a
-request. The values were checked when they were set; a broker's setting may be wider than what a topic may set.
+`topic_settings` makes plain values of them once per topic and change, so that no request has a string parsed. The
+values were checked when they were set; a broker's setting may be wider than what a topic may set.
 
-Internal topics are kept by those who write to them, so nothing of theirs is ever deleted by age or size.
+Internal topics are kept by their writers, so nothing of theirs is ever deleted by age or size.
 """
 
 from collections.abc import Mapping
@@ -75,7 +75,7 @@ def topic_settings(topic: str, configs: Mapping[str, str], config: BrokerConfig)
     is_deleted = "delete" in policy
     return TopicSettings(
         flush_mode=value("flush.mode"),
-        # What was set when nobody looked at it may be more than fits between brokers.
+        # A value that was set unchecked may be more than fits between brokers.
         max_message_bytes=min(int(value("max.message.bytes")), BATCH_BYTES_MAX),
         timestamp_after_max_ms=int(value("message.timestamp.after.max.ms")),
         min_insync_replicas=int(value("min.insync.replicas")),

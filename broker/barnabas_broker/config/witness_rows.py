@@ -1,10 +1,10 @@
-"""Who is the witness of which partition, as clients are told: a read-only configuration of the topic. Pure.
+"""Tells clients the witnesses of a topic, in a read-only configuration. Pure.
 
 Kafka's protocol has no place for a voter that serves nobody, and a witness among the replicas would make clients read
 from it and tools count it. So `replica.witnesses` stands beside `replica.observers`: rows of `partition:broker`,
 separated by commas, for those partitions that have one. A string of Kafka's protocol has at most 32,767 bytes: of some
 thousand partitions the rest stands in `replica.witnesses.1` and so on. A topic without any witness does not have the
-configuration at all, so whoever never meets two replicas never meets this.
+configuration at all, so users without two replicas never meet this.
 """
 
 from collections.abc import Mapping, Sequence

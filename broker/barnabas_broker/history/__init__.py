@@ -1,4 +1,4 @@
-"""What clients did and saw, as a history, and the rules that every history of an honest cluster keeps. Pure."""
+"""Histories of what clients did and saw, and the rules that they must keep. Pure."""
 
 from .checker import Checker, Summary, check
 from .events import Event, HistoryError, decode, encode

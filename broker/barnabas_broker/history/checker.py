@@ -1,17 +1,17 @@
-"""The checker: a history goes in event by event, broken promises come out. Pure.
+"""Checks a history, event by event, and reports broken promises. Pure.
 
 It judges what a client can know, without looking into any broker: the rules are in `violations.Rule`, the reasons in
-`partition_rules.py` and `group_rules.py`. It never reports a history that an honest cluster could have produced, as
-long as the recorder keeps the contract of `events.py`. What it cannot see, for want of a reader, it counts: an
-acknowledged record that nobody ever looked for is `unread`, not proven. So a history should end with consumers that
-read every partition from its start to its end.
+`partition_rules` and `group_rules`. It never reports a history that an honest cluster could have produced, as long as
+the recorder keeps the contract of `events`. It counts what it cannot judge for want of a reader: an acknowledged record
+that nobody ever looked for is `unread`, not proven. So a history should end with consumers that read every partition
+from its start to its end.
 
-A history is read once. Memory: 40 bytes a record (see `partition_rules.py`), nothing for each acknowledgement or
-read; 10,000 violations are kept, all are counted.
+A history is read once. Memory: 40 bytes a record (see `partition_rules`), nothing for each acknowledgement or read;
+10,000 violations are kept, all are counted.
 
-Deliberately not here: transactions (nobody sees what is aborted), the order of records of *different* producers
-beyond "equal offset, equal record", linearizability of anything but committed offsets, and time: how long a cluster
-did not answer is measured by those who wait.
+Deliberately not here: transactions (nobody sees what is aborted), the order of records of *different* producers beyond
+"equal offset, equal record", linearizability of anything but committed offsets, and time: how long a cluster did not
+answer is measured by the clients that wait.
 """
 
 from collections.abc import Callable, Iterable

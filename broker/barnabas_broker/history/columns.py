@@ -1,4 +1,4 @@
-"""Sparse arrays of integers: one value a position, found in constant time, paid for in chunks. Pure."""
+"""Sparse arrays of integers, which find a value in constant time. Pure."""
 
 from array import array
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ class Column:
         chunk[position % CHUNK] = value
 
     def within(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Yield (position, value) of what stands in [start, end), in order. Costs chunks that exist, not the range."""
+        """Yield (position, value) for each value in [start, end), in order. Costs chunks that exist, not the range."""
         if end <= start:
             return
         first = start // CHUNK

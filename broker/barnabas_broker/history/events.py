@@ -1,10 +1,10 @@
-"""The events of a history, and how one is written: one JSON object a line, `type` says which. Pure.
+"""Reads and writes the events of a history: one JSON object a line. Pure.
 
-A history is what *clients* did and saw, never what brokers say about themselves. Its lines are in the order in which
-one recorder was told, and the recorder owes the checker three things:
+`type` says which event it is. A history is what *clients* did and saw, never what brokers say about themselves. Its
+lines are in the order in which one recorder was told, and the recorder owes the checker three things:
 
-- what a client is about to do (`invoked`, `commit_invoked`, `committed_asked`) is written before it is done, what came
-  of it after the answer is there;
+- what a client is about to do (`invoked`, `commit_invoked`, `committed_asked`) is written before it is done, and the
+  outcome after the answer is there;
 - the lines of one client are in that client's order;
 - nothing is written twice, and nothing that happened is left out: a record whose fate is not known is `unknown`.
 
@@ -73,12 +73,12 @@ class HistoryError(BarnabasError, ValueError):
 class Timed(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type"
 ):
-    """What all events share."""
+    """The base of all events."""
 
     at_ms: int | None = None
 
 
-# What is promised. Without these lines everything is: dense offsets, idempotent producers.
+# Promises. Without these lines all of them hold: dense offsets, idempotent producers.
 
 
 class DeclaredPartition(Timed, tag="partition", frozen=True, kw_only=True):
@@ -231,7 +231,7 @@ class Assigned(Timed, tag="assigned", frozen=True, kw_only=True):
     partitions: list[Name]
 
 
-# What was done to the cluster. Judged by nobody; a violation names the last one before it.
+# Faults of the cluster. Judged by nobody; a violation names the last one before it.
 
 
 class FaultBegun(Timed, tag="fault", frozen=True, kw_only=True):

@@ -1,9 +1,9 @@
-"""What the coordinator owes a group: commits that stay, and one owner a partition. Pure.
+"""Rules of a group: commits stay, and each partition has one owner. Pure.
 
-*Committed offsets* are judged as a register that its writers only move forward: members start from what is committed
+*Committed offsets* are judged as a register that its writers only move forward: members start from the committed offset
 and read on. So an answer must be at least the largest commit that was acknowledged before the question was asked, and
-it must be one that somebody has at least tried to commit. Who moves a group back on purpose says so (`commit_reset`),
-and nothing that was committed before is demanded any more.
+it must be one that somebody has at least tried to commit. A client that moves a group back on purpose says so
+(`commit_reset`), and no commit of before is demanded any more.
 
 *Owners*: within one generation no partition is named for two members. A partition that no member has is not judged:
 a generation that ends before all its members heard of it looks the same.
@@ -36,7 +36,7 @@ class _Committed:
     def __init__(self) -> None:
         self.floor = -1
         self.tried: set[int] = set()
-        # By reader: what held when the question was asked.
+        # By reader: the commit that held when the question was asked.
         self.asked: dict[str, int] = {}
 
     def raise_to(self, offset: int) -> None:

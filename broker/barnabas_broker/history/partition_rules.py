@@ -1,4 +1,4 @@
-"""What one partition owes its producers and consumers. Pure.
+"""Rules of one partition, towards its producers and consumers. Pure.
 
 A record has one *place*: the offset that its acknowledgement named, or where the first consumer found it. From then on
 every acknowledgement and every consumer must agree, from both sides: the record is nowhere else (`DUPLICATED`), and
@@ -8,12 +8,12 @@ record may be there or not, never twice.
 Order is judged where it shows: along one consumer's session sequence numbers of a producer rise with the offsets, and
 an acknowledgement's offset lies beyond those of all earlier sequence numbers.
 
-*Loss* needs somebody who has looked. A consumer that steps over an offset, or finds another record at it, has looked
+*Loss* needs a consumer that has looked. A consumer that steps over an offset, or finds another record at it, has looked
 there: if an acknowledged record has its place at it, the record is lost. A consumer that reaches the end (`end`) has
-looked everywhere from where its session began: whatever was acknowledged before that session began, and lies at or
-beyond the end, is lost. A record acknowledged without an offset must have been found by then, if the session began at
-the log's start. `unread` counts the acknowledged records that no consumer has found; the command says so, since nothing
-is known of them.
+looked everywhere from where its session began: a record that was acknowledged before that, and lies at or beyond the
+end, is lost. A record acknowledged without an offset must have been found by then, if the session began at the log's
+start. `unread` counts the acknowledged records that no consumer has found; the command says so, since nothing is known
+of them.
 
 Memory: five columns (`Column`) of eight bytes, so 40 bytes a record, and for each session one number a producer.
 """
@@ -26,7 +26,7 @@ from .violations import Report, Rule
 
 __all__ = ["PartitionRules", "ProducerRules"]
 
-# What is known of a record, as bits. 0: invoked.
+# The knowledge about a record, as bits. 0: invoked.
 ACKNOWLEDGED = 1
 FAILED = 2
 UNKNOWN = 4
@@ -35,7 +35,7 @@ FATES = ACKNOWLEDGED | FAILED | UNKNOWN
 
 
 class ProducerRules:
-    """What a producer was promised, for all partitions."""
+    """Promises to one producer, for all partitions."""
 
     __slots__ = ("is_idempotent",)
 
@@ -71,7 +71,7 @@ class _Session:
 
     def __init__(self, position: int, acknowledged_end: int = 0, unplaced: frozenset[_Unplaced] = frozenset()) -> None:
         self.position = position
-        # What was acknowledged when it began: the end of it, and what a reader from the start must find somewhere.
+        # The records acknowledged when it began: their end, and those that a reader from the start must find.
         self.acknowledged_end = acknowledged_end
         self.unplaced = unplaced
         self.last_sequences: dict[int, int] = {}
@@ -257,7 +257,7 @@ class PartitionRules:
         self._report.add(Rule.REFUSED_YET_THERE, self.name, text)
 
     def _place(self, stream: _Stream, sequence: int, offset: int) -> None:
-        """Note that a record stands at `offset`; judge it against what stood there, and where it stood."""
+        """Note that a record stands at `offset`; judge it against the one of before there, and its place of before."""
         other = self._stream_at.get(offset)
         if other == -1:
             self._stream_at.put(offset, stream.number)
@@ -273,5 +273,5 @@ class PartitionRules:
 
 
 def _number(digest: str) -> int:
-    """Return 63 of the digest's bits, or -1 if there is none: what fits a column."""
+    """Return 63 of the digest's bits, or -1 if there is none: so many fit a column."""
     return int(digest, 16) >> 1 if digest else -1

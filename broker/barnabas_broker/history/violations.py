@@ -1,4 +1,4 @@
-"""The rules by name, and what a broken one looks like. Pure."""
+"""The names of the rules, and the report of broken ones. Pure."""
 
 import enum
 from typing import NamedTuple
@@ -9,7 +9,7 @@ VIOLATIONS_MAX = 10_000  # more teach nobody anything; they are still counted
 
 
 class Rule(enum.Enum):
-    """What a cluster owes its clients. The value is how the command prints it."""
+    """A promise of the cluster to its clients. The value is how the command prints it."""
 
     LOST = "acknowledged record lost"
     REORDERED = "records reordered"
@@ -41,7 +41,7 @@ class Violation(NamedTuple):
 
 
 class Report:
-    """Where rules put what they find. Keeps the first `VIOLATIONS_MAX`, counts all; knows line and last fault."""
+    """The findings of all rules. Keeps the first `VIOLATIONS_MAX`, counts all; knows line and last fault."""
 
     def __init__(self) -> None:
         self.kept: list[Violation] = []

@@ -1,1 +1,1 @@
-"""Who leads what, as this broker sees it: silence, being cut off, and handing leaderships on."""
+"""Knows who leads each partition, and hands leaderships on. Begin with `known_leaders`."""

@@ -1,7 +1,7 @@
-"""Since when other brokers are silent, live again, or fenced: what clients are told of them depends on it. Pure.
+"""Remembers since when other brokers are silent, live again, or fenced. Pure.
 
 Two clocks run when a broker dies: the links notice in a fraction of a second, the controller fences after a session.
-What is said in between, and shortly after, is decided by how long ago each of them began.
+Clients are told of a dead broker according to how long ago each of the two happened.
 
 Limit: one entry per broker of the cluster.
 """
@@ -16,7 +16,7 @@ LEAVING_MS = 10_000
 
 
 class Absences:
-    """What one node has noticed of the others. `session_ms`: after that long the controller fences who is silent."""
+    """Notes of one node about the others. `session_ms`: silence after which the controller fences a broker."""
 
     def __init__(self, clock: Callable[[], int], session_ms: int) -> None:
         self._clock = clock
@@ -34,7 +34,7 @@ class Absences:
         then.pop(peer, None)
 
     def on_brokers(self, old: Image, new: Image) -> None:
-        """Note who has been fenced or unfenced between two images."""
+        """Note the brokers that were fenced or unfenced between two images."""
         self._unavailable = {node_id for node_id, broker in new.brokers.items() if not broker.is_available}
         for node_id, broker in new.brokers.items():
             before = old.brokers.get(node_id)

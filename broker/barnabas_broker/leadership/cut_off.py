@@ -1,17 +1,18 @@
-"""Whom to name as leader when one knows no leader because one is cut off from those who elect it. Pure.
+"""Names a likely leader while this node is cut off from those who elect one. Pure.
 
 A broker whose links have just gone dead hears of no election: not of the one that took its own leaderships away, nor of
 any other. Clients still reach it. If it told them to wait for a leader they would wait for as long as the link is down,
 or until chance sends them to a better informed broker: with one of three brokers cut off, every third request for
 metadata took a second longer, and the next one might meet the same broker (measured: 2.1 to 2.4 s from the cut to the
-first acknowledgement, against 1.2 s for those who asked somebody else).
+first acknowledgement, against 1.2 s for clients that asked another broker).
 
 So it names another replica: the last leader that it knew, if that was not itself, else one that was in sync. A guess
 that is wrong costs a round trip, as every broker that is asked tells where to go, or at least is not cut off. The guess
 carries the last term that was known, so a client that has heard of a newer one does not believe it.
 
-Not for longer than silence is news (twice the session timeout): after that the controller's word counts, or, without
-one, there is no leader to be had anywhere. And never where a majority is heard, which knows better.
+It does so for as long as silence is news (twice the session timeout). After that the controller's word counts, or,
+without a controller, no partition has a leader. A broker that hears a majority never guesses: the majority knows
+better.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What a broker does with its leaderships before it stops: to whoever has everything, while somebody is left."""
+"""Hands all leaderships of a broker on before it stops."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -9,7 +9,7 @@ __all__ = ["hand_over"]
 
 
 AGAIN_S = 1.0
-"""When to look at what nobody tells of: a leader gives a transfer up after an election timeout, and leads on."""
+"""When to look again without being told: a leader gives a transfer up after an election timeout, and leads on."""
 
 
 async def hand_over(
@@ -20,8 +20,8 @@ async def hand_over(
 ) -> None:
     """Transfer every leadership to one of `targets()`, if possible one that has caught up; return when all are away.
 
-    A transfer that fails is begun again. When nobody is left to take over, as when a whole cluster stops, or when the
-    time is up, what is not done stays with an election.
+    A transfer that fails is begun again. If nobody is left to take over, as when a whole cluster stops, or if the time
+    is up, elections decide about the rest.
     """
     moving = [partition for partition in partitions if partition.group.is_leader]
     transferred: dict[Partition, tuple[int, int]] = {}
@@ -43,13 +43,13 @@ async def hand_over(
                         async with asyncio.timeout(AGAIN_S):
                             await leaders_changed()
                     except TimeoutError:
-                        transferred.clear()  # What is not under way now has failed.
+                        transferred.clear()  # A transfer that is not under way now has failed.
     except TimeoutError:
         return
 
 
 def _target(partition: Partition, able: set[int]) -> int:
-    """Return who should take over: the first that has caught up, else that is in sync, else the first."""
+    """Return the next leader: the first that has caught up, else the first in sync, else the first."""
     best = [node_id for node_id in partition.electable if node_id in able]
     ready = [node_id for node_id in best if partition.has_caught_up(node_id)]
     return (ready or [node_id for node_id in best if node_id in partition.isr] or best)[0]

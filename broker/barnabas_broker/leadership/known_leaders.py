@@ -4,7 +4,7 @@ Three sources are brought together: the table of leaders, which announcements an
 of other brokers; and since when each partition has had no leader. From these follows whether an election is under way
 that a request should wait for (`expects_leader`), and whether this node would hear of one at all (`is_cut_off`).
 
-Whatever may change an answer fires one pulse: news of leaders, of brokers and of links, and replicas that have been
+All that may change an answer fires one pulse: news of leaders, of brokers and of links, and replicas that have been
 opened. A request that waits looks again at each.
 
 Limit: one entry for each partition without a leader, and one for each topic that may have such a partition.
@@ -61,7 +61,7 @@ class KnownLeaders:
         self._changed = Pulse()
         announcer.subscribe(self._on_leaders)
 
-    # Who leads.
+    # The leaders.
 
     def leadership(self, topic_id: bytes, partition: int) -> Leadership | None:
         """Return who leads, as far as this node has heard from the leader itself."""
@@ -136,7 +136,7 @@ class KnownLeaders:
         """Return what is done at the next change, from now on, of anything that decides who is said to lead."""
         return self._changed.wait()
 
-    # What this node says, and what it hears.
+    # News, from this node and from others.
 
     def announce(self, partition: Partition, term: int, leader_id: int, isr: tuple[int, ...]) -> None:
         """Tell everybody that this node leads `partition`, or leads it no more."""
@@ -144,7 +144,7 @@ class KnownLeaders:
 
     def learn(self, partition: Partition, term: int, leader_id: int) -> None:
         """Take in what the replica here has heard from its group."""
-        # Who is in sync is the leader's to say, and it will in a moment; until then, what was true before.
+        # The leader will say in a moment which replicas are in sync; until then, those of before count.
         known = self.leadership(partition.topic_id, partition.index)
         isr = known.isr if known is not None and leader_id in known.isr else partition.replicas
         self._announcer.learn(partition.topic_id, partition.index, term, leader_id, isr)

@@ -1,14 +1,14 @@
-"""While its disk is full a broker hands its leaderships on, and takes none.
+"""Hands the leaderships of a broker on while its disk is full.
 
 A leader without room refuses every producer, though its followers may have room. So when the storage has lacked room
-for `AFTER_S`, whatever this broker leads goes to a replica that is in sync, live, and not without room itself; where
-there is none, as with one replica, this broker goes on leading, for its consumers. It is looked at again every
-`AFTER_S`, for as long as there is no room: a transfer may fail, and who could not take over may be able to now.
+for `AFTER_S`, each leadership here goes to a replica that is in sync, live, and not without room itself. If there is no
+such replica, this broker leads on, for its consumers. It looks again every `AFTER_S` for as long as there is no room: a
+transfer may fail, and a replica that could not take over may be able to later.
 
 Nothing comes back meanwhile: the other brokers hear in its datagrams that this one is to be sent no entries
-(`multiraft.busy_peers`), so none is handed to it, and it does not stand for elections (`multiraft.driver`). When there
-is room again it follows, catches up, and gets its leaderships back as after an absence (`preferred_leaders`): at the
-earliest when that looks the next time, at most once an interval.
+(`barnabas_raftlog.links.busy_peers`), so none is handed to it, and it does not stand for elections
+(`barnabas_raftlog.multiraft.driver`). When there is room again it follows, catches up, and gets its leaderships back as
+after an absence (`preferred_leaders`), at the earliest when those are looked at the next time.
 
 Limits: one timer, while there is no room; `TRANSFERS_PER_TURN` transfers at a time.
 """
@@ -34,7 +34,7 @@ class Led(Protocol):
     def is_handing_over(self) -> bool: ...
     @property
     def successors(self) -> tuple[int, ...]:
-        """Who may lead now and has everything, in the order in which they should."""
+        """The replicas that may lead now and have everything, in the order in which they should."""
 
     def transfer(self, node_id: int) -> None: ...
 
@@ -66,7 +66,7 @@ class NoRoom:
     """Owned by the loop.
 
     Args:
-        led: What this node hosts; only what it leads is touched.
+        led: All that this node hosts; only groups that it leads are touched.
         able: The nodes that could take over now: live, available, with room.
         on_event: Told, by kind and cause, when handing on begins and when there is room again.
         call_later: Seconds, and what to do then.

@@ -1,15 +1,15 @@
-"""Is that broker still there? Asked before a client is told that it leads.
+"""Asks a broker whether it is there, before clients are told that it leads.
 
 A client that loses its broker asks another one for metadata at once, often before that one has noticed: the kernel
 closes the sockets of a process that was killed one after the other, over milliseconds. Told that the dead broker leads,
 librdkafka believes it, finds nobody there, and asks again only when it scans its topics, up to a second later. So each
-leader that would be named is sent a question first. It costs a round trip between brokers; instead of the answer of one
-that is gone comes the end of its connection, and then there is an election to be waited for.
+leader that would be named is sent a question first. It costs a round trip between brokers. If the broker is gone, its
+connection ends instead, and there is an election to wait for.
 
-Who neither answers nor goes (a process that stands still) keeps nobody waiting for longer than `WAIT_S` and the round
-trip to the farthest broker.
+A broker that neither answers nor goes (a process that stands still) keeps nobody waiting for longer than `WAIT_S` and
+the round trip to the farthest broker.
 
-Limit: one question a broker and loop iteration, which all share who ask in it.
+Limit: one question for each broker and loop iteration; all requests of that iteration share it.
 """
 
 import asyncio
@@ -54,4 +54,4 @@ class Pings:
         try:
             await self._links.call(node_id, METHOD, b"", WAIT_S + self._links.round_trip.ms / 1000)
         except (BarnabasError, TimeoutError):
-            return  # What is known of it by now is what counts.
+            return  # The links know by now what there is to know.

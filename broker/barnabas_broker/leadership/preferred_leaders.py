@@ -1,12 +1,12 @@
-"""Leaderships go home: to the first replica of each partition, some time after its broker has come back.
+"""Hands leaderships back to the first replica of each partition once its broker has returned.
 
-After a broker was away the others lead what it led. Left alone that stays so, the returned broker only follows, and
-the next failure hits more partitions at once. So a leader that is not the first of its partition's replicas hands the
-leadership to the first one when that one's node has been live for `interval_ms` and it has caught up. To be in sync is
-not enough: that one may be half a minute behind, and producers would wait until the transfer is given up. Placement
-spreads the first replicas evenly, so this spreads the leaders. Kafka does the same (`auto.leader.rebalance.enable`),
-through its controller and every five minutes; here each leader does it for its own partitions, with one timer for the
-node, which runs only while something is not where it belongs.
+After a broker was away, the others lead its partitions. If nothing were done, that would stay so: the returned broker
+would only follow, and the next failure would hit more partitions at once. So a leader that is not the first of its
+partition's replicas hands the leadership to the first one when that one's node has been live for `interval_ms` and it
+has caught up. To be in sync is not enough: that one may be half a minute behind, and producers would wait until the
+transfer is given up. Placement spreads the first replicas evenly, so this spreads the leaders. Kafka does the same
+(`auto.leader.rebalance.enable`), through its controller and every five minutes; here each leader does it for its own
+partitions, with one timer for the node, which runs only while something is not where it belongs.
 
 A turn goes through all partitions that are hosted, `LOOKED_AT_ONCE` in each iteration of the loop.
 
@@ -65,7 +65,7 @@ class PreferredLeaders:
     def look_soon(self) -> None:
         """A node came back, or a leadership came here: look after one interval whether it should move."""
         if self._moving is not None:
-            self._is_asked = True  # It may be about what this turn has gone past.
+            self._is_asked = True  # It may be about a partition that this turn has gone past.
         elif self._timer is None and not self._closed:
             self._timer = asyncio.get_running_loop().call_later(
                 self._interval_ms / 1000, self._meter.run, "leaderships go home", self._turn
@@ -110,7 +110,7 @@ class PreferredLeaders:
             since_ms = self._live_since_ms(first)
             if since_ms is None:
                 continue  # When it comes back, `look_soon` is called again.
-            remain = True  # Also what is moved below: the transfer may fail.
+            remain = True  # Those that are moved below count, too: the transfer may fail.
             if since_ms <= oldest_ms and moved < TRANSFERS_PER_TURN and partition.has_caught_up(first):
                 partition.transfer(first)
                 moved += 1

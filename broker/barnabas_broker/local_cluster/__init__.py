@@ -1,1 +1,1 @@
-"""Clusters on one machine: their files, their processes, and the supervisor that starts and stops them."""
+"""Clusters on one machine: their files, their processes, and their supervisor."""

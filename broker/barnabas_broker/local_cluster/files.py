@@ -1,4 +1,4 @@
-"""What a cluster leaves in its directory on this machine, and how to read it back.
+"""Writes and reads the directory of a cluster on this machine.
 
     DIR/cluster.json           cluster id, number of brokers, addresses, settings given with --set
     DIR/broker-K/broker.toml   configuration of broker K
@@ -43,12 +43,12 @@ BROKERS_MAX = 64
 KEY_SETTING = "cluster.secret"
 SECRET_BYTES = 32
 LOG_BYTES_MAX = 64 * 1024 * 1024
-# What makes a broker this broker. `cluster start` writes these; --set may not.
+# The identity of a broker. `cluster start` writes these; --set may not.
 MANAGED = ("node.id", "cluster.id", "cluster.nodes", "listeners", "advertised.listeners", "log.dir")
 
 
 class ClusterError(BarnabasError):
-    """What was asked of a local cluster cannot be done; the message is one line for the operator."""
+    """A local cluster cannot do what was asked; the message is one line for the operator."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class ClusterFiles:
     # Configurations.
 
     def config(self, node_id: int) -> BrokerConfig:
-        """Return what broker `node_id` is to run with: its file, if it has one, under what this class decides.
+        """Return the configuration of broker `node_id`: its file, if it has one, under what this class decides.
 
         Raises:
             ConfigError: a setting is unknown or cannot work; names the file when the fault lies there.
@@ -258,7 +258,7 @@ class ClusterFiles:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
     def last_log_line(self, node_id: int, start: int = 0) -> str:
-        """Return the last line that says something from byte `start` on, shortened; empty if there is none."""
+        """Return the last line that is not empty from byte `start` on, shortened; empty if there is none."""
         try:
             with self.log_file(node_id).open("rb") as log:
                 log.seek(max(start, log.seek(0, os.SEEK_END) - 8192))

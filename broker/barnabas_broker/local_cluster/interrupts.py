@@ -1,8 +1,8 @@
-"""Ctrl-C and its like as something to wait for, instead of an exception that strikes anywhere.
+"""Lets a command wait for Ctrl-C, in place of an exception that strikes anywhere.
 
-An exception raised by a signal handler may strike between starting a process and noting that it runs, or between
-taking a lock and the block that would release it; both were seen. Here a handler does nothing, and the byte that the
-interpreter writes for each signal wakes whoever waits, at a place where stopping is safe.
+An exception raised by a signal handler may strike between starting a process and noting that it runs, or between taking
+a lock and the block that would release it; both were seen. Here a handler does nothing, and the byte that the
+interpreter writes for each signal wakes the command where it waits, and where stopping is safe.
 """
 
 import signal

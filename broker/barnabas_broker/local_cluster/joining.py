@@ -1,6 +1,6 @@
-"""A machine joins a cluster: it gets the secret with a one-time token of a machine that has it (`join_tokens`).
+"""Draws and redeems the one-time tokens by which a machine gets the secret (`join_tokens`).
 
-A token is drawn where it is asked for and not by the broker, so that the pad never travels but in the token.
+The command that prints a token draws it, not the broker, so that the pad travels only in the token.
 """
 
 import contextlib
@@ -67,9 +67,9 @@ def redeem(text: str, cluster_id: str) -> str:
     try:
         share = admin.ask(token.host, token.port, JOIN, b"", TIMEOUT_S, secret=token.key, number=token.number)
         if len(share) != len(token.pad):
-            raise TokenError("what came is no share of a secret")
+            raise TokenError("the answer is no share of a secret")
         secret = combine(share, token.pad)
-        # Whoever could change what came would have us keep a secret that nobody knows.
+        # If somebody could change the answer, we would keep a secret that nobody knows.
         admin.ask(token.host, token.port, "status", b"", TIMEOUT_S, secret=secret)
         return secret.decode()
     except TimeoutError as error:

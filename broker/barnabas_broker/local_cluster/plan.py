@@ -1,4 +1,4 @@
-"""What a cluster is to be: what was asked for, what its directory says, and defaults for the rest. Changes nothing.
+"""Plans a cluster from the request, its directory and defaults. Changes nothing.
 
 On several machines the same command is given on each, and nothing but `--host` may differ: the brokers of all machines
 follow from the hosts, in their order, and from the number of brokers on each. They must also be of one cluster before
@@ -38,7 +38,7 @@ CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # of this control group, as a contai
 
 
 class Request(NamedTuple):
-    """What `cluster start` was asked for. None: as the directory says, or the default for a new one.
+    """The options of `cluster start`. None: as the directory says, or the default for a new one.
 
     `brokers_per_host` is a number or `AUTO`; `hosts` are all machines' addresses, `host` is this one's.
     """

@@ -1,4 +1,4 @@
-"""The addresses of a cluster's brokers: which they are, and whether anyone has the ports.
+"""Computes the addresses of a cluster's brokers, and looks whether their ports are free.
 
 On one machine broker k serves clients on `port + k - 1` (TCP) and the other brokers on `peer_port + k - 1` (TCP for the
 log, UDP for liveness). On several, brokers are dealt out in turn: of three hosts the second one has the brokers 2, 5, 8
@@ -7,7 +7,7 @@ and so on, on `port`, `port + 1`, `port + 2`. So the first brokers are on differ
 A port is tried by taking it for a moment, as the broker will: with SO_REUSEADDR for TCP, so that connections of a
 cluster stopped a minute ago do not count, and without it for UDP, where it would let two share a port.
 
-What is free now may be taken when the broker starts; then the broker says so itself.
+A port that is free now may be taken when the broker starts; then the broker says so itself.
 """
 
 import contextlib

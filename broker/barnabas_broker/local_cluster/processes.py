@@ -1,11 +1,11 @@
-"""Processes that this one did not necessarily start: which they are, whether they run, and how to end them.
+"""Identifies, watches and ends processes that this one did not necessarily start.
 
 A process id alone names nothing: after a crash and a day of uptime it may be someone's editor. So a process is
 identified by its id and the time it started (together with the boot, as start times count from it), and signals go
 through a pidfd, which keeps meaning the process it was opened for.
 
-Waiting is done on pidfds (kqueue on macOS), never by asking again and again. A zombie counts as ended: its parent
-may be a container's init that never reaps. Not so one of which threads are left: a process that was killed goes on
+Waiting is done on pidfds (kqueue on macOS), never by asking again and again. A zombie counts as ended: its parent may
+be a container's init that never reaps. A process of which threads are left has not ended: after a kill it goes on
 existing, with its locks and ports, until the last write or sync that the disk owes it has come back (`is_ending`).
 """
 
@@ -76,7 +76,7 @@ class _Stat(NamedTuple):
 
 def _stat(pid: int) -> _Stat:
     text = Path(f"/proc/{pid}/stat").read_text()
-    # The second field is the command in parentheses and may hold spaces; what follows its last one does not.
+    # The second field is the command in parentheses and may hold spaces; the fields behind its last one do not.
     fields = text.rpartition(")")[2].split()
     return _Stat(fields[0], int(fields[6]), int(fields[17]), fields[19])
 

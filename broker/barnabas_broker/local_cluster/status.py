@@ -1,4 +1,4 @@
-"""What a cluster is doing: every broker asked at the same time, the dead ones and those of other hosts included.
+"""Asks all brokers of a cluster for their status at the same time.
 
 The state of a broker is one of
 
@@ -8,9 +8,8 @@ The state of a broker is one of
     unreachable  its process runs and does not answer in time (suspended, overloaded); or nothing is heard from its host
     stopped      no such process; on another host, nobody has its port
 
-A broker that answers says more than this (`leaders`, `replicas`, `witnesses`, counters of what was fetched, events);
-that is passed on as it comes. `ready` of the whole is true when every broker is running and sees a leader for every
-partition.
+A broker that answers says more than this (`leaders`, `replicas`, `witnesses`, counters of fetches, events); that is
+passed on as it comes. `ready` of the whole is true when every broker is running and sees a leader for every partition.
 """
 
 from collections.abc import Mapping
@@ -58,7 +57,7 @@ def ask(host: str, port: int, timeout_s: float, secret: str = "") -> dict[str, A
 
 
 def ask_broker(files: ClusterFiles, node_id: int, timeout_s: float) -> dict[str, Any] | str:
-    """Ask whoever has a broker's node port; the answer may be another cluster's."""
+    """Ask the process at a broker's node port; it may be another cluster's."""
     return ask(files.ports.host_of(node_id), files.ports.node_port(node_id), timeout_s, _secret(files, node_id))
 
 
@@ -99,10 +98,10 @@ def _broker(files: ClusterFiles, node_id: int, timeout_s: float) -> dict[str, An
             found["state"] = "unreachable"
         return found
     if not _is_ours(files, node_id, answer):
-        # Somebody else has the port. What is ours cannot be running.
+        # Somebody else has the port, so ours cannot be running.
         found["occupied_by"] = f"node {answer.get('node_id')} of cluster {answer.get('cluster_id')}"
         return found
-    # Ports are as configured; what the broker knows better (its state, pid and counters) replaces our guesses.
+    # Ports are as configured; the broker knows better its state, pid and counters, which replace our guesses.
     return (
         found | {"state": "running"} | {name: value for name, value in answer.items() if name not in {"host", "port"}}
     )
@@ -117,7 +116,7 @@ def _secret(files: ClusterFiles, node_id: int) -> str:
 
 
 def _for_json(value: Any) -> Any:
-    """Return msgpack's value with what JSON lacks spelled out: bytes in hex, keys as text."""
+    """Return msgpack's value in the types of JSON: bytes in hex, keys as text."""
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, Mapping):

@@ -1,15 +1,15 @@
-"""Starts and stops a cluster's brokers on this machine: processes, all at once, ready or not started at all.
+"""Starts and stops a cluster's brokers on this machine, all at once.
 
 A start first looks for every reason to refuse (directory, ports, settings, owner of the data) and writes and starts
-nothing if it finds one. Then all brokers are started together, each with the writing end of a pipe; a broker writes
-one line into it, `ready` when it sees every broker of the cluster registered and every partition led, or what is
-wrong. The pipe's end without a line means that the broker has died. Nothing is polled and nothing sleeps. If one
+nothing if it finds one. Then all brokers are started together, each with the writing end of a pipe; a broker writes one
+line into it, `ready` when it sees every broker of the cluster registered and every partition led, or the reason why it
+cannot. The pipe's end without a line means that the broker has died. Nothing is polled and nothing sleeps. If one
 fails, those started with it are stopped again.
 
 A broker that was killed a moment ago may still be there, waiting for its disk. It is waited for, and started again.
 
-A broker is its own session and does not get the terminal's Ctrl-C; whoever started it may leave. `broker.pid` says
-which process it is (processes.py), so that a stop needs no supervisor to be alive.
+A broker is its own session and does not get the terminal's Ctrl-C; the command that started it may leave. `broker.pid`
+says which process it is (`processes`), so that a stop needs no supervisor to be alive.
 
 Nothing heavy is imported here before the brokers run: on two cores every millisecond of the command is taken from them.
 """
@@ -33,7 +33,7 @@ from .processes import ProcessIdentity, identify, is_ending, send_signal, wait_f
 
 __all__ = ["Started", "Stopped", "start_cluster", "stop_brokers"]
 
-# How brokers that were started in vain are stopped: they have no leadership to hand over yet.
+# For brokers that were started in vain: they have no leadership to hand over yet.
 FAILED_START_STOP_TIMEOUT_S = 3.0
 # A killed process is gone when the kernel has freed it; only a disk that hangs makes that last.
 KILL_TIMEOUT_S = 10.0
@@ -251,7 +251,7 @@ def _spawn(files: ClusterFiles, node_id: int, program: tuple[str, ...]) -> tuple
         if process := identify(child.pid):
             files.note_process(node_id, process)
     except BaseException:
-        # Nobody else knows of it yet, and nobody will.
+        # Nothing else knows of it yet, and nothing will.
         os.close(reader)
         child.kill()
         child.wait()

@@ -1,4 +1,4 @@
-"""What a partition is given and whom it tells: its log, who waits for it, and who keeps state beside it."""
+"""The contracts of a partition: its log, those who wait for it, and its observer."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Protocol
@@ -46,9 +46,9 @@ class PartitionLog(GroupLog, Protocol):
 
 
 class PendingAppend(Protocol):
-    """Somebody who waits for an index of this partition.
+    """A request that waits for an index of this partition.
 
-    Who has given up (`is_closed`) may be told all the same, and then does nothing.
+    One that has given up (`is_closed`) may be told all the same, and then does nothing.
     """
 
     @property
@@ -64,16 +64,16 @@ class PendingAppend(Protocol):
 
 
 class PartitionObserver(Protocol):
-    """Who keeps state that rests on this partition, as the group coordinator does. Called before waiters are."""
+    """A keeper of state that rests on this partition, as the group coordinator is. Called before waiters are."""
 
     def on_leadership(self, term: int, *, is_leader: bool, confirmed: bool) -> None:
         """One of these has changed."""
 
     def on_committed(self, commit_index: int) -> None:
-        """Everything up to `commit_index`, inclusive, is committed, whoever appended it.
+        """Everything up to `commit_index`, inclusive, is committed.
 
-        That may be another leader, of which `on_leadership` tells only after this. Waiters hear of it later: when
-        `min.insync.replicas` replicas have it.
+        Another leader may have appended it, of which `on_leadership` tells only after this. Waiters hear of it later:
+        when `min.insync.replicas` replicas have it.
         """
 
     def on_ended(self) -> None:

@@ -1,12 +1,13 @@
-"""What a leader can say of its followers: who is in sync, how many copies there are, who could serve reads.
+"""Tells which replicas are in sync, which could serve reads, and how many copies exist.
 
-Raft's members and a partition's replicas are not the same. Members are also learners, which count for nothing as long
-as they are on their way in, or for good where they are observers; and a witness, which votes and keeps no copy to rely
+Raft's members and a partition's replicas are not the same. Learners are members, too: they count for nothing as long as
+they are on their way in, and observers count for nothing at all. So is a witness, which votes and keeps no copy to rely
 on. A replica that counts is a voter and no witness.
 
-Everything here is read from the core's `Progress` at the moment of asking; nothing is kept. But what "has everything"
-means is never of that moment: under load a follower that keeps up perfectly lacks what is on its way to it. In sync is
-who has everything that there was `lag_ms_max` ago (`raft.log_ends`); who holds a certain entry is asked of that entry.
+Everything here is read from the core's `Progress` at the moment of asking; nothing is kept. But no replica has
+everything at that moment: under load a follower that keeps up perfectly lacks the entries that are on their way to it.
+A replica is in sync if it has everything that there was `lag_ms_max` ago (`barnabas_raftlog.raft.log_ends`). Whether it
+holds a certain entry is asked of that entry.
 """
 
 from barnabas_raftlog.multiraft.group import RaftGroup
@@ -39,7 +40,7 @@ def in_sync(
     now_ms: int,
     lag_ms_max: int,
 ) -> tuple[int, ...]:
-    """Return who of `replicas` is in sync, the leader `node_id` included, in their order; behind them the observers."""
+    """Return those of `replicas` in sync, the leader `node_id` included, in their order; behind them the observers."""
     progress = group.core.progress
     watching = (one for one in observers if one not in replicas and one in group.configuration.learner_ids)
     return tuple(
@@ -82,7 +83,7 @@ def copied_index(group: RaftGroup, log: PartitionLog, replicas: tuple[int, ...],
 def is_held_without(group: RaftGroup, log: PartitionLog, node_id: int) -> bool:
     """Tell whether, as this leader knows, all that is committed can do without the replica on `node_id`.
 
-    It is held by a majority of the voters, or, where there are not so many others, by all that keep copies. Under load
+    It is held by a majority of the voters, or, if there are not so many others, by all that keep copies. Under load
     that becomes true once this leader does not count that replica any more (`RaftGroup.discount`): from then on nothing
     is committed that the others do not hold.
     """

@@ -1,4 +1,4 @@
-"""Where a replica's log starts, as far as that is known: applied, and on its way. Pure.
+"""Follows where a replica's log starts: what is applied, and what is on its way. Pure.
 
 A leader moves the start of a log by proposing a control frame that names an offset of the committed log. When the
 frame commits, every replica lets its log start there: a start is never applied before it is committed, and never
@@ -12,8 +12,8 @@ the commit index.
 *A replica that was filled from a snapshot* has the state of its leader as of an entry that its own log has yet to
 reach. It is the same case: everything up to that entry is accounted for, and counts when the log is there.
 
-The frame's offset is cut to where the frame stands in the log: a leader never asks for more, and whoever does cannot
-take away what comes after.
+The frame's offset is cut to where the frame stands in the log: a leader never asks for more, and a frame that does
+cannot take away entries behind itself.
 """
 
 import struct

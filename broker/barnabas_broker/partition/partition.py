@@ -1,37 +1,36 @@
-"""One replica of one partition: a Raft group's listener that speaks Kafka's terms.
+"""Serves one replica of one partition: a Raft group's listener that speaks Kafka's terms.
 
 Raft counts entries (`commit_index`, inclusive, from 1), clients count records (`high_watermark`, exclusive, from 0).
 The one conversion is `high_watermark_at`; nothing else here, or anywhere, computes one from the other.
 
-*Append* is one synchronous stretch: check the producer's sequence, propose, note the producer's batch. So the order
-of two produce requests is fixed by the order in which they are served, and a repetition that arrives a moment after
-its original is recognised. What `append` returns is the index to wait for: the batch's own, or the original's.
+*Append* is one synchronous stretch: check the producer's sequence, propose, note the producer's batch. So the order of
+two produce requests is fixed by the order in which they are served, and a repetition that arrives a moment after its
+original is recognised. `append` returns the index to wait for: the batch's own, or the original's.
 
-*Turned away.* A producer sends further batches before it knows what became of the first. If that was refused for a
-reason that passes (leadership is handed on, the disk is busy or full, too few replicas are in sync), those behind it
-are refused for the same reason, until it comes again: clients bring all of them again, in order. Called out of order,
-they would give up, or begin a new epoch and may store something twice. A batch that is refused for what it is (too
-large, damaged) is not waited for: it need not come again.
+*Turned away.* A producer sends further batches before it knows the fate of the first. If that was refused for a reason
+that passes (leadership is handed on, the disk is busy or full, too few replicas are in sync), those behind it are
+refused for the same reason, until it comes again: clients bring all of them again, in order. If those behind it were
+called out of order, clients would give up, or begin a new epoch and perhaps store something twice. A batch that is
+refused for what it is (too large, damaged) is not waited for: it need not come again.
 
-*Leadership.* A leader that is not confirmed takes appends (they count only when committed) but answers no reads:
-what it knows of the commit index may be older than what clients have seen. When leadership ends, whoever waits here
-is answered at once.
+*Leadership.* A leader that is not confirmed takes appends (they count only when committed) but answers no reads: the
+commit index that it knows may be older than the one that clients have seen. When leadership ends, all requests that
+wait here are answered at once.
 
 *The start of the log* moves as everything else does: a leader proposes it, and when that commits every replica forgets
-what lies before (`drop_before`, `log_starts`). A replica that needs what is gone gets a snapshot: where its leader's
-log begins, and the state beside it (`snapshot`, `install`); then the entries from there on, as always.
+the records before it (`drop_before`, `log_starts`). A replica that needs entries that are gone gets a snapshot: where
+its leader's log begins, and the state beside it (`snapshot`, `install`); then the entries from there on, as always.
 
 *In-sync replicas* are those voters, but for a witness, that are live and have reached the log's end within
-`replica.lag.time.max.ms`. They are reviewed by the host while something changes, and announced when they did. Only they
-count for `min.insync.replicas`: a replica that is still on its way in may have everything, and is not relied on.
-Observers that are in sync are announced with them, lest the partition be taken for under-replicated; they count for
-nothing.
+`replica.lag.time.max.ms`. The host has them reviewed while something changes (`review`), and they are announced when
+they changed. Only they count for `min.insync.replicas`: a replica that is still on its way in may have everything, and
+is not relied on. Observers that are in sync are announced with them, lest the partition be taken for under-replicated;
+they count for nothing.
 
-*A witness* (`is_witness`) votes and serves nobody. Where one leads, which it does only until the others have what it
-alone had, the partition has no leader as far as clients are concerned (the group says so, here as on the replicas). Who
-keeps state that rests on the partition is told nothing here, because the log lacks what the replicas have. One that is
-to be a replica begins anew with an empty log (`install`, of entry 0); it has served nobody, so for nobody anything goes
-back.
+*A witness* (`is_witness`) votes and serves nobody. It leads only until the others have the entries that it alone had;
+meanwhile the partition has no leader as far as clients are concerned (the group says so, here as on the replicas). The
+observer of the partition is told nothing here, because the log lacks what the replicas have. A witness that is to be a
+replica begins anew with an empty log (`install`, of entry 0); it has served nobody, so nothing goes back for anybody.
 
 The group's driver calls the `on_...` methods after a drive, in the order in which things happened; an entry that
 `append` has already noted is skipped there.
@@ -82,7 +81,7 @@ class NotEnoughReplicasError(BarnabasError):
 
 
 class _TurnedAway(NamedTuple):
-    """What a producer was refused for, and until when a gap in what it sends is put down to that."""
+    """The reason why a producer was refused, and until when a gap in its batches is put down to that."""
 
     until_ms: int
     kind: type[BarnabasError]
@@ -95,7 +94,7 @@ def high_watermark_at(log: GroupLog, commit_index: int) -> int:
 
 
 class PartitionHost(Protocol):
-    """What a partition tells its broker."""
+    """The broker, as a partition sees it."""
 
     @property
     def node_id(self) -> int: ...
@@ -230,7 +229,7 @@ class Partition:
         return self.group.is_witness
 
     def configure(self, settings: TopicSettings) -> None:
-        """Go by `settings` from now on. What is on its way is not looked at again."""
+        """Go by `settings` from now on. Batches on their way are not looked at again."""
         self.settings = settings
         self.min_insync = settings.min_insync_replicas
         self.message_bytes_max = settings.max_message_bytes
@@ -238,10 +237,10 @@ class Partition:
         if not self.is_witness:
             self.log.limit_segments(settings.segment_bytes)
         if self.is_leader:
-            # Who waits for more replicas than are asked for now need not.
+            # Requests that wait for more replicas than are asked for now need not.
             self.host.review_soon(self)
 
-    # What requests do.
+    # Requests.
 
     def append(
         self, header: BatchHeader, frame: bytearray | memoryview, *, needs_replicas: bool = False
@@ -325,7 +324,7 @@ class Partition:
     def drop_before(self, offset: int) -> int:
         """Let the log start at `offset` on every replica; return the index to wait for.
 
-        What is below is gone once that index has committed; room comes back a whole segment at a time, so a start
+        The records below are gone once that index has committed; room comes back a whole segment at a time, so a start
         within the newest segment frees none. `offset` is from 0 to the high watermark; one that is not above the
         present start changes nothing.
 
@@ -380,7 +379,7 @@ class Partition:
 
     @property
     def not_leading_code(self) -> ErrorCode:
-        """What a client is told of a partition that this node does not lead."""
+        """The error for clients that take this node for the leader."""
         failed = self.group.failed is not None
         return ErrorCode.KAFKA_STORAGE_ERROR if failed else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -397,7 +396,7 @@ class Partition:
         return self.host.node_id in self.group.configuration.node_ids and not self.is_witness
 
     def readable_elsewhere(self, now_ms: int) -> list[tuple[int, int]]:
-        """Return who else could serve reads now, and where its log ends; only a leader knows."""
+        """Return the other members that could serve reads now, and where their logs end; only a leader knows."""
         return readable_elsewhere(self.group, self.log, now_ms, self.lag_ms_max)
 
     @property
@@ -418,8 +417,8 @@ class Partition:
         if self._short:
             self._finish_short()
         forgotten = self.state.producers.forget_before(self.host.wall_ms() - self.expiration_ms)
-        # Who lacks something may leave without a further word. Whoever is live should come back in sync; the core may
-        # hear of that later than the links.
+        # A replica that lacks something may leave without a further word. One that is live should come back in sync;
+        # the core may hear of that later than the links.
         if self._short or forgotten == FORGOTTEN_AT_ONCE or lacks_something(self.group, self.isr):
             return True
         return any(
@@ -441,14 +440,14 @@ class Partition:
         self.group.transfer(node_id)
 
     def end(self, code: ErrorCode) -> None:
-        """Answer whoever waits: this replica serves nothing any more."""
+        """Answer all that wait: this replica serves nothing any more."""
         self.is_leader = self.is_confirmed = False
         if self.observer is not None:
             self.observer.on_ended()
         self._fail_waiters(code)
         self._wake()
 
-    # What the driver of the group tells (GroupListener).
+    # Told by the driver of the group (GroupListener).
 
     def on_appended(self, entries: Sequence[Entry]) -> None:
         self.state.note(entries, self.host.wall_ms())
@@ -470,7 +469,7 @@ class Partition:
         self.high_watermark = high_watermark
         if state.starts.commit(commit_index):
             self._drop_prefix(commit_index)
-        # First whoever keeps state that rests on this: it is committed, however long its answers are held back.
+        # The observer is first: it is committed, however long answers are held back.
         if self.observer is not None and not self.is_witness:
             self.observer.on_committed(commit_index)
         if self._waiters:
@@ -487,7 +486,7 @@ class Partition:
             self.host.gained(self, read_until)
 
     def on_configuration(self, configuration: Configuration) -> None:
-        """Who is in sync is asked of the group; but a witness that ceases to be one has segments like the others."""
+        """The group knows who is in sync. But a witness that ceases to be one has segments like the others."""
         if self.settings is not None and not self.is_witness:
             self.log.limit_segments(self.settings.segment_bytes)
 
@@ -530,9 +529,9 @@ class Partition:
             self.state.install(snapshot.snapshot_index, bytes(snapshot.data), self.log.size_bytes)
 
     def snapshot(self) -> tuple[int, int, StateOrMaker] | None:
-        """Return where this log begins: whoever lacks something before that, needs everything after it."""
+        """Return where this log begins: a replica that lacks something before that needs all that follows."""
         if self.state.is_ahead:
-            return None  # It is not known yet what the state was as of anything that is committed: ask again.
+            return None  # Nothing is known yet as of any committed entry: ask again.
         index = self.log.first_index - 1
         term = self.log.term_at(index)
         assert term is not None, index
@@ -545,13 +544,13 @@ class Partition:
         self.host.wake(self)
 
     def _drop_prefix(self, commit_index: int) -> None:
-        """Let the log start where that was committed, and forget what nobody needs any more."""
-        # It lies beyond the log only where a loss of power took from a majority what was committed with it.
+        """Let the log start where that was committed, and forget what lies before."""
+        # It lies beyond the log only if a loss of power took committed entries from a majority.
         log = self.log
         state = self.state
         offset = min(state.starts.offset, self.high_watermark)
         if log.has_segments_before(offset):
-            # What is deleted cannot be replayed.
+            # Deleted entries cannot be replayed.
             state.save(log)
         log.drop_before(offset, commit_index)
         state.saved_size_bytes = min(state.saved_size_bytes, log.size_bytes)
@@ -575,7 +574,7 @@ class Partition:
         return copied_index(self.group, self.log, self.replicas, self.host.node_id, self.min_insync)
 
     def _hold_short(self, pairs: Sequence[tuple[int, PendingAppend]]) -> None:
-        """Let these wait for more copies of what is committed: no commit will come, who has it is asked at each review.
+        """Let these wait for more copies of a committed entry: no commit will come, each review counts them.
 
         A review must be asked for here. All in-sync followers may have had everything at the last one, and the copy
         that is missing be this node's own, which is not durable yet.

@@ -1,4 +1,4 @@
-"""What one replica knows of the producers that wrote to it: the base of idempotent produce. Pure.
+"""Remembers the producers of one replica: the base of idempotent produce. Pure.
 
 A producer numbers its records per partition (`base_sequence`), and repeats a batch when it heard no answer. The
 replica keeps, for each producer id, the last batches it saw: enough to recognise a repetition and to name its
@@ -8,15 +8,15 @@ offset, and to notice a gap.
   clients may have in flight). The caller answers it with the old offset, but only once the original has committed.
 - *Order.* Within an epoch the next batch starts where the last one ended, modulo 2**31; a new epoch starts at 0; an
   older epoch is refused.
-- *Unknown producers.* Kafka accepts any first sequence from a producer it has no state of (KIP-360), because
-  retention may have deleted that state. Accepted where nothing was forgotten, it would lose what lies before it. That
-  happens: a producer pipelines batches 0, 1, 2 to a node that becomes leader between 0 and 1. Refused as out of order,
-  1 and 2 are repeated after 0 by every client. So the table says whether it may have forgotten the one that asks
-  (`PerhapsForgottenError`), and leaves it to the caller who is accepted then. It need not know whom it has forgotten:
-  a cluster gives ids out in ascending order, in blocks, so whoever is above all of them is new.
-- *Truncation.* The table follows the log. Batches are kept until five later ones of their producer have
-  committed, and what is committed is never truncated; so truncating the log from an index leaves exactly the table
-  of the log that remains.
+- *Unknown producers.* Kafka accepts any first sequence from a producer it has no state of (KIP-360), because retention
+  may have deleted that state. If it were accepted though nothing was forgotten, the batches before it would be lost.
+  That happens: a producer pipelines batches 0, 1, 2 to a node that becomes leader between 0 and 1. If 1 and 2 are
+  refused as out of order, every client repeats them after 0. So the table says whether it may have forgotten the
+  producer (`PerhapsForgottenError`), and the caller decides then. The table need not know which producers it has
+  forgotten: a cluster gives ids out in ascending order, in blocks, so an id above all of them is new.
+- *Truncation.* The table follows the log. Batches are kept until five later ones of their producer have committed, and
+  committed batches are never truncated; so truncating the log from an index leaves exactly the table of the log that
+  remains.
 
 The table is a function of the log (and of what it was told to forget), on leaders and followers alike; it is saved
 with an index and replayed from there.
@@ -56,7 +56,7 @@ FORGOTTEN_AT_ONCE = 2_000
 PIECE = 100
 """Producers that are encoded or decoded without a pause: 0.2 ms with five batches each."""
 ANY_ID = (1 << 63) - 1
-"""`forgotten_id_max` of a table that does not know whom it has forgotten."""
+"""`forgotten_id_max` of a table that does not know which producers it has forgotten."""
 _BLOB_FIELDS = 5
 _BLOB_VERSION = 2
 _BLOB_VERSION_WITH_A_FLAG = 1  # whether nobody was forgotten, in the place of `forgotten_id_max`; read, not written
@@ -86,7 +86,7 @@ class ProducerBatch(NamedTuple):
 
 
 class ProducerImage(NamedTuple):
-    """What a table knew as of entry `applied_index`. It never changes.
+    """A table as of entry `applied_index`. It never changes.
 
     `producers`: their batches, also later ones, in the order of the last of them.
     """
@@ -129,8 +129,8 @@ class ProducerImage(NamedTuple):
 class ProducerTable:
     """The producers of one replica, as of `applied_index`.
 
-    Invariant: for each producer the batches ascend in index, there is at least one, and all but the last five of
-    the committed ones are gone. Batches above `commit_index` are all there, whoever forgot what.
+    Invariant: for each producer the batches ascend in index, there is at least one, and all but the last five of the
+    committed ones are gone. Batches above `commit_index` are all there.
 
     `forgotten_id_max`: the largest producer id that was ever forgotten; -1 if none was.
     """
@@ -228,7 +228,7 @@ class ProducerTable:
             return
         self.applied_index = index - 1
         kept: list[tuple[int, tuple[ProducerBatch, ...]]] = []
-        # Whoever wrote what is truncated stands last for it.
+        # The producers of truncated batches wrote last, so they stand last.
         while self._producers:
             producer_id, batches = self._producers.popitem()
             if batches[-1].log_index < index:

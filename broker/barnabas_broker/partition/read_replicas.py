@@ -1,4 +1,4 @@
-"""Which replica a consumer should read from: one in its own rack, if its leader is in another (KIP-392). Pure.
+"""Chooses the replica that a consumer should read from, by its rack (KIP-392). Pure.
 
 As Kafka's rack-aware selector: the leader if it is in the consumer's rack, else the replica of that rack that is most
 caught up, else the leader. Only replicas that are in sync and already hold what the consumer asks for are offered, so

@@ -1,12 +1,12 @@
-"""Keeps what a replica knows beside its log: reads it when the log is opened, saves it, hands it to replicas.
+"""Keeps the state of a replica beside its log: loads, saves and replaces it.
 
 Two things are functions of the log: the table of producers and the start of the log. They are saved together, as of a
 committed entry, and the log behind it is replayed over them. Before entries are deleted from the beginning of the log
-they are saved again, so that whatever is left of the log can be replayed over what was saved.
+they are saved again, so that the rest of the log can be replayed over what was saved.
 
-What is saved may be ahead of the log: it is as of an entry that others had committed before this replica had it on its
-disk, or that the sender of a snapshot had. Until the log is there, nothing can be said as of a committed entry
-(`is_ahead`), and what is saved stays true.
+The saved state may be ahead of the log: it is as of an entry that others had committed before this replica had it on
+its disk, or that the sender of a snapshot had. Until the log is there, nothing is known as of a committed entry
+(`is_ahead`), and the saved state stays true.
 """
 
 import logging
@@ -134,14 +134,14 @@ class ReplicaState:
         return entries * 4 >= len(self.producers)
 
     def save(self, log: SavingLog) -> None:
-        """Save it beside the log as of the commit index: what lies beyond might be truncated after a crash.
+        """Save it beside the log as of the commit index: entries beyond might be truncated after a crash.
 
         It is kept with an entry that this replica surely has after a crash, though it may say more than that: others
-        may have made durable, and so committed, what is still on its way to this disk. Who writes it encodes it, as of
+        may have made durable, and so committed, what is still on its way to this disk. The writer encodes it, as of
         this call.
         """
         if self.is_ahead:
-            return  # What is saved is ahead of the log, and stays true.
+            return  # The saved state is ahead of the log, and stays true.
         if log.log_end_offset == 0:
             return  # Nobody has ever written: there is nothing to know.
         self.saved_index = self.producers.commit_index
@@ -195,7 +195,7 @@ class ReplicaState:
 
 
 async def load_replica_state(log: ReplayedLog, timestamp_ms: int) -> ReplicaState:
-    """Return the state of everything in `log`: what was saved, and the log from there on.
+    """Return the state of everything in `log`: the saved one, with the log behind it replayed.
 
     Producers that are read from the log count as seen at `timestamp_ms`.
 
@@ -211,18 +211,18 @@ async def load_replica_state(log: ReplayedLog, timestamp_ms: int) -> ReplicaStat
         try:
             start_offset, producers = await taken(decode_replica_state_in_steps(saved[1]))
         except BarnabasError as error:
-            logger.warning("what was saved beside a log is of no use, replaying the log: %s", error)
+            logger.warning("the state saved beside a log is of no use, replaying the log: %s", error)
         else:
             state.producers = producers
             state.starts = LogStarts(producers.applied_index, start_offset)
             state.saved_index = producers.applied_index
             is_known = True
-            # What is committed elsewhere may not be here yet; the table must be ready for whatever comes in its place.
+            # Entries committed elsewhere may not be here yet; the table must be ready for others in their place.
             producers.commit_index = min(producers.commit_index, saved[0])
     producers = state.producers
     if not is_known:
         producers.forgotten_id_max = ANY_ID
-    # What was dropped from the log was committed.
+    # Entries that were dropped from the log were committed.
     producers.applied_index = max(producers.applied_index, base_index)
     producers.commit_index = max(producers.commit_index, base_index)
     if log.log_end_offset == 0:

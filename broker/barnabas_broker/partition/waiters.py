@@ -1,12 +1,12 @@
-"""Who waits for what: produces for an index to commit, fetches for a partition to move. Pure.
+"""Queues of waiting requests: produces until an index commits, fetches until a partition moves. Pure.
 
 A broker with a thousand idle consumers holds a thousand parked requests; they must cost nothing until something
 happens, and then only the ones concerned may cost anything. So there is no task and no timer per request (for their
 deadlines see `timing.deadlines`): commit waiters are a queue in index order (an index that commits takes a prefix of
 it), fetch waiters are heaps, one for each partition, of the bytes that they lack.
 
-What waits is any object; identity decides, not equality. Limits: every waiter is an unanswered request, and those
-are bounded per connection and in bytes over the node where requests are read.
+A waiter is any object; identity decides, not equality. Limits: every waiter is an unanswered request, and those are
+bounded per connection and in bytes over the node where requests are read.
 
 Not here: what a woken request does. A commit waiter may be answered; a fetch that wakes reads again, and may find
 that it has still not enough, and parks again.
@@ -51,7 +51,7 @@ class CommitWaiters(Generic[T]):
         queue.insert(position, (index, waiter))
 
     def take_committed(self, commit_index: int) -> list[T]:
-        """Remove and return whoever waited for an index up to `commit_index` (inclusive), in index order."""
+        """Remove and return those that waited for an index up to `commit_index` (inclusive), in index order."""
         queue = self._queue
         count = 0
         while count < len(queue) and queue[count][0] <= commit_index:
@@ -61,7 +61,7 @@ class CommitWaiters(Generic[T]):
         return taken
 
     def take_from(self, index: int) -> list[T]:
-        """Remove and return whoever waits for `index` or a later one: those entries are gone."""
+        """Remove and return those that wait for `index` or a later one: those entries are gone."""
         queue = self._queue
         taken = []
         while queue and queue[-1][0] >= index:
@@ -87,7 +87,7 @@ class ParkedFetch(Protocol):
         """One of its partitions has moved; it is not parked any more."""
 
     def on_error(self, error: Exception) -> None:
-        """What it did when it was woken has failed: it says so to whoever asked."""
+        """It was woken and has failed: it says so to its client."""
 
 
 class _Wait(Generic[T]):
@@ -102,7 +102,7 @@ class _Wait(Generic[T]):
 
 
 class _Parked(Generic[T]):
-    """Who is parked on one key. Those whose waits are over are swept out when they may outnumber the rest.
+    """The waits on one key. Those that are over are swept out when they may outnumber the rest.
 
     `heap` holds (`gained_bytes` at which it is told of something, sequence, wait, weight). Empty lists are None: there
     may be thousands of these.
@@ -138,12 +138,13 @@ class _Parked(Generic[T]):
 class FetchWaiters(Generic[K, T]):
     """Parked fetches by the partitions that they read, and by how much is missing to what they wait for.
 
-    *One partition*: whoever lacks so many bytes is looked at when it has gained as many, and not before.
+    *One partition*: a waiter that lacks so many bytes is looked at when it has gained as many, and not before.
 
-    *Several*, k of them: looked at when one has gained a k-th of what is missing, a waiter might be looked at k times
-    for each halving of it. So each partition tells of every 2k-th that it has gained, which costs a step in a heap.
-    What is not told of is at most half of what is missing; when the rest has been told of, it is looked at. So what is
-    missing halves from one look to the next, and about 31 looks are the most that any `min_bytes` can cause.
+    *Several*, k of them: a waiter that was looked at whenever one had gained a k-th of the missing bytes might be
+    looked at k times for each halving of these. So each partition tells of every 2k-th that it has gained, which costs
+    a step in a heap. At most half of the missing bytes are not told of; when the rest has been told of, the waiter is
+    looked at. So the missing bytes halve from one look to the next, and no `min_bytes` can cause more than about 31
+    looks.
 
     To forget a waiter takes one step, however many partitions it is parked on: they find out later.
     """
@@ -172,8 +173,8 @@ class FetchWaiters(Generic[K, T]):
     ) -> None:
         """Let `waiter` wait until `keys` have gained `missing_bytes`, one that is given twice counting twice.
 
-        It does not wait longer than until anything at all happens to one of `eager`, or a change to one of `full`: what
-        those gain is of no use to it.
+        It does not wait longer than until anything at all happens to one of `eager`, or a change to one of `full`:
+        their gains are of no use to it.
         """
         assert waiter not in self._waits
         self._waits[waiter] = wait = _Wait(waiter)
@@ -234,7 +235,7 @@ class FetchWaiters(Generic[K, T]):
     def take(self, key: K, count_max: int) -> tuple[list[T], int]:
         """Remove and return those who are due for `key`, at most so many; also, how many were looked up for that.
 
-        Whoever is parked again is not due by what was before.
+        A waiter that is parked again is not due for gains before that.
         """
         parked = self._by_key.get(key)
         if parked is None:
@@ -278,7 +279,7 @@ class FetchWaiters(Generic[K, T]):
         return wait is not None and self._end(wait) is not None
 
     def _end(self, wait: _Wait[T]) -> T | None:
-        """End a wait; return who waited, if it had not ended yet."""
+        """End a wait; return the waiter, if it had not ended yet."""
         waiter, wait.waiter = wait.waiter, None
         if waiter is not None:
             del self._waits[waiter]

@@ -1,1 +1,1 @@
-"""What belongs to the process of a broker: its log lines, descriptors, memory, and the bugs that end it."""
+"""The process of a broker: log lines, descriptors, memory, and the bugs that end it."""

@@ -1,11 +1,11 @@
-"""Who may have how many of the file descriptors that the system grants this process. Pure.
+"""Divides the file descriptors that the system grants this process. Pure.
 
-Clients open connections, and whoever opens enough of them could leave none for segment files, for the journal, or for
-the links to the other brokers. So a part is *reserved*, which connections of clients cannot take: `RESERVED_MAX`, or
-half of them all where there are fewer than twice as many, but not fewer than `RESERVED_MIN`. Half of the reserve is for
-segment files that are kept open (`StorageConfig.open_files_max`); the rest is for what has a limit of its own: the
-journal (two a file), links to the other brokers, strangers and admins at the peer port (128 and 64), listening sockets,
-directories that are synced, files that recovery looks at.
+Clients open connections, and enough of those could leave none for segment files, for the journal, or for the links to
+the other brokers. So a part is *reserved*, which connections of clients cannot take: `RESERVED_MAX`, or half of all if
+there are fewer than twice as many, but not fewer than `RESERVED_MIN`. Half of the reserve is for segment files that are
+kept open (`StorageConfig.open_files_max`); the rest is for users with limits of their own: the journal (two a file),
+links to the other brokers, strangers and admins at the peer port (128 and 64), listening sockets, directories that are
+synced, files that recovery looks at.
 
 Between the moment in which the system accepts a connection and the one in which the listener counts it, up to a
 backlog of them may be above the limit; so the backlog is a part of the reserve.

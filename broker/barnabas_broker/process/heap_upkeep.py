@@ -1,9 +1,9 @@
-"""A broker that has had much to hold gives the memory back when it is quiet again, or has taken very much.
+"""Gives memory back to the kernel when a broker is quiet, or took very much.
 
-Every `INTERVAL_S` it looks how much the process has beside what is in use. If that is `WORTHWHILE_BYTES` more than
-after the last time, and the process took less than `QUIET` of a processor since the last look, what was freed goes back
-to the kernel (`barnabas_raftlog.memory.give_back`). It is not asked how large the process is: what was given back while
-most of it was in use would have to be exceeded before the rest could follow.
+Every `INTERVAL_S` it looks how much free memory the process holds. If that is `WORTHWHILE_BYTES` more than after the
+last time, and the process took less than `QUIET` of a processor since the last look, it goes back to the kernel
+(`barnabas_raftlog.memory.give_back`). The size of the process does not count: if memory was given back while most was
+in use, that size would have to be exceeded before the rest could follow.
 
 Under load it is left alone, because it would be asked for again at once, but not beyond `VERY_MUCH_BYTES`: clients that
 send large requests of all kinds leave holes of all sizes, and a broker that was never quiet took 657 MiB.
@@ -51,7 +51,7 @@ class HeapUpkeep:
         self._timer = asyncio.get_running_loop().call_later(INTERVAL_S, self.look)
 
     def close(self) -> None:
-        """Look no more. What a thread has begun ends by itself."""
+        """Look no more. The work of a thread ends by itself."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

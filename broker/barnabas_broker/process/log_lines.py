@@ -1,7 +1,7 @@
-"""Lines of the log that nobody but this process can write: the form that they have, on standard error.
+"""Formats the lines of the log, so that no quoted text can forge one.
 
-A message is one line whatever it quotes (`printable`), and no longer than `LINE_CHARACTERS_MAX`. What follows it, the
-lines of a traceback, begins with `MARGIN`, so that the words of an exception cannot look like a line of their own.
+A message is one line whatever it quotes (`printable`), and no longer than `LINE_CHARACTERS_MAX`. The lines of a
+traceback behind it begin with `MARGIN`, so that the words of an exception cannot look like a line of their own.
 """
 
 import logging

@@ -1,7 +1,7 @@
-"""What the event loop calls, and nobody else hears of when it raises: a bug, and bugs end the process.
+"""Ends the process when a callback of the event loop raises: that is a bug.
 
-The loop would only log it, and go on without what the callback was to do: a timer that is not set again, requests that
-nobody looks at any more. A transport that fails is something else: the loop closes that connection, and says so here.
+The loop would only log it, and go on with the callback's work undone: a timer that is not set again, requests that are
+not looked at any more. A transport that fails is something else: the loop closes that connection, and says so here.
 """
 
 import asyncio

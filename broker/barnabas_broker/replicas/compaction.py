@@ -1,16 +1,16 @@
-"""Compaction of topics with `cleanup.policy=compact`: which partition next, how fast, and what came of it.
+"""Compacts topics with `cleanup.policy=compact`: which partition next, and how fast.
 
-Every `log.cleaner.backoff.ms` all partitions of this broker are looked at; one at a time is compacted, by this replica
-for itself and whoever leads (`barnabas_raftlog.log.replica.compacting`). The work on records is done in a thread, which
-still takes the interpreter from the loop while it runs: so a quarter of the time is work and the rest is pause, and no
-more is read than `log.cleaner.io.max.bytes.per.second`. A large partition takes as long as it takes. When something was
-written anew, a checkpoint follows, which lets the old files go.
+Every `log.cleaner.backoff.ms` all partitions of this broker are looked at; one at a time is compacted, by each replica
+for itself, the leader or not (`barnabas_raftlog.log.replica.compacting`). The work on records is done in a thread,
+which still takes the interpreter from the loop while it runs: so a quarter of the time is work and the rest is pause,
+and no more is read than `log.cleaner.io.max.bytes.per.second`. A large partition takes as long as it takes. When
+something was written anew, a checkpoint follows, which lets the old files go.
 
 A witness keeps only what a replica lacks: there is nothing to compact.
 
-An event says what was compacted, and one how many batches were kept as they are because they cannot be read or hold
-more than is opened here. A partition for which there is no room on the disk is said too, and tried again in the
-next round; nothing is lost by that.
+One event says what was compacted, another how many batches were kept as they are because they cannot be read or hold
+more than is opened here. If there is no room on the disk for a partition, an event says so, and it is tried again in
+the next round; nothing is lost by that.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from .partitions import Partitions
 __all__ = ["Compaction"]
 
 REST = 3  # times as long as the work
-REST_S_MAX = 1.0  # a piece of 256 KiB takes milliseconds; what takes longer was not work but waiting for the disk
+REST_S_MAX = 1.0  # a piece of 256 KiB takes milliseconds; a longer one waited for the disk
 
 
 class Compaction:
@@ -68,7 +68,7 @@ class Compaction:
     async def round(self) -> None:
         """Look at every replica of this broker once, and compact what is due.
 
-        Cancellation: what was written anew so far counts.
+        Cancellation: segments that were written anew so far count.
         """
         slices = Slices()
         is_changed = False

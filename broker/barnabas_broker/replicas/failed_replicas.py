@@ -1,18 +1,19 @@
-"""Replicas whose logs have failed are made anew and filled by their leaders.
+"""Recreates replicas whose logs have failed; their leaders fill them.
 
 A log fails for good when its newest file is found damaged in what had been synced, or cannot be written. It is never
-cut silently, and nobody is served from it. What it held is with the others, so the replica is deleted but for its vote,
-made again, empty, and filled like any that is behind. Until it has caught up it is *uncertain* (`raft.uncertainty`):
-nothing that it acknowledged, or will, helps to elect anybody or to commit anything.
+cut silently, and nobody is served from it. The other replicas hold the same data, so this one is deleted but for its
+vote, made again, empty, and filled like any that is behind. Until it has caught up it is *uncertain*
+(`barnabas_raftlog.raft.uncertainty`): nothing that it acknowledged, or will, helps to elect anybody or to commit
+anything.
 
 First the leader is asked, over `METHOD`. It ceases to count what this replica has acknowledged, makes sure that it
-still leads, and says whether enough others hold everything that is committed: as many as a majority, or, where there
-are not so many, all. Until some leader says so nothing is deleted, for this may be the last copy.
+still leads, and says whether enough others hold everything that is committed: a majority, or all, if there are not so
+many. Until some leader says so nothing is deleted, for this may be the last copy.
 
-A disk that goes on failing must not be written to all day: a replica is made anew once in `AGAIN_MS`.
+A disk that goes on failing must not be written to all day: a replica is recreated once in `AGAIN_MS`.
 
-Limits: one row a failed replica, and one a replica that was made anew within `AGAIN_MS`; one question at a time, and a
-round of them every `RETRY_S` for as long as any replica is out.
+Limits: one row for each failed replica, and one for each that was recreated within `AGAIN_MS`; one question at a time,
+and a round of them every `RETRY_S` for as long as any replica is out.
 """
 
 import asyncio
@@ -44,10 +45,10 @@ class FailedReplicas:
     Args:
         node_id: This node.
         links: To other nodes, which serve `answer` as `METHOD`.
-        leadership: Who leads a partition (topic id, number), as far as is known.
-        find: The replica here, by the same.
+        leadership: Returns who leads a partition (topic id, number), as far as is known.
+        find: Returns the replica here, by the same.
         now_ms: The monotonic clock.
-        make_anew: Deletes a replica and makes it again; called with the group and its leader.
+        recreate: Deletes a replica and makes it again; called with the group and its leader.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class FailedReplicas:
         self._is_closed = False
 
     def status(self) -> dict[GroupId, str]:
-        """Return why each of those that are out of service has failed."""
+        """Return the reason for each replica that is out of service."""
         return {group_id: str(error) for group_id, error in self._errors.items()}
 
     def note(self, group_id: GroupId, error: StorageFailedError) -> None:

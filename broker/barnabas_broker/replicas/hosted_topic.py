@@ -1,4 +1,4 @@
-"""A topic of the metadata image as this broker holds it, and how its partitions' groups and directories are named."""
+"""A topic as this broker holds it; names of its partitions' groups and directories."""
 
 import struct
 

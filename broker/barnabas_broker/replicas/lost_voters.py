@@ -1,9 +1,9 @@
-"""What a node answers to an operator who wants a partition to go on without a replica that never comes back.
+"""Answers an operator who wants a partition to go on without a lost replica.
 
 Only a partition in `flush.mode=page-cache` can need that: after a loss of power its replicas wait for each other, so
-that nothing acknowledged is forgotten (`raft.uncertainty`, where the rules are). This is the one road on which
-acknowledged records may be lost, so nothing here decides anything: a node says what it knows, and whether it would give
-that voter up; and only a second question, which says so, lets it.
+that nothing acknowledged is forgotten (`barnabas_raftlog.raft.uncertainty`, where the rules are). This is the one road
+on which acknowledged records may be lost, so nothing here decides anything: a node says what it knows, and whether it
+would give that voter up. Only a second question, which says so, lets it.
 
 Not here: finding the nodes to ask, and the words for people (`cli.commands.give_up_voter`).
 """

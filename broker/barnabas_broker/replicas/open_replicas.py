@@ -1,16 +1,16 @@
-"""The replicas of this broker whose logs are open, and those that wait for a damaged segment to be mended.
+"""Opens replicas; keeps those that wait for a damaged segment to be mended.
 
 Opening a replica means opening its log and reading from it what the replica knows beside the log: producers, the log's
 start (`replica_state`). A sealed segment that is damaged stops that, and is no reason to give the replica up: the
 scrub gets a copy of the segment from another replica, and then it is tried again. Until then the replica is nobody in
 its group. A log that has failed for good stays so.
 
-Of a replica that moves elsewhere the vote stays behind, for one that may be made here again (`log.hard_states`); it
-goes with the topic.
+If a replica moves elsewhere, its vote stays behind, for one that may be made here again
+(`barnabas_raftlog.log.hard_states`). It goes with the topic.
 
 A replica that is not there at all is not made before `allow_new` (see `partitions`): `late` are those that wait for it.
 
-Limits: one row a replica.
+Limits: one row for each replica.
 """
 
 from collections.abc import Callable, Container
@@ -82,7 +82,7 @@ class OpenReplicas:
         """Open a replica, or one that was mended again.
 
         Raises:
-            StorageFailedError: what it holds cannot be read.
+            StorageFailedError: its log cannot be read.
         """
         log = self._unreadable.pop(group_id, None)
         self._mended.discard(group_id)

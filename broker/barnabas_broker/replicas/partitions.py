@@ -1,4 +1,4 @@
-"""Makes and removes the replicas of this broker as the metadata image says; finds them by name or id.
+"""Makes and removes replicas as the metadata image says; finds them by name or id.
 
 The image is what should be; this is where it becomes so. Topics that come, change and go are queued and worked off by
 one task, in the order of the image, because opening a log with a tail to check takes time; a replica without data is
@@ -10,7 +10,8 @@ known to be current (`on_current`). Until then no replica is made that is not th
 image, which may name what this node has deleted; empty, it would vote against what it had acknowledged.
 
 A topic that is deleted, or a partition that is moved elsewhere, is found by nobody from the moment when the image says
-so. That its replicas end, one after the other, is in the same queue (`_leaving`), before what has its name next.
+so. Its replicas (`_leaving`) end one after the other in their turn in the same queue, before those of the next topic of
+its name.
 
 Not here, but held by it: who leads (`known_leaders`), requests that wait (`waiting`), in-sync replicas and members
 under review (`reviews`), replicas whose logs have failed (`failed`).
@@ -190,7 +191,7 @@ class Partitions:
             )
 
     def __iter__(self) -> Iterator[Partition]:
-        """Yield every partition that is hosted, also while they come and go; what was yielded is not kept."""
+        """Yield every partition that is hosted, also while they come and go; those that were yielded are not kept."""
         for hosted in one_by_one(self.topics_by_id.values()):
             yield from one_by_one(hosted.partitions.values())
 
@@ -217,7 +218,7 @@ class Partitions:
         if old.brokers is not new.brokers:
             self.known_leaders.on_brokers(old, new)
             if self._preferred is not None:
-                self._preferred.look_soon()  # Who was live, but fenced, at the last turn.
+                self._preferred.look_soon()  # A broker may have been live, but fenced, at the last turn.
             if replaced := self.moves.on_brokers(new):
                 self.reviews.review_led(
                     lambda partition: not partition.group.configuration.node_ids.isdisjoint(replaced)
@@ -285,13 +286,13 @@ class Partitions:
             self._leaving.setdefault(topic.topic_id, {})[index] = hosted.partitions.pop(index)
 
     def checkpoint(self) -> None:
-        """Let the disk have what is true now, in files of their own: what was replaced by that can go."""
+        """Let the disk have the present state in files of their own, so that replaced ones can go."""
         self._storage.checkpoint()
 
     def on_current(self) -> None:
         """Delete what was deleted or moved elsewhere while this node was away, make what it was given meanwhile.
 
-        Only for when the image is not older than this start: what it does not name then is gone for good.
+        Only for when the image is not older than this start: a topic that it does not name then is gone for good.
         """
         for group_id, name, mode in self._storage.unopened(self._belongs_here):
             was_deleted = place_of(group_id)[0] not in self.topics_by_id
@@ -337,11 +338,11 @@ class Partitions:
         is_busy = False
         if not is_there or group_id in self._taken_out:
             is_busy = self._let_go(topic, index, for_good=not is_there)
-        # What is in the queue may be older than what should be now.
+        # The queue may be older than the image.
         if hosted is None or self.node_id not in hosted.topic.hosts_of(index):
             return is_busy
         if self._replicas.is_done(group_id) or self._replicas.must_wait(group_id):
-            return is_busy  # The topic has changed, and this is what it had before; or the image may be too old.
+            return is_busy  # The topic has changed, and had this one before; or the image may be too old.
         try:
             await self._open(hosted, index)
         except (DiskFullError, StorageBusyError) as error:
@@ -390,7 +391,7 @@ class Partitions:
         if not log.configuration.voters:  # Else it counts for nothing, and takes time to make.
             if self._replicas.is_new_allowed:
                 founding = self._founding(partition)
-            else:  # This image may name as founder who has left since, and alone could elect itself.
+            else:  # This image may name as founder a node that has left since, and alone could elect itself.
                 self._unfounded.add(group_id)
         partition.group = self._multiraft.add_group(group_id, log, founding, partition, preferred=preferred)
         partition.group.sends_files = True
@@ -444,7 +445,7 @@ class Partitions:
         group_id = group_id_of(partition.topic_id, partition.index)
         self._multiraft.remove_group(group_id)
         partition.end(code)
-        # What holds each other goes only when the collector looks at everything, which it hardly ever does.
+        # Objects in a cycle go only when the collector looks at everything, which it hardly ever does.
         partition.log.on_state_needed = partition.group.prepare_state = None
         self.reviews.forget(partition)
         self.moves.forget(group_id)
@@ -462,7 +463,7 @@ class Partitions:
         self._taken_out.discard(group_id)
         return self._replicas.delete(group_id, for_good=for_good) or partition is not None
 
-    # What partitions tell (PartitionHost), as far as it is not told to `reviews` and `waiting`.
+    # Told by partitions (PartitionHost), beside what `reviews` and `waiting` are told.
 
     def on_failed(self, partition: Partition, error: StorageFailedError) -> None:
         self.failed.note(group_id_of(partition.topic_id, partition.index), error)
@@ -490,7 +491,7 @@ class Partitions:
             self._preferred.close()
 
     async def close(self) -> None:
-        """Answer whoever waits, and save the producer tables. The groups go on until the driver closes."""
+        """Answer all that waits, and save the states of replicas. The groups go on until the driver closes."""
         self._closing = True
         self.reviews.stop()
         await self.failed.close()

@@ -1,18 +1,19 @@
-"""Leading partitions to the members that they should have: what the leader of a group does about it.
+"""Leads the Raft groups of partitions to the members that they should have.
 
-Desired state is in the metadata image: who should hold a partition, and on which disk each broker has its data. The
-leader of a partition's group compares, and takes one step at a time (`voters.steps`): a change of the group's
-configuration, which waits until the one before it is committed. That is all a reassignment is, and also how a broker
-that has come back with an empty disk becomes a member again: its registration names another directory, so the member
-of before is removed and the new one is brought in, without anybody asking for it.
+The desired state is in the metadata image: the brokers that should hold a partition, and the disk on which each has its
+data. The leader of a partition's group compares, and takes one step at a time
+(`barnabas_metadata_quorum.voters.steps`): a change of the group's configuration, which waits until the one before it is
+committed. That is all a reassignment is. A broker that has come back with an empty disk becomes a member again in the
+same way: its registration names another directory, so the member of before is removed and the new one is brought in,
+without anybody asking for it.
 
 When the group is what it should be, and its log says so, the leader reports to the controller, which ends the move in
 the image; and only that makes a broker that is no replica any more delete its files. A report that is lost is made
-again, by whoever leads then, because the image still says that the partition is on its way.
+again, by the leader of that moment, because the image still says that the partition is on its way.
 
-Nothing here is a task or a timer of a partition. `Partitions` reviews its partitions when something has happened to
-them, and every tenth of a second while a review asks for another; each review does what can be done at that moment.
-What a partition waits for is kept as a sentence for whoever asks (`waiting`), and told as an event when it changes.
+Nothing here is a task or a timer of a partition. A partition is reviewed when something has happened to it, and every
+tenth of a second while a review asks for another (`reviews`); each review does what can be done at that moment. The
+reason why a partition waits is kept as a sentence (`waiting`), and told as an event when it changes.
 
 Limits: one entry in `waiting` per partition that is led here and on its way; `FINISHED_PER_REPORT` moves in one report,
 and one report at a time.
@@ -132,11 +133,11 @@ class Moves:
     # Inside.
 
     def _is_written(self, partition: Movable, propose: Callable[[], object]) -> bool:
-        """Let the leader's log take a configuration; False if it does not now, and what for may be in `waiting`."""
+        """Let the leader's log take a configuration; False if it does not now, and the reason may be in `waiting`."""
         try:
             propose()
         except (ChangeInProgressError, NotLeaderError):
-            return False  # Whoever else leads by now goes on from here.
+            return False  # The leader of now goes on from here.
         except StorageFailedError as error:
             self._wait(partition, f"the leader cannot write it down: {error}")
             return False

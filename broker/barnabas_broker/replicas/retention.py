@@ -1,22 +1,22 @@
-"""Old data goes: by age and by size, a whole segment at a time, on all replicas of a partition together.
+"""Deletes old data by age and size, by segments, on all replicas together.
 
 Every `log.retention.check.interval.ms` all partitions of this broker are looked at, a few milliseconds at a time; one
-timer serves them all, and a partition with nothing to delete costs some microseconds. What has expired is decided by
-the partition's leader, from its own segments (`barnabas_raftlog.log.replica.retention`), and becomes so by one entry of
-the partition's log, as when somebody asks for records to be deleted: no replica starts before the others do, and a
-leader that takes over knows. Replicas need not have the same segments; each deletes its files when all that they hold
-is below the start.
+timer serves them all, and a partition with nothing to delete costs some microseconds. The leader of a partition decides
+from its own segments what has expired (`barnabas_raftlog.log.replica.retention`). One entry of the partition's log
+makes it so, as when a client asks for records to be deleted: no replica starts before the others do, and a leader that
+takes over knows. Replicas need not have the same segments; each deletes its files when all that they hold is below the
+start.
 
 Every replica also closes a segment whose first record is older than `segment.ms`. Otherwise a topic that is written to
 slowly would keep its oldest record for as long as its newest.
 
-No timestamp that a producer makes up ends this: where one is missing or lies in the future, the time of the file counts
-(looked up in a thread, only then), and for closing a segment the time since when it was seen here.
+No timestamp that a producer makes up ends this. If one is missing or lies in the future, the time of the file counts
+(looked up in a thread, only then); for closing a segment it is the time since when it was seen here.
 
 An event says what went and why. The first look comes half a minute after the start, or sooner if the interval is
 shorter, so that a broker that is restarted often tidies up too.
 
-Internal topics are kept by those who write to them; a witness keeps only what a replica lacks, and is passed over. Not
+Internal topics are kept by their writers; a witness keeps only entries that a replica lacks, and is passed over. Not
 here: compaction (`compaction`).
 """
 
@@ -43,7 +43,7 @@ FIRST_ROUND_MS = 30_000
 class _Moving:
     """A start that is on its way to a majority (PendingAppend)."""
 
-    is_closed = False  # It waits until it is told, whoever gives up.
+    is_closed = False  # It waits until it is told.
 
     def __init__(self, events: EventHistory, partition: Partition, cause: str) -> None:
         self.events = events
@@ -55,7 +55,7 @@ class _Moving:
         self.events.add("records expired", str(self.partition), text)
 
     def on_failed(self, code: ErrorCode) -> None:
-        """Whoever leads now decides again."""
+        """The leader of now decides again."""
 
 
 class Retention:

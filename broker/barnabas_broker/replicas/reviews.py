@@ -1,4 +1,4 @@
-"""Reviews the partitions led here: who is in sync, who their members should be.
+"""Reviews the in-sync replicas and the members of partitions that are led here.
 
 A partition where something moved is reviewed within `REVIEW_MS`, and again for as long as a review asks for it; a
 partition at rest costs nothing. The same timer serves acks=all above a majority (`min.insync.replicas` 3 of 3), because
@@ -59,7 +59,7 @@ class Reviews:
         self._clock = clock
         self._on_fact = on_fact
         self._meter = meter
-        # What is still to be gone through to find what is to be reviewed.
+        # Those still to be gone through, and what tells whether a review concerns them.
         self._looking: deque[tuple[Iterator[Partition], Callable[[Partition], bool]]] = deque()
         self._waiting: dict[Partition, None] = {}  # for the timer
         self._reviewing: dict[Partition, None] = {}  # in this iteration, or in the next ones
@@ -74,9 +74,9 @@ class Reviews:
             )
 
     def review_led(self, concerned: Callable[[Partition], bool]) -> None:
-        """Have what is led here reviewed where it is concerned; all that is hosted is gone through for that."""
+        """Have the partitions reviewed that are led here and concerned; all that is hosted is gone through for that."""
         if not self._looking:
-            self._soon("what is to be reviewed", self._look_through_some)
+            self._soon("partitions to review", self._look_through_some)
         self._looking.append((iter(self._partitions), concerned))
 
     def forget(self, partition: Partition) -> None:
@@ -101,7 +101,7 @@ class Reviews:
         if len(looked) < LOOKED_PER_ITERATION:
             self._looking.popleft()
         if self._looking and not self._is_closing:
-            self._soon("what is to be reviewed", self._look_through_some)
+            self._soon("partitions to review", self._look_through_some)
 
     def _review(self) -> None:
         self._timer = None

@@ -26,12 +26,12 @@ __all__ = ["WaitingRequests"]
 WOKEN_PER_ITERATION = 50
 TOLD_AT_ONCE = 50
 TOLD_CALLBACKS = 4
-"""How many waiting appends are told in one drive, or callback, and how many callbacks an iteration may have of those.
-Measured: 20 to 60 us for an answer, most of it in the system call that sends it."""
+"""Waiting appends that are told in one drive, or callback, and callbacks of that kind in one iteration. Measured: 20 to
+60 us for an answer, most of it in the system call that sends it."""
 
 
 class WaitingRequests:
-    """Owned by `Partitions`; `fetches` are the parked ones. What partitions tell it is described at `PartitionHost`."""
+    """Owned by `Partitions`; `fetches` are the parked ones. `PartitionHost` describes what partitions tell it."""
 
     def __init__(self, drives: MultiRaftStats, meter: LoopMeter) -> None:
         self.fetches: FetchWaiters[Partition, ParkedFetch] = FetchWaiters()

@@ -1,11 +1,11 @@
-"""How much of its answers a client is given from disk at once: more, as it takes them. Pure.
+"""Limits how much of an answer a client is given from disk at once. Pure.
 
-What is in memory costs an answer nothing but a reference. What is on disk is read into memory for this answer alone,
-checked, and stays there until the client has taken it; whoever asks for much and reads nothing would have a node hold
-it. So the first answer from disk has `FIRST_BYTES` at most, and a client that takes its answers whole gets
-`GROWTH` times as much with each, up to `BYTES_MAX`. Whether it has taken them, the kernel tells: nothing is left in
-this process, and nothing in the socket that the other side has not acknowledged. So five round trips are enough for
-the largest answer, and what a client that stops to read leaves behind is less than it has taken three times over.
+Batches in memory cost an answer nothing but a reference. Those on disk are read into memory for this answer alone,
+checked, and stay there until the client has taken them; a client that asks for much and reads nothing would have a node
+hold them. So the first answer from disk has `FIRST_BYTES` at most, and a client that takes its answers whole gets
+`GROWTH` times as much with each, up to `BYTES_MAX`. The kernel tells whether it has taken them: nothing is left in this
+process, and nothing in the socket that the other side has not acknowledged. So five round trips are enough for the
+largest answer, and a client that stops to read leaves less behind than it has taken three times over.
 
 Not here: reading an answer from disk while the socket takes it. Its size leaves first, and is known only when all
 batches were walked, for some of them are left out; a batch that turns out damaged then could be told only by ending
@@ -30,7 +30,10 @@ class ColdWindow:
         self.given_bytes = 0
 
     def look(self, left_bytes: int, unacknowledged_bytes: int) -> int:
-        """Return how much may be given now; what is left in this process of earlier answers, and what in the kernel."""
+        """Return how much may be given now.
+
+        `left_bytes` of earlier answers are still in this process, `unacknowledged_bytes` in the kernel.
+        """
         if left_bytes:
             self.size_bytes = FIRST_BYTES
         elif not unacknowledged_bytes and 2 * self.given_bytes >= self.size_bytes:

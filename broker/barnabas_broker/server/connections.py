@@ -1,32 +1,32 @@
 """Client connections: bytes in, whole requests out, answers back in order.
 
 A connection is one small object and no task. Requests are frames of `u32 size | bytes`; each becomes an `Exchange`,
-which `serve` answers at once or later; answers leave in the order of the requests, so a later one that is ready
-waits for an earlier one that is not. Whatever `serve` does before it returns happens in the order of the requests.
+which `serve` answers at once or later; answers leave in the order of the requests, so a later one that is ready waits
+for an earlier one that is not. All that `serve` does before it returns happens in the order of the requests.
 
 *Memory moves once.* All connections read into one shared scratch buffer: asyncio asks for the buffer and hands the
-bytes over within one callback, so nobody else can be using it. A small request is copied out into memory of its
-own; a large one gets that memory as soon as its size is known, and the rest is received straight into it. Either
-way the request owns a writable `bytearray`, and what is inside (record batches) is used in place, unless it is the
-lesser part: then it is copied once more, or a few bytes in the cache of a log would keep 100 MiB.
+bytes over within one callback, so no other connection can be using it. A small request is copied out into memory of its
+own; a large one gets that memory as soon as its size is known, and the rest is received straight into it. Either way
+the request owns a writable `bytearray`, and the record batches inside are used in place. If they are the lesser part,
+they are copied once more: else a few bytes in the cache of a log would keep 100 MiB.
 
 Answers of one loop iteration leave each connection together: a commit that answers fifty pipelined requests costs one
 system call (uvloop would make fifty, and 35 µs each were measured). A short answer (`PROMPT_BYTES`) that nothing else
-of its connection waits behind leaves at once, for in a later turn it would come behind everything that is read until
-then. `PROMPT_AT_ONCE` such answers may leave in each `PROMPT_S`, because others wait for the callback that answers. An
-answer longer than `SENT_AT_ONCE_BYTES` leaves in several turns, in pieces no larger than the transport takes: what it
-has beyond that would go to the kernel at once.
+of its connection waits behind leaves at once: in a later turn it would come behind everything that is read until then.
+`PROMPT_AT_ONCE` such answers may leave in each `PROMPT_S`, because others wait for the callback that answers. An answer
+longer than `SENT_AT_ONCE_BYTES` leaves in several turns, in pieces no larger than the transport takes: bytes beyond
+that would go to the kernel at once.
 
 *Nobody has the loop for long*, however much has arrived: of one connection `SERVED_AT_ONCE` requests are served in one
 turn of the loop, or as many as take `SLICE_S`; of all those that have more, as many in one turn as take that time, and
-of all that have answers to send as many as take `SENDING_S`. Who waits for his next turn is not read from meanwhile.
-Where there are many clients, whoever has had many such turns lately lets those go first who ask for little
-(`patience`).
+of all that have answers to send as many as take `SENDING_S`. A connection that waits for its next turn is not read from
+meanwhile. Where there are many clients, those that have had many such turns lately let those go first that ask for
+little (`patience`).
 
 *Every queue here has a limit, and reaching it means that reading stops*; TCP then holds the client back:
 
-- what all clients make the node hold, requests that have arrived and answers that were not taken: `bytes_max`, and an
-  eighth of that for those who hold little (`transient_bytes` says who waits);
+- bytes that all clients make the node hold, requests that have arrived and answers that were not taken: `bytes_max`,
+  and an eighth of that for those that hold little (`transient_bytes` says who waits);
 - unanswered requests of one connection: `exchanges_max`;
 - answers that the client does not take: the transport's buffer or answers waiting behind an unanswered request
   above `WRITE_HIGH_BYTES`;
@@ -134,10 +134,10 @@ class Limits:
 
 
 class Exchange:
-    """One request and, in time, its answer. The owner of `frame` is whoever keeps a view of it.
+    """One request and, in time, its answer. The owner of `frame` is the code that keeps a view of it.
 
     `size_bytes` is what it makes the node hold until it is answered: at first the request. `abandon` is called, once,
-    if the connection ends before the answer: whoever parks an exchange sets it.
+    if the connection ends before the answer: code that parks an exchange sets it.
     """
 
     __slots__ = (
@@ -162,7 +162,7 @@ class Exchange:
         self.holds = 0
         self.buffers: Sequence[Buffer] = ()
         self.abandon: Callable[[], None] | None = None
-        # What the header says; the dispatcher reads it.
+        # The dispatcher reads these from the header.
         self.api_key = self.version = -1
         self.correlation_id = 0
         self.client_id: str | None = None
@@ -182,7 +182,7 @@ class Exchange:
         self.connection._answered(self)
 
     def forget_frame(self) -> None:
-        """Nobody needs what was received any more, but who has a view of it."""
+        """Let go of the received bytes; views of them keep them."""
         if self.frame is not None:
             self.connection._listener._free_later(self.frame)
             self.frame = None
@@ -258,7 +258,7 @@ class Exchange:
 
     @property
     def is_gone(self) -> bool:
-        """Nobody is there any more who could be answered."""
+        """True once there is no client any more to answer."""
         return self.connection.is_closed
 
     @property
@@ -312,7 +312,7 @@ class Connection(asyncio.BufferedProtocol):
         self._held = b""
         self._output: list[Buffer] | deque[Buffer] = []
         self._holding = self._queued_bytes = 0
-        # What it holds in the account, all that was received and answered, and how much of both at the last sweep.
+        # Bytes held in the account, bytes received and answered in all, and both as of the last sweep.
         self.held_bytes = self.received_bytes = self._answered_bytes = self._answer_bytes = self._strikes = 0
         self._marks = 0, 0
         self._cold_window: ColdWindow | None = None
@@ -367,7 +367,7 @@ class Connection(asyncio.BufferedProtocol):
             self._close()
 
     def drop(self, reason: str) -> None:
-        """Close at once; what is written and not taken is lost."""
+        """Close at once; answers that are written and not taken are lost."""
         self._listener._log_reason(self, reason)
         self.is_closed = True
         if self._transport is not None:
@@ -438,8 +438,8 @@ class Connection(asyncio.BufferedProtocol):
     def is_stuck(self) -> bool:
         """Tell whether the client has made too little progress since it was last asked about: one question a sweep.
 
-        It owes the rest of a request, or takes an answer too slowly. Who is not read from owes nothing. An answer that
-        waits for the one before it, or leaves in this turn of the loop, is not the client's to take yet.
+        It owes the rest of a request, or takes an answer too slowly. A client that is not read from owes nothing. An
+        answer that waits for the one before it, or leaves in this turn of the loop, is not the client's to take yet.
         """
         self._count_answers()
         taken_bytes = self._answered_bytes - self._answer_bytes
@@ -447,7 +447,7 @@ class Connection(asyncio.BufferedProtocol):
         sweep_ms = self._listener.limits.sweep_ms
         due_bytes = RATE_BYTES_MIN * sweep_ms // 1000
         is_late = owes and self.received_bytes - self._marks[0] < due_bytes
-        # What the transport held a moment ago: to ask it is a call for each of thousands of connections.
+        # The transport's share as of a moment ago: to ask it is a call for each of thousands of connections.
         offered_bytes = 0 if self._transport is None else self._answer_bytes - self._queued_bytes
         is_slow = offered_bytes > 0 and taken_bytes - self._marks[1] < due_bytes
         self._marks = self.received_bytes, taken_bytes
@@ -464,7 +464,7 @@ class Connection(asyncio.BufferedProtocol):
     def _parse(self, data: memoryview) -> None:
         """Serve the whole requests in `data`, which is only valid during this call, and keep the rest.
 
-        Not all of them, if they are many, or take long: those that are left in a later turn of the loop.
+        If they are many, or take long, the rest is served in a later turn of the loop.
         """
         position = 0
         end = len(data)
@@ -518,7 +518,7 @@ class Connection(asyncio.BufferedProtocol):
     def _is_blocked(self) -> bool:
         listener = self._listener
         if self._frame is not None:
-            # What limits the number of requests has let this one begin.
+            # The limit of requests has let this one begin.
             return listener.account.must_wait(self)
         return (
             len(self._exchanges) >= listener.limits.exchanges_max
@@ -605,7 +605,7 @@ class Connection(asyncio.BufferedProtocol):
             self._unblock()
 
     def _break(self, error: Exception) -> None:
-        """What was to be done for several connections has failed for this one."""
+        """A task for several connections has failed for this one."""
         self.drop(f"{type(error).__name__}: {error}")
 
     def _send(self) -> None:
@@ -765,16 +765,16 @@ class Listener:
         return self.account.total_bytes
 
     def _freed(self) -> None:
-        """Something may have been given back, or nobody of those that wait goes on."""
+        """Memory may have been given back, or none of the waiting connections goes on."""
         if self._feeding is not None or not (self._starved or self._roomless):
             return
         if not self.account.is_scarce or (self._starved and self.account.privileged is None):
-            # Later, not here: whoever is fed may release memory again, and this must not nest.
+            # Later, not here: a connection that is fed may release memory again, and this must not nest.
             call_soon = asyncio.get_running_loop().call_soon
             self._feeding = call_soon(self.meter.run, "those without room", self._feed_starved)
 
     def _may_send_now(self) -> bool:
-        """Tell whether an answer may leave at once: some in each `PROMPT_S`, if nobody waits for his turn to send."""
+        """Tell whether an answer may leave at once: some in each `PROMPT_S`, if no connection waits to send."""
         if self._sending:
             return False
         now_s = asyncio.get_running_loop().time()
@@ -818,7 +818,7 @@ class Listener:
             # By more than half: else a bytearray keeps its memory.
             del frame[half - 1 :]
         except BufferError:
-            half = 0  # Who has a view of it frees it.
+            half = 0  # The last view of it frees it.
         if half <= FREED_ALONE_BYTES:
             self._leaving.popleft()
         if self._leaving:
@@ -922,9 +922,9 @@ def _call(call: Callable[[], None]) -> None:
 
 
 def _abandon(exchange: Exchange) -> None:
-    """Tell who parked it, and let go of them: they know the exchange too, and no collection would part them."""
+    """Tell those that parked it, and let go of them: they know the exchange too, and no collection would part them."""
     abandon, exchange.abandon = exchange.abandon, None
     if abandon is not None:
         abandon()
-        if not exchange.holds:  # Else a work may have views of it yet, and forgets it at its end.
+        if not exchange.holds:  # Else a work may still have views of it, and forgets it at its end.
             exchange.forget_frame()

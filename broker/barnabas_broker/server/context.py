@@ -1,4 +1,4 @@
-"""What a request handler may use: the broker's parts, and a few questions that several handlers ask."""
+"""The broker as a handler sees it: its parts, and questions that several handlers ask."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator, Iterable
@@ -44,7 +44,7 @@ __all__ = ["SMALL_BYTES", "BrokerContext", "Leader", "code_of", "in_words", "res
 T = TypeVar("T")
 
 SMALL_BYTES = 16 << 10
-"""A request up to this size names few enough things to be decoded at once, and to have its answer encoded at once."""
+"""A request up to this size names so few things that it is decoded at once, and its answer encoded at once."""
 WORDS_CHARACTERS_MAX = 1_000
 _WIDE = frozenset(
     {
@@ -62,7 +62,7 @@ _WIDE = frozenset(
 
 
 class Leader(NamedTuple):
-    """Who leads a partition as far as this broker has heard from the leader itself; -1 is nobody, or unknown."""
+    """The leader of a partition as far as this broker has heard from itself; -1 is nobody, or unknown."""
 
     leader_id: int
     epoch: int
@@ -127,8 +127,8 @@ class BrokerContext:
     def leader_of(self, hosted: HostedTopic, index: int) -> Leader:
         """Return the newest leader known: announced, there, and not silent for a moment.
 
-        A leader that has just died is nobody, not itself: told so, clients ask again in a tenth of a second and
-        find its successor; sent to a dead address, they try that for a second first.
+        If a leader has just died, this names nobody: clients then ask again in a tenth of a second and find its
+        successor; sent to a dead address, they try that for a second first.
         """
         leadership = self.known_leaders.leadership(hosted.topic.topic_id, index)
         if leadership is None:
@@ -139,9 +139,9 @@ class BrokerContext:
         return Leader(leadership.leader_id, leadership.term, leadership.isr)
 
     def where_to_ask(self, hosted: HostedTopic, index: int) -> Leader:
-        """Return whom a client should turn to: the leader, or, while this node is cut off from it, a guess.
+        """Return where a client should turn: to the leader, or, while this node is cut off from it, to a guess.
 
-        Only for answers that say where to look. Whoever is refused is told a leader that is known, or none.
+        Only for answers that say where to look. A client that is refused is told a leader that is known, or none.
         """
         leader = self.leader_of(hosted, index)
         placement = hosted.topic.partitions[index]
@@ -194,7 +194,7 @@ class BrokerContext:
     ) -> None:
         """Run a request that must wait, and hand it to `on_done` when it is over; `close` cancels it.
 
-        `name` is what it is called where it is told what took long.
+        Events about long callbacks call it `name`.
         """
         self._tasks.spawn(self.meter.measured(coroutine, name), on_done)
 
@@ -208,13 +208,13 @@ class BrokerContext:
 
 
 def code_of(error: Exception) -> ErrorCode:
-    """Return what clients are told of an error that nobody expected."""
+    """Return the error code for clients if an error is one that nobody expected."""
     is_disk = isinstance(error, StorageFailedError)
     return ErrorCode.KAFKA_STORAGE_ERROR if is_disk else ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def in_words(text: str | None) -> str | None:
-    """Return what a client is told of an error: cut, as it may quote the client, and old versions have little room."""
+    """Return the text of an error for a client: cut, as it may quote the client, and old versions have little room."""
     return text if text is None or len(text) <= WORDS_CHARACTERS_MAX else f"{text[:WORDS_CHARACTERS_MAX]}..."
 
 

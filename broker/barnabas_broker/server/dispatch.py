@@ -1,4 +1,4 @@
-"""From a request's bytes to its handler and back: the table of APIs, and what happens to errors.
+"""Decodes requests, gives each to its handler, and answers errors. Holds the table of APIs.
 
 A handler gets the decoded request and returns the response; or a coroutine of one, if it must wait for others; or a
 generator of either, if it may have much to do, which yields between small pieces (`turns`); or None when it answers the
@@ -6,8 +6,8 @@ exchange itself, now or later (produce and fetch, which park without a task). A 
 too, and refused if it names more than `ELEMENTS_MAX` things.
 
 - A version that we do not speak, or a key that we do not know, closes the connection with a logged reason, as Kafka
-  does; only ApiVersions answers in version 0 with what we speak, because its reader is about to find out. What clients
-  say there of themselves must look like a name and a version, or they are told INVALID_REQUEST and nothing else.
+  does; only ApiVersions answers in version 0 with what we speak, because its reader is about to find out. The name and
+  version that clients give there must look like such, or the answer is INVALID_REQUEST and nothing else.
 - A malformed request closes its own connection with a logged reason. Bytes that follow a whole request in its frame are
   ignored, as Kafka ignores them: librdkafka 2.16 leaves three behind when it asks for the metadata of all topics.
 - An error that nobody expected is logged with its traceback and answered UNKNOWN_SERVER_ERROR where the API can say so,
@@ -79,16 +79,16 @@ Refuse = Callable[[Any, ErrorCode], Message | None]
 PRODUCE = 0
 API_VERSIONS = 18
 SOFTWARE_SINCE = 3  # the version of ApiVersions in which clients say what they are
-SOFTWARE_CHARACTERS_MAX = 200  # what is kept of that, for as long as the connection lasts
+SOFTWARE_CHARACTERS_MAX = 200  # kept of that, for as long as the connection lasts
 _is_software = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?").fullmatch  # Kafka's pattern
 ELEMENTS_MAX = 100_000
 """Of a request, in all its arrays together."""
 
 
 class Route(NamedTuple):
-    """How one API is served: the versions that we say, the first that we mean, and who does it.
+    """One API: the versions that we say, the first that we mean, and its handler.
 
-    `refuse` makes the response that says one error code for everything asked; None where there is no way to.
+    `refuse` makes the response that says one error code for everything asked; None if there is no way to.
     """
 
     key: int
@@ -203,7 +203,7 @@ class Dispatcher:
         return {f"{APIS[key].name} v{version}": count for (key, version), count in self._counts.items() if count}
 
     def serve(self, exchange: Exchange) -> None:
-        """Decode and handle one request; what the handler does before it waits happens before this returns."""
+        """Decode and handle one request; all that the handler does before it waits happens before this returns."""
         frame = exchange.frame
         assert frame is not None
         try:

@@ -1,17 +1,18 @@
-"""What clients make a node hold for a while, in bytes, and who must wait when that is too much. Pure.
+"""Counts the bytes that clients make a node hold, and decides who must wait. Pure.
 
-Counted is what is there: of a request what has arrived of it, until it is answered, and of an answer what the client
-has not taken yet. Not what is announced: nine connections that announce 100 MiB each and send nothing hold nothing.
+Bytes count if they are there: those of a request that have arrived, until it is answered, and those of an answer that
+the client has not taken yet. Announced ones do not: nine connections that announce 100 MiB each and send nothing hold
+nothing.
 
-Below `bytes_max` everybody goes on. From there on whoever holds more than `SMALL_BYTES` waits, and the others go on
-with the `reserve_bytes` above it: heartbeats, metadata, fetches are small, and a node that does not answer those is
+Below `bytes_max` everybody goes on. From there on connections that hold more than `SMALL_BYTES` wait, and the others go
+on with the `reserve_bytes` above it: heartbeats, metadata, fetches are small, and a node that does not answer those is
 dead to everybody. The reserve is shared by addresses: one that holds more than its part of everything waits, unless it
 is alone. Above both everybody waits.
 
-Somebody must get to the end of what he has begun, or all would wait for each other: while there is no room, one of
-those that wait goes on all the same, the `privileged` one, until it has been answered. If it makes no progress, its
-connection is ended (`connections`). So a node holds `bytes_max`, the reserve and one request at most, and of every
-other connection what was read before it was known that there is no room.
+One of them must get to its end, or all would wait for each other: while there is no room, one of those that wait goes
+on all the same, the `privileged` one, until it has been answered. If it makes no progress, its connection is ended
+(`connections`). So a node holds `bytes_max`, the reserve and one request at most, and for every other connection the
+bytes that were read before it was known that there is no room.
 """
 
 from typing import Protocol
@@ -19,13 +20,14 @@ from typing import Protocol
 __all__ = ["SMALL_BYTES", "Holder", "TransientBytes"]
 
 SMALL_BYTES = 64 << 10
-"""What a connection may hold without being among those that wait first."""
+"""A connection that holds more is among those that wait first."""
 
 
 class Holder(Protocol):
-    """One connection. `host` is whose part of the reserve it takes from: an address, while nobody says who he is.
+    """One connection.
 
-    With authentication it is the principal, for whom quotas are, too; nothing here knows the difference.
+    `host` owns the part of the reserve that it takes from: an address, as long as there is no authentication. With that
+    it is the principal, as for quotas; nothing here knows the difference.
     """
 
     held_bytes: int
@@ -82,7 +84,7 @@ class TransientBytes:
         privileged = self.privileged
         if self.total_bytes < self.bytes_max or holder is privileged:
             return False
-        # What the privileged one holds is beside the reserve, not in it.
+        # The bytes of the privileged one are beside the reserve, not in it.
         others_bytes = self.total_bytes - (0 if privileged is None else privileged.held_bytes)
         if holder.held_bytes > SMALL_BYTES or others_bytes >= self.bytes_max + self.reserve_bytes:
             return True

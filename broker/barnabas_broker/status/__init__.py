@@ -1,1 +1,1 @@
-"""What this broker tells of itself: its event history, and the whole of it as bytes."""
+"""The status of this broker: its event history, and the whole as bytes."""

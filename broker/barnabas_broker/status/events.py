@@ -1,4 +1,4 @@
-"""What happened on this broker and why, and who read what: the memory that `status` is answered from.
+"""Remembers what happened on this broker and why, and which clients read what.
 
 `EventHistory` keeps the last facts with their time, and writes each as one log line, at the level that `LEVELS` has for
 its kind, as long as they come no faster than somebody could make use of: when thousands of groups elect leaders, the
@@ -28,7 +28,7 @@ CLIENT_ID_CHARACTERS_MAX = 255
 RANGES_MAX = 64
 LINES_PER_SECOND = 100
 LINES_PER_TENTH = 25  # A line takes 100 us, and thousands of events may be of one moment.
-# What somebody should look at; all else is INFO.
+# Events that somebody should look at; all others are INFO.
 LEVELS = {
     "replica failed": logging.ERROR,
     "storage failed": logging.ERROR,
@@ -83,7 +83,7 @@ class EventHistory:
             self._unsaid[kind] = self._unsaid.get(kind, 0) + 1
 
     def add_fact(self, subject: str, fact: Fact) -> None:
-        """Remember what a pure core has reported."""
+        """Remember a fact that a pure core has reported."""
         self.add(fact.kind, subject, f"{fact.cause} (term {fact.term})" if fact.term else fact.cause)
 
     def to_list(self) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""A status as bytes, in pieces: a broker may have a hundred thousand topics to tell of. Pure."""
+"""Packs a status in pieces: it may tell of a hundred thousand topics. Pure."""
 
 from collections.abc import Generator, Iterator, Mapping
 from itertools import chain, islice

@@ -1,1 +1,1 @@
-"""How the work of a broker shares one event loop: deadlines, and long work in short pieces."""
+"""Shares one event loop: deadlines, and long work in short pieces."""

@@ -1,4 +1,4 @@
-"""Points in time with something to do at each: a heap, from which cancelled ones are swept. Pure.
+"""Keeps points in time in a heap, from which cancelled ones are swept. Pure.
 
 A parked request has no timer of its own: deadlines are one heap for the node, for which `timers` sets one timer.
 """

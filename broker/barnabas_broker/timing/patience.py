@@ -1,17 +1,17 @@
-"""When the next slice of long work may come: where the loop is crowded, those go first who ask for little.
+"""Lets clients that ask for little go first where the loop is crowded.
 
-Long work is done in slices, one in each turn of the loop (`turns`, `connections`), so nobody waits for more than
-a slice. But the turns themselves grow longer by them, and where a broker has little time left, because thousands of
+Long work is done in slices, one in each turn of the loop (`turns`, `connections`), so no request waits for more than a
+slice. But the turns themselves grow longer by them, and where a broker has little time left, because thousands of
 clients ask for a little each, a few that ask for much have most of it. So a slice waits, if turns take more than
 `CROWDED_S` on average: after one turn of the loop it is counted how many reads there were in it from clients that ask
 for little. If there were some, it waits for as long as these cost in all (`READ_S`), times the square of the slices
 that its client has had lately (`Connection.slices`, half of which is forgotten in each sweep). A client that asks for
-much for the first time has its first slices soon, whoever else waits; one that goes on and on has in the end a slice in
-half a second, until turns are short again. With the slices themselves in place of their square either the first few
-waited too long, or those who flood a broker too little.
+much for the first time has its first slices soon, even if others wait; one that goes on and on has in the end a slice
+in half a second, until turns are short again. With the slices themselves in place of their square either the first few
+waited too long, or those that flood a broker too little.
 
-Where turns are short nobody waits, however much he asks for. Heavy clients among themselves take nothing from each
-other by this: who waits for whom is a matter of those who ask for little alone.
+Where turns are short no client waits, however much it asks for. Heavy clients take nothing from each other by this:
+only those that ask for little are waited for.
 """
 
 import asyncio
@@ -32,9 +32,9 @@ PAUSE_S_MAX = 0.5
 
 
 class Crowd:
-    """What one loop is told of by those who are in it: the reads from clients that ask for little, and its turns.
+    """Measures of one loop: the reads from clients that ask for little, and the length of its turns.
 
-    `turn_s` is how long a turn takes on average, of those that were measured: while somebody works in slices.
+    `turn_s` is how long a turn takes on average; turns are measured while there is work in slices.
     """
 
     __slots__ = ("reads", "turn_s")
@@ -47,12 +47,12 @@ class Crowd:
         self.turn_s += (took_s - self.turn_s) * WEIGHT
 
     def pause_s(self, reads: int, slices: int) -> float:
-        """Return how long somebody waits who has had so many slices, after a turn with so many reads."""
+        """Return how long a client waits that has had so many slices, after a turn with so many reads."""
         return min(reads * slices * slices * READ_S, PAUSE_S_MAX) if self.turn_s > CROWDED_S else 0.0
 
 
 class Patience:
-    """Calls the one who works in slices when it is his turn, once for each time that he asked for it."""
+    """Calls its user, who works in slices, when the turn comes, once for each time that it was asked for."""
 
     def __init__(self, crowd: Crowd, meter: LoopMeter, name: str, call: Callable[[], None]) -> None:
         self._crowd = crowd
@@ -63,7 +63,7 @@ class Patience:
         self._slices = 0
 
     def ask(self, slices: int) -> None:
-        """Have the next slice, for somebody who has had so many; if several wait, for the one who has had least."""
+        """Have the next slice, for a client that has had so many; if several wait, for the one that has had fewest."""
         if self._handle is not None:
             if self._slices <= slices:
                 return

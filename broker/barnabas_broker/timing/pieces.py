@@ -1,7 +1,7 @@
-"""Lists of what a request names, made and let go in small pieces: `turns` and `slices` pause in between. Pure.
+"""Makes and frees the lists of a large request in small pieces. Pure.
 
 A hundred thousand names in one dictionary take twenty milliseconds, however little is done about each of them. To free
-as many rows of an answer takes ten.
+as many rows of an answer takes ten. `turns` and `slices` pause between the pieces.
 """
 
 import sys
@@ -16,7 +16,7 @@ __all__ = ["PIECE", "abandoned", "cleared", "distinct", "emptied", "let_go", "on
 
 PIECE = 8  # items between two yields: to hash or to free a name of 32 KiB takes 20 us
 FEW = 50  # rows that are freed with the one that they belong to
-OURS_ALONE = 2  # references: a variable's, and that of who counts them
+OURS_ALONE = 2  # references: a variable's, and the one of the call that counts them
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -38,7 +38,7 @@ def distinct(items: Iterable[T], key: Callable[[T], Hashable]) -> Generator[None
     while piece := list(islice(values, PIECE)):
         kept += piece
         yield
-    # The keys, if nobody else needs them.
+    # The keys, if nothing else holds them.
     yield from cleared(found)
     yield
     return kept
@@ -55,7 +55,7 @@ def times_of(keys: Iterable[K]) -> Generator[None, None, dict[K, int]]:
 
 
 def let_go(message: Any) -> Generator[None, None, None]:
-    """Empty the arrays of a message that nobody needs any more, and those in them, from their ends."""
+    """Empty the arrays of a message that is needed no more, and those in them, from their ends."""
     for name in _lists_of(type(message)):
         rows = getattr(message, name)
         if type(rows) is tuple and len(rows) > FEW and not message.__struct_config__.frozen:
@@ -66,7 +66,7 @@ def let_go(message: Any) -> Generator[None, None, None]:
 
 
 def abandoned(steps: Generator[None, None, Any]) -> Generator[None, None, None]:
-    """Close a generator that has not come to its end, and free in pieces what it and those that it yields from hold."""
+    """Close a generator that has not come to its end; free in pieces all that it, or one it yields from, holds."""
     messages: list[Any] = []
     arrays: dict[int, Any] = {}  # by identity: several of them may hold the same one
     inner: Any = steps
@@ -75,7 +75,7 @@ def abandoned(steps: Generator[None, None, Any]) -> Generator[None, None, None]:
             if isinstance(value, Struct):
                 messages.append(value)
             elif type(value) in {list, tuple, set, dict} and len(value) > FEW and id(value) not in arrays:
-                # A tuple cannot be emptied; while it was held here, what is in it would all go at its end.
+                # A tuple cannot be emptied; if it were held here, all in it would go at its end.
                 arrays[id(value)] = list(value) if type(value) is tuple else value
         inner = inner.gi_yieldfrom
     value = frame = inner = None
@@ -85,12 +85,12 @@ def abandoned(steps: Generator[None, None, Any]) -> Generator[None, None, None]:
         yield from let_go(message)
     while arrays:
         _, rows = arrays.popitem()
-        if sys.getrefcount(rows) <= OURS_ALONE:  # Else somebody else needs it, and what is in it.
+        if sys.getrefcount(rows) <= OURS_ALONE:  # Else it is needed elsewhere, with all that is in it.
             yield from cleared(rows)
 
 
 def cleared(rows: Any) -> Generator[None, None, None]:
-    """Empty a list, set or dict that nobody needs any more, and the arrays of messages in it.
+    """Empty a list, set or dict that is needed no more, and the arrays of messages in it.
 
     Not a copy of it: the collector would look at all that is in something so young.
     """
@@ -103,7 +103,7 @@ def cleared(rows: Any) -> Generator[None, None, None]:
 
 
 def emptied(rows: list[Any]) -> Generator[None, None, None]:
-    """Empty a list that nobody needs any more, and the arrays of messages in it, from its end."""
+    """Empty a list that is needed no more, and the arrays of messages in it, from its end."""
     number = 0
     while rows:
         row = rows.pop()
@@ -126,7 +126,7 @@ def _holds_many(row: Any) -> bool:
 
 
 def one_by_one(items: Iterable[T]) -> Iterator[T]:
-    """Yield what there is now, and keep nothing of what was yielded: what nobody else needs then goes one by one."""
+    """Yield the items of now, and keep none that was yielded: those needed nowhere else go one by one."""
     left = deque(items)
     del items  # The values of a dict keep it whole.
     while left:

@@ -1,4 +1,4 @@
-"""Long work on the loop in short pieces: everything else goes on in between."""
+"""Does long work on the loop in short pieces, with everything else in between."""
 
 import asyncio
 from collections.abc import Callable, Generator, Iterable
@@ -19,7 +19,7 @@ T = TypeVar("T")
 class Slices:
     """Lets the loop do other things each time that this has run for `SLICE_S`.
 
-    `is_used`: so has what came before it in the same callback, for all that is known.
+    `is_used`: the callback may have run for as long already.
     """
 
     def __init__(self, *, is_used: bool = False) -> None:
@@ -49,7 +49,7 @@ async def taken(steps: Generator[None, None, T]) -> T:
 async def made(make: Callable[[S], T], items: Iterable[S]) -> list[T]:
     """Return what `make` makes of each item; each time takes little, but there may be thousands.
 
-    Where there are, what was made of them before has just been let go, which takes as long as a slice.
+    If there are, the results of the step before have just been let go, which takes as long as a slice.
     """
     slices = Slices(is_used=True)
     results = list[T]()

@@ -1,4 +1,4 @@
-"""Deadlines of parked requests, on the loop: one heap for the node, one timer for its head."""
+"""Calls back at deadlines: one heap for the node, one timer for its head."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,9 +16,9 @@ DUE_MAX = 20  # A group that completes its joins takes 0.3 ms.
 class Timers:
     """Calls each callback at its time, at most a millisecond late on an idle loop.
 
-    Limit: one per parked request and one per group of consumers. A callback that raises keeps nobody else from being
-    called, and ends the process: whoever can be told otherwise is told by the callback itself. Of many that are due
-    together `DUE_MAX` are called in one turn of the loop.
+    Limit: one per parked request and one per group of consumers. A callback that raises does not keep the others from
+    being called, and ends the process: a callback that can answer its client otherwise does so itself. If many are due
+    together, `DUE_MAX` are called in one turn of the loop.
     """
 
     def __init__(self, clock: Callable[[], int], meter: LoopMeter | None = None) -> None:

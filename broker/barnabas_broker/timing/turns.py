@@ -1,19 +1,19 @@
-"""Work on requests that takes longer than others should wait: a slice of it in each turn of the loop.
+"""Does long work on requests in slices, one in each turn of the loop.
 
-A request may name a hundred thousand things. What is to be done about it is then a generator that yields between small
-pieces; it runs at once for `SLICE_S`, and if that is not enough, again for as long in a later turn of the loop, when it
-is the one whose client has had the fewest slices lately, and among those the one that has waited longest. So whoever
-asks for little waits for one slice at most, however much others ask for, and that not often (`patience`).
+A request may name a hundred thousand things. Its handling is then a generator that yields between small pieces; it runs
+at once for `SLICE_S`, and if that is not enough, again for as long in a later turn of the loop, when it is the one
+whose client has had the fewest slices lately, and among those the one that has waited longest. So a client that asks
+for little waits for one slice at most, however much others ask for, and that not often (`patience`).
 
 While a request waits for its next turn its connection serves nothing behind it (`Exchange.hold`): requests take effect
-in their order, and a connection has one such work at most. If the client goes, the work ends where it is, and what it
-held is freed in the same way. A produce goes on: a batch sent without asking for an answer is stored, though the
+in their order, and a connection has one such work at most. If the client goes, the work ends where it is, and all that
+it held is freed in the same way. A produce goes on: a batch sent without asking for an answer is stored, though the
 producer has left.
 
-After each slice, in a turn of its own, what is young becomes old for the garbage collector (`collector`).
+After each slice, in a turn of its own, young objects become old for the garbage collector (`collector`).
 
-Limits: one work a connection; `ACTIVE_MAX` works at a time, `LARGE_MAX` of them of large requests, because what is
-decoded takes many times its bytes. The others wait untouched, those of small requests before those of large ones.
+Limits: one work a connection; `ACTIVE_MAX` works at a time, `LARGE_MAX` of them of large requests, because a decoded
+request takes many times its bytes. The others wait untouched, those of small requests before those of large ones.
 """
 
 import asyncio
@@ -63,9 +63,9 @@ class Held(Protocol):
 class Work:
     """Steps to take for one request. `failed` is told what they raise, failed assertions excepted.
 
-    `name` is what the work is called where it is told what took long. One of a produce (`is_produce`) outlives its
-    client, lets nobody go first, and its slices do not count: what a producer sends takes long by its bytes, and those
-    have bounds of their own. `is_given_up`: its steps only free what it held.
+    Events about long callbacks call the work `name`. One of a produce (`is_produce`) outlives its client, lets nobody
+    go first, and its slices do not count: it takes long by its bytes, and those have bounds of their own.
+    `is_given_up`: its steps only free what it held.
     """
 
     __slots__ = ("exchange", "failed", "is_given_up", "is_large", "is_produce", "name", "steps")
@@ -147,7 +147,7 @@ class Turns:
 
     def _take_turn(self, work: Work) -> None:
         if work.exchange.is_gone and not work.is_produce and not work.is_given_up:
-            # What it holds by now takes as long to free as an answer does.
+            # All that it holds by now takes as long to free as an answer does.
             work.steps = _given_up(work.exchange, work.steps)
             work.is_given_up = True
         if self._advance(work):
@@ -185,7 +185,7 @@ class Turns:
 
 
 def _given_up(exchange: Held, steps: Steps) -> Steps:
-    """Free what a work holds whose client has gone; last what was received for it, which goes in pieces of its own."""
+    """Free all that a work holds if its client has gone; last the received bytes, in pieces of their own."""
     yield from abandoned(steps)
     exchange.forget_frame()
 

@@ -1,4 +1,4 @@
-"""One-time tokens: both parts of the secret are needed, and one of them is given out once, to the token's bearer."""
+"""One-time tokens: two parts make the secret, and one is given out only once."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A broker process that only starts and stops, as told: `stand_in.py [NODE=BEHAVIOUR ...] --config F --ready-fd N`."""
+"""Stands in for a broker process: `stand_in.py [NODE=BEHAVIOUR ...] --config F --ready-fd N`."""
 
 import ctypes
 import os

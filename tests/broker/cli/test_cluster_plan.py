@@ -1,4 +1,4 @@
-"""What a cluster is to be, on one machine and on several, with stand-ins for brokers where any run."""
+"""Plans of clusters on one machine and on several, with stand-ins for running brokers."""
 
 import json
 import os
@@ -64,7 +64,7 @@ def test_of_several_machines_the_first_draws_the_secret(tmp_path: Path) -> None:
     first, second = (plan(Request(tmp_path / host, hosts=names, host=host, cluster_id="x"))[0] for host in names)
     assert re.fullmatch("[0-9a-f]{64}", first.config(1).cluster_secret)
     assert not second.config(2).cluster_secret
-    with pytest.raises(ConfigError, match="--token with what `barnabas cluster token` prints"):
+    with pytest.raises(ConfigError, match="--token with the token that `barnabas cluster token` prints"):
         second.config(2).check_keyed()
     joining, _ = plan(Request(tmp_path / names[0], hosts=names, host=names[0], cluster_id="x", token="t"))  # noqa: S106
     assert not joining.config(1).cluster_secret, "it is to come with the token"

@@ -1,4 +1,4 @@
-"""The `barnabas` command as a person or a script meets it: output, exit status, one line for a mistake."""
+"""The `barnabas` command as users meet it: output, exit status, one line for a mistake."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What `barnabas group describe` says about how far behind a group is."""
+"""The lag of a group, in the words of `barnabas group describe`."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Records as lines: what goes out comes back, and what makes no sense is refused with a reason."""
+"""Records as lines come back as they went; nonsense is refused with a reason."""
 
 import json
 import unicodedata

@@ -1,4 +1,4 @@
-"""Pipes beside an event loop: lines and writes stay whole, whatever the other end does; and wishes to end."""
+"""Pipes beside an event loop: lines and writes stay whole; signals end the command."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ def test_lines_come_whole_whatever_the_reads_were(lines: Sequence[bytes], read_b
         file.seek(0)
         found = [line for block in blocks_of_lines(file.fileno(), 1 << 20) for line in block]
     expected = content.split(b"\n")
-    # What follows the last newline is a line only if there is something.
+    # The rest behind the last newline is a line only if it is not empty.
     assert found == (expected if expected[-1] else expected[:-1])
 
 

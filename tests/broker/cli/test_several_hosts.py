@@ -1,4 +1,4 @@
-"""A cluster on three hosts, which are three addresses of this machine: everything but the wire between them is real."""
+"""A cluster on three hosts, which are three addresses of this machine. All but the wire between them is real."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`barnabas produce` and `barnabas consume` against real brokers, as a pipeline and as a person use them."""
+"""`barnabas produce` and `barnabas consume` against real brokers, in pipelines and by hand."""
 
 import contextlib
 import json
@@ -84,7 +84,7 @@ def test_json_round_trips_through_two_topics(barnabas: Run, topic: str, write: W
     assert [(row["topic"], row["partition"], row["offset"], row["timestamp_ms"]) for row in found] == [
         (topic, 0, i, 5000 + i % 5) for i in range(25)
     ]
-    # What was written is what can be read, including where it came from.
+    # Written records can be read again, with their origin.
     barnabas("produce", topic, *both, "--keep-partitions", "--file", write(out.encode()))
     again = barnabas("consume", topic, *both, "--partition", 0, "--offset", 25, "--exit-at-end")
     assert [json.loads(line) | {"offset": i} for i, line in enumerate(again.split("\n")[:-1])] == found

@@ -327,7 +327,11 @@ def test_a_moved_directory_works(starter: Starter, tmp_path: Path) -> None:
         ({"port": 9000, "peer_port": 9002}, PortError, "too close"),
         ({"host": "0.0.0.0"}, ClusterError, "clients are told this address"),  # noqa: S104 - refused
         ({"host": "203.0.113.1"}, PortError, "not an address of this machine"),
-        ({**TWO_HOSTS, "settings": {"cluster.secret": ""}}, ConfigError, "whoever reaches 192.0.2.1:[0-9]+ would be"),
+        (
+            {**TWO_HOSTS, "settings": {"cluster.secret": ""}},
+            ConfigError,
+            "anybody who reaches 192.0.2.1:[0-9]+ would be",
+        ),
         ({"settings": {"num.partitons": "3"}}, ConfigError, "did you mean num.partitions"),
         ({"settings": {"num.partitions": "many"}}, ConfigError, "num.partitions is 'many'"),
         ({"settings": {"node.id": "9"}}, ConfigError, "node.id is not for --set"),

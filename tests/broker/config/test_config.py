@@ -125,7 +125,7 @@ def test_nodes_that_strangers_reach_need_a_secret(addresses: tuple[str, ...], se
     settings: dict[str, str | int | bool] = {"node.id": 1, "cluster.id": "c", "log.dir": "/d", "cluster.secret": secret}
     config = BrokerConfig.from_settings(settings | nodes)
     if exposed:
-        with pytest.raises(ConfigError, match=f"whoever reaches {re.escape(exposed)} would be believed"):
+        with pytest.raises(ConfigError, match=f"anybody who reaches {re.escape(exposed)} would be believed"):
             config.check_keyed()
     else:
         config.check_keyed()

@@ -1,4 +1,4 @@
-"""What holds for a topic: its own configuration, else the broker's setting behind it, else the default."""
+"""Settings of a topic: its own, else the broker's behind them, else the defaults."""
 
 from typing import Any
 

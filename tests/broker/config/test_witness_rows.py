@@ -1,4 +1,4 @@
-"""Who the witnesses of a topic are crosses the protocol as text, and a plan asks for one only where one is missing."""
+"""Witnesses of a topic cross the protocol as text; plans ask for missing ones."""
 
 import pytest
 from hypothesis import given

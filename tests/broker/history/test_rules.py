@@ -1,4 +1,4 @@
-"""One history that must be rejected for each rule, beside the one that differs by a hair and must be accepted."""
+"""For each rule a history that breaks it, beside one that just keeps it."""
 
 import json
 

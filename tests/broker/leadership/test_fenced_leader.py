@@ -1,4 +1,4 @@
-"""A broker that the controller has fenced for its silence, and that is heard again: clients are sent to it."""
+"""A broker that was fenced for its silence and is heard again gets clients."""
 
 import asyncio
 

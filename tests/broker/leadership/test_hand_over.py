@@ -1,4 +1,4 @@
-"""To whom a broker that stops hands its leaderships, and what becomes of a transfer that fails."""
+"""Hands leaderships of a stopping broker on, also after a transfer that fails."""
 
 import asyncio
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Brokers that are some milliseconds apart, as on any network, and a producer that does not pause."""
+"""Brokers some milliseconds apart stay in sync under a producer that does not pause."""
 
 import asyncio
 from collections.abc import AsyncIterator

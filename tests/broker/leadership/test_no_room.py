@@ -1,4 +1,4 @@
-"""A broker whose disk is full hands its leaderships on, and gets them back when there is room."""
+"""A broker hands its leaderships on while its disk is full, and gets them back."""
 
 import asyncio
 import errno
@@ -29,7 +29,7 @@ class Led:
 
 
 class World:
-    """What `NoRoom` is given."""
+    """The broker as `NoRoom` sees it."""
 
     def __init__(self, *led: Led) -> None:
         self.able = {2, 3}

@@ -1,4 +1,4 @@
-"""Leaderships go back to the first replica when its node has been there for long enough, and not before."""
+"""Leaderships go back to the first replica once its node has been back long enough."""
 
 import asyncio
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Real brokers in this process, shared by the tests of this folder: each makes topics of its own."""
+"""Real brokers in this process, shared by the tests of this folder. Each makes topics of its own."""
 
 import hashlib
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""No batch is taken that could not be replicated; one that is in a log all the same does not stop its partition."""
+"""Batches that could not be replicated are refused, and stop no partition if stored."""
 
 import contextlib
 

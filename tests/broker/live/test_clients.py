@@ -1,4 +1,4 @@
-"""Clients that no one here wrote, against brokers in this process: produce with acks=all, read everything back."""
+"""Third-party clients against brokers in this process: write with acks=all, read all back."""
 
 import asyncio
 

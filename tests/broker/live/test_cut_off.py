@@ -1,4 +1,4 @@
-"""A broker that hears nobody sends clients to somebody, at once, instead of letting them wait for an election."""
+"""A broker that hears nobody sends clients elsewhere at once, without waiting for an election."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What happens to errors that nobody expected, to answers in memory, and to deadlines."""
+"""Unexpected errors, answers in memory, and deadlines."""
 
 import asyncio
 import inspect

@@ -1,4 +1,4 @@
-"""What a broker tells of its own loop, and what of it is measured."""
+"""The measures of a broker's own loop, and where it tells them."""
 
 import asyncio
 import gc

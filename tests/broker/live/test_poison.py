@@ -1,4 +1,4 @@
-"""A batch that brokers take and nobody can read costs its readers an error and a step, never the partition."""
+"""An unreadable batch costs its readers an error and a step, never the partition."""
 
 import asyncio
 import os

@@ -105,7 +105,7 @@ def test_stopping_the_leader_moves_it_and_loses_nothing(three_brokers: RunningCl
 
     three_brokers.run(lambda cluster: cluster.stop(leader))
 
-    # Whoever waited was told at once. The others lead already, unless this machine has just stalled.
+    # Those that waited were told at once. The others lead already, unless this machine has just stalled.
     result = parked.receive(request, 12).responses[0].partitions[0]
     assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     successor = three_brokers.run(lambda cluster: moving.leader(cluster, "moving"))

@@ -1,4 +1,4 @@
-"""Long requests take turns: what comes of each is the same, nobody overtakes on one connection, others do on theirs."""
+"""Long requests take turns: same answers, no overtaking on one connection, only between connections."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""Between a leader that was lost and the next one, a batch waits to be told where it belongs."""
+"""A batch waits between two leaders until it can be told the new one."""
 
 import threading
 from typing import Any

@@ -1,4 +1,4 @@
-"""A log that starts later on three brokers, one of them away meanwhile: it gets what is left, and can lead with it."""
+"""A log starts later on three brokers; one that was away can still lead."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Where a replica's log starts, as a function of its frames: against the stupid version, and across a restart."""
+"""Starts of a log against a stupid model, and across a restart."""
 
 import msgpack
 import pytest

@@ -273,7 +273,7 @@ def test_batch_behind_one_that_a_moving_leadership_refused_is_refused_for_that_t
         with pytest.raises(NotLeaderError):
             append(partition, producer_id=5, epoch=0, sequence=sequence)
     assert len(partition.producers.batches(5)) == 1
-    # The leadership stays after all. What was refused may come behind what was sent next.
+    # The leadership stays after all. A refused batch may come behind the next one.
     cast("Any", partition.group).check_may_propose = lambda: None
     for sequence in (2, 3):
         with pytest.raises(NotLeaderError):
@@ -481,7 +481,7 @@ def test_a_producer_that_wrote_long_ago_is_forgotten_whatever_its_timestamps() -
 
 
 def test_a_follower_saves_its_producers_every_so_many_entries() -> None:
-    """What a start after a crash has to replay stays small, however small the batches are."""
+    """A start after a crash has little to replay, however small the batches are."""
     log = FakeLog([1] * (SAVE_ENTRIES + 10))
     saved: list[int] = []
     log.save_state = lambda index, _: saved.append(index)  # type: ignore[attr-defined]
@@ -553,7 +553,7 @@ def test_a_gap_of_a_producer_that_was_perhaps_forgotten_is_sent_back_only_while_
 
 
 def test_a_gap_behind_a_refusal_is_put_down_to_it_for_a_while_only() -> None:
-    """Whoever refused it may have given it up; the answers to what comes behind must not go on for ever."""
+    """Its producer may have given it up; the answers to those behind it must not go on for ever."""
     partition, host = make(FakeLog(), min_insync=3)
     lead(partition)
     append(partition, producer_id=5, epoch=0, sequence=0)

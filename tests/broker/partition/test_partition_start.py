@@ -1,4 +1,4 @@
-"""A partition whose log starts later: who may ask, what waits, what is saved, and what a follower is sent."""
+"""A partition whose log starts later: refusals, waits, saved states and snapshots."""
 
 from typing import Any
 

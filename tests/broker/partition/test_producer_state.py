@@ -1,4 +1,4 @@
-"""The producer table against a model that keeps the whole log and looks at all of it each time."""
+"""The producer table against a model that keeps and searches the whole log."""
 
 import msgpack
 import pytest
@@ -134,7 +134,7 @@ class TableFollowsTheLog(RuleBasedStateMachine):
 
     @rule()
     def encode_the_images(self) -> None:
-        """Whatever has happened since."""
+        """Later events do not change it."""
         for image, applied_index, known in self.images:
             table = read(image.to_blob())
             assert table.applied_index == applied_index

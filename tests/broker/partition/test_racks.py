@@ -1,4 +1,4 @@
-"""Reading from the replica in one's own rack (KIP-392): on the wire, with our consumer, and with librdkafka."""
+"""Reads from the replica in one's own rack (KIP-392), by several clients."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -60,7 +60,7 @@ def test_a_consumer_is_sent_to_the_replica_of_its_rack_and_reads_there(racks: Ru
     found = fetch(wires[follower], "sent", 0, RACKS[follower - 1], max_wait_ms=10_000)
     assert (found.error_code, found.preferred_read_replica, found.high_watermark) == (0, -1, 3)
     assert offsets_of(found.records) == [0]
-    # Whoever is in the leader's rack, in nobody's, or speaks a version without racks, stays.
+    # A consumer in the leader's rack, in no rack of a replica, or with an older version, stays.
     for rack, version in ((RACKS[leader - 1], 12), ("elsewhere", 12), ("", 12), (RACKS[follower - 1], 10)):
         stayed = fetch(wires[leader], "sent", 0, rack, version=version)
         assert (stayed.preferred_read_replica, offsets_of(stayed.records)) == (-1, [0])
@@ -101,7 +101,7 @@ def test_a_follower_judges_offsets_and_epochs_as_far_as_it_knows(racks: RunningC
     term = racks.cluster.nodes[leader].partitions.topics["judging"].partitions[0].term
     for epoch, code in ((term + 1, ErrorCode.UNKNOWN_LEADER_EPOCH), (term - 1, ErrorCode.FENCED_LEADER_EPOCH)):
         assert fetch(wire, "judging", 0, rack, current_leader_epoch=epoch).error_code == code
-    # What it does not know to be committed it does not call diverged, however old the consumer's epoch is.
+    # It calls nothing diverged that it does not know to be committed, however old the consumer's epoch is.
     ahead = fetch(wire, "judging", 5, rack, last_fetched_epoch=term)
     assert (ahead.error_code, ahead.diverging_epoch.end_offset) == (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
 

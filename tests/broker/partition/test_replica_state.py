@@ -1,4 +1,4 @@
-"""What a replica knows beside its log when it is opened: saved, replayed, ahead of the log, or lost."""
+"""The state beside a log when it is opened: saved, replayed, ahead, or lost."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""What a leader has and a majority has not: no API that reads may show it, for it may be gone with the leader.
+"""Records that no majority has: no API may show them, as they may vanish.
 
 The journals of both followers are held up, so what they are sent is in their logs and not durable: they say that they
 live, but acknowledge nothing. With `acks=1` the leader then has a tail that is not committed, in memory and, where

@@ -43,7 +43,7 @@ def test_commit_waiters_leave_in_index_order(actions: list[int | tuple[str, int]
 
 
 class Parked:
-    """What one waiter lacks, told by the model at each step, and how often it was looked at since it was parked."""
+    """The bytes that one waiter lacks, told by the model at each step, and how often it was looked at."""
 
     def __init__(self, keys: list[int], missing: int, eager: set[int], full: set[int]) -> None:
         self.keys = keys

@@ -1,4 +1,4 @@
-"""When a broker gives memory back: if there is enough of it, and nothing else to do."""
+"""A broker gives memory back if there is enough, and nothing else to do."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,7 +14,7 @@ TIMEOUT_S = 30.0
 
 
 class Process:
-    """What an upkeep sees of its process. `release` is a thread's, all else the loop's."""
+    """A process as an upkeep sees it. `release` is a thread's, all else the loop's."""
 
     def __init__(self) -> None:
         self.size: int | None = START_BYTES

@@ -1,4 +1,4 @@
-"""Whatever clients and peers choose for names: the log, the events and what commands print stay lines of ours."""
+"""No name that a client or peer chose forges a line of the log."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""A callback of the event loop that raises is a bug, a connection that breaks is none."""
+"""A loop callback that raises is a bug; a connection that breaks is none."""
 
 import asyncio
 from collections.abc import Callable

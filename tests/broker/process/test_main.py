@@ -1,4 +1,4 @@
-"""The broker as a process: readiness, one clear line when it cannot start, a clean stop."""
+"""The process of a broker: readiness, one clear line on failure, a clean stop."""
 
 import dataclasses
 import os
@@ -95,7 +95,7 @@ def test_it_does_not_start_where_strangers_would_be_believed(
     status, errors = process.end()
     assert status == 1
     assert len(errors.splitlines()) == 1
-    assert "cluster.secret is not set, and whoever reaches 0.0.0.0:1, 192.0.2.1:1 would be believed" in errors
+    assert "cluster.secret is not set, so anybody who reaches 0.0.0.0:1, 192.0.2.1:1 would be believed" in errors
     assert process.line.startswith(f"error: {file}: cluster.secret is not set")
     file.write_text(exposed.to_toml() + 'cluster.secret = "s"\n')
     assert "cannot use /dev/null/data" in Process(file).end()[1]

@@ -1,4 +1,4 @@
-"""Six brokers in this process, which the tests of this folder share; each makes topics of its own."""
+"""Six brokers in this process, shared by the tests of this folder. Each makes topics of its own."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ import pytest
 from barnabas_broker.testing import RunningCluster
 
 RACKS = ("red", "green", "blue", "red", "green", "blue")
-# What is to be seen here takes less than a second each; preferred leaders may come home at once.
+# Each test takes less than a second; preferred leaders may come home at once.
 SETTINGS = {"leader.imbalance.check.interval.seconds": 1}
 
 

@@ -1,4 +1,4 @@
-"""What tests of moves do: write without pause, wait for the metadata to say something, read everything back."""
+"""Steps of tests of moves: write without pause, wait for metadata, read all back."""
 
 import asyncio
 import contextlib
@@ -128,7 +128,7 @@ async def files_are_at(cluster: Cluster, name: str, replicas: Iterable[int]) -> 
         for node_id, node in list(cluster.nodes.items()):
             while not node.partitions.is_reconciled:
                 await node.partitions.known_leaders.leaders_changed()
-            # What is deleted gets another name at once, and goes when there is time.
+            # Deleted directories get another name at once, and go when there is time.
             path = Path(cluster.configs[node_id].log_dir) / "replicas" / f"{name}-0-{topic_id.hex()[:8]}"
             found = path.exists()
             assert found == (node_id in wanted), node_id
@@ -164,7 +164,7 @@ async def under_load(cluster: Cluster, name: str) -> AsyncIterator[Load]:
     try:
         yield load
     except BaseException:
-        # What went wrong in the block is to be seen, not that nothing can be written any more because of it.
+        # The error of the block is to be seen, not the failing writes that follow from it.
         writing.cancel()
         await asyncio.wait([writing], timeout=1)
         raise

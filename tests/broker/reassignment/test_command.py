@@ -68,7 +68,7 @@ def test_what_is_on_its_way_is_listed_and_called_off(
     assert run(["reassign", "--plan", str(plan), "--execute", "--no-wait"]) == 0
     capsys.readouterr()
     expected = {"topic": "listed", "partition": 0, "target": [1, 2, 6], "adding": [6], "removing": [3]}
-    # Whichever broker is asked, also one that had not heard of it yet.
+    # Any broker may be asked, also one that had not heard of it yet.
     for node in six_brokers.cluster.nodes.values():
         assert run(["reassign", "--status", "listed", "--json", "--bootstrap-server", f"127.0.0.1:{node.port}"]) == 0
         assert json.loads(capsys.readouterr().out) == [expected]

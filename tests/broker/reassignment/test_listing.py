@@ -1,4 +1,4 @@
-"""What a broker says of moves that it may not have heard of."""
+"""Lists moves that the broker may not have heard of yet."""
 
 import asyncio
 import contextlib

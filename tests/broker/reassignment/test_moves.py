@@ -1,4 +1,4 @@
-"""Moving a partition while it is in use: nothing is lost, order is kept, and what is left behind goes."""
+"""A partition moves while in use: nothing is lost, order is kept, leftovers go."""
 
 import shutil
 from pathlib import Path
@@ -144,7 +144,7 @@ def test_a_broker_that_comes_back_with_an_empty_disk_is_a_new_member(six_brokers
             await cluster.start(6)
             await cluster.wait_ready()
             await in_sync(cluster, "emptied", (4, 5, 6))
-            # What it has counts: the other two of the three can lose one, and all is still there.
+            # Its copy counts: the other two of the three can lose one, and all is still there.
             await leader(cluster, "emptied", (4, 5, 6))
         member = partition_at(cluster, 4, "emptied").group.configuration.member(6)
         assert member is not None

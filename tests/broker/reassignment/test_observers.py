@@ -41,7 +41,7 @@ def test_an_observer_keeps_a_copy_that_consumers_of_its_rack_read(six_brokers: R
         # Red and blue have replicas, green has an observer.
         await create(cluster, "watched", 1, 3, 4, configs={OBSERVERS: "5"})
         async with under_load(cluster, "watched") as load:
-            # Who came to lead in the move need not be the preferred one. If that took over while somebody reads, the
+            # The leader after the move need not be the preferred one. If that took over while somebody reads, the
             # reader would rightly turn to it for a while.
             await leader(cluster, "watched", (1,))
             await in_sync(cluster, "watched", (1, 3, 4, 5))

@@ -1,4 +1,4 @@
-"""A step that the leader's log refuses, as when its disk is full, is waited for; it stops nothing else."""
+"""A step that the leader's log refuses is tried again and stops nothing else."""
 
 import asyncio
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""A witness comes, stays, moves and goes with its partition, and clients never hear of it."""
+"""A witness comes, moves and goes with its partition, and clients never notice."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Brokers whose disks fail while they run: the process stays up, says why, and is whole again when its disk is."""
+"""Brokers whose disks fail stay up, say why, and are whole again with the disk."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""A follower whose disk is behind, between real brokers: nobody waits for it, and it catches up when it can."""
+"""Nobody waits for a follower whose disk is behind, and it catches up later."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A broker that was away while the log moved on gets segments whole, whatever happens, and can lead with them."""
+"""A broker that was away gets whole segments, and can lead with them."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 
 AGAIN_BYTES_MAX = (1 + AHEAD) * CHUNK_BYTES
-"""What an interruption costs: the batch that was cut off in the middle, and what had been asked for behind it."""
+"""The cost of an interruption: the batch that was cut off in the middle, and those asked for behind it."""
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ def leave_behind(brokers: RunningCluster, topic: str, mode: str = "fsync") -> tu
     brokers.run(lambda cluster: cluster.stop(AWAY))
     produce(wire, topic, 20, BATCHES - 20)
     assert delete(wire, topic, START) == (0, START)
-    # What is below goes when the disks of both have got so far; the log goes on meanwhile.
+    # Segments below go when the disks of both have got so far; the log goes on meanwhile.
     end = BATCHES
     while min(partition_on(brokers.cluster, node_id, topic).log.first_index for node_id in (1, 2)) < 40:
         produce(wire, topic, end, 1)

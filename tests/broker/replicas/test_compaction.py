@@ -1,4 +1,4 @@
-"""Compaction on three real brokers: every replica keeps the latest of each key, and nobody who reads or writes notices.
+"""Compaction on three brokers: replicas keep the latest of each key, and no client notices.
 
 Rounds are held by hand, so that nothing here waits for a timer.
 """

@@ -1,4 +1,4 @@
-"""How often a large batch is copied on its way through three brokers: never in this process.
+"""A large batch on its way through three brokers is never copied.
 
 Every hand-over is watched: what was received from clients and brokers, and what goes to journal, segment files,
 other brokers, consumers. Each is a view of some object; a copy would be another object. The journal has nothing of it.

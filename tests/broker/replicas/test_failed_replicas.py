@@ -1,4 +1,4 @@
-"""A replica whose log has failed is made anew, but only when its leader has said that nothing is lost by that."""
+"""A failed replica is recreated only once its leader says that nothing is lost."""
 
 import asyncio
 import errno
@@ -41,7 +41,7 @@ async def end_of_round(failed: FailedReplicas) -> None:
 
 
 class World(QuietLinks):
-    """What `FailedReplicas` of node 1 is given: who leads, what the leader says, the time."""
+    """The world of `FailedReplicas` on node 1: the leader, its answer, the time."""
 
     def __init__(self) -> None:
         super().__init__()

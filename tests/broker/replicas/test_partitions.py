@@ -1,4 +1,4 @@
-"""What becomes of the image here, when it changes at an awkward moment."""
+"""Replicas follow the image, also when it changes at an awkward moment."""
 
 import asyncio
 from collections import Counter

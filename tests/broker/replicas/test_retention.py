@@ -1,4 +1,4 @@
-"""Retention on three real brokers: what goes, that all replicas agree, and who is told what.
+"""Retention on three real brokers: all replicas delete the same, and events say so.
 
 Rounds are held by hand, so that nothing here waits for a timer.
 """
@@ -143,7 +143,7 @@ def test_a_topic_that_nobody_writes_to_ends_empty_and_can_be_written_to_again(br
         brokers.run(lambda cluster, topic=topic: hold_round(cluster, topic))  # type: ignore[misc]
         assert (offset_at(wire, topic, -2)[0], offset_at(wire, topic, -1)[0]) == (30, 30)
         for node_id in (1, 2, 3):
-            # What is left are control frames.
+            # The rest are control frames.
             assert partition_on(brokers.cluster, node_id, topic).log.size_bytes < 200
         produce(wire, topic, 1, 0)
         assert offsets_of(wire.fetch(topic, 30).records) == [30]

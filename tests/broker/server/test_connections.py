@@ -713,7 +713,7 @@ def test_an_answer_leaves_at_once_if_it_is_short_and_the_last_of_its_connection(
 
 @pytest.fixture
 def freed_alone_bytes(monkeypatch: pytest.MonkeyPatch) -> int:
-    """What is larger than this is freed in pieces."""
+    """Larger requests are freed in pieces."""
     monkeypatch.setattr(connections, "FREED_ALONE_BYTES", 1_000)
     return connections.FREED_ALONE_BYTES
 

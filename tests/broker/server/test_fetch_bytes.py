@@ -1,4 +1,4 @@
-"""What a fetch may take, and that every partition comes to its turn (KIP-74): over a socket, and against any mix."""
+"""Limits of a fetch, and the turn of every partition (KIP-74)."""
 
 import asyncio
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""What clients make a node hold: the account equals a recount, and who waits when there is no room."""
+"""The account of held bytes equals a recount, and the right connections wait."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

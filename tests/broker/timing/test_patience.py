@@ -1,4 +1,4 @@
-"""Who has had many slices lets those go first who ask for little, and nobody waits who is alone."""
+"""Clients with many slices let small ones go first; a lone one never waits."""
 
 import asyncio
 from collections.abc import Callable

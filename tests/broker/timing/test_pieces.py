@@ -1,4 +1,4 @@
-"""Whoever names a great many things, or one of them as often, is worked off in pieces from the first look on."""
+"""Requests that name a great many things are worked off in pieces from the start."""
 
 import asyncio
 import gc

@@ -1,1 +1,1 @@
-"""What each command does, one file a command. None of them knows typer."""
+"""The work of each command, one file a command. None of them knows typer."""

@@ -1,9 +1,9 @@
-"""`barnabas check`: read a history line by line, and say whether the cluster kept its promises.
+"""`barnabas check`: read a history, and say whether the cluster kept its promises.
 
 The verdict is the first line of the output, the violations follow with the lines they show at. Exit status: 0 all
 promises were kept, 1 some were not, 2 the file is no history, or cannot be read. A history without a single
-acknowledged record proves nothing and is refused like a malformed one; acknowledged records that no consumer looked
-for are counted in the verdict, so that nobody takes them for found.
+acknowledged record proves nothing and is refused like a malformed one; acknowledged records that no consumer looked for
+are counted in the verdict, so that they are not taken for found.
 """
 
 import contextlib

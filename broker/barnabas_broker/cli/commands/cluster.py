@@ -18,8 +18,8 @@ __all__ = ["settings_from", "start", "status", "stop"]
 
 STOP_TIMEOUT_S = 15.0
 UNKEYED = (
-    "no cluster.secret: whoever reaches the node ports is believed; to have one, stop the whole cluster, and start it "
-    'with --set cluster.secret="$(openssl rand -hex 32)"'
+    "no cluster.secret: anybody who reaches the node ports is believed; to have one, stop the whole cluster, and start "
+    'it with --set cluster.secret="$(openssl rand -hex 32)"'
 )
 COLOURS = {"running": "green", "starting": "yellow", "fenced": "yellow", "unreachable": "red", "stopped": "red"}
 
@@ -39,7 +39,7 @@ def start(  # noqa: PLR0913 - one for each option
     cluster_id: str | None = None,
     token: str | None = None,
 ) -> int:
-    """Start what is down; then return, or stay until Ctrl-C and stop what was started."""
+    """Start the brokers that are down; then return, or stay until Ctrl-C and stop those that were started."""
     began = time.monotonic()
     request = Request(
         directory=data.absolute(),
@@ -222,7 +222,7 @@ def _show(found: dict[str, Any], *, verbose: bool) -> None:
 
 
 def _quorum_lines(brokers: Sequence[dict[str, Any]]) -> list[str]:
-    """Say who votes on metadata, as whoever leads that group knows it, and who waits for what."""
+    """Say who votes on metadata, as the leader of that group knows it, and who waits for what."""
     asked = [broker for broker in brokers if broker.get("quorum", {}).get("voters")]
     asked.sort(key=lambda broker: broker["node_id"] != broker.get("controller"))
     lines = []

@@ -1,9 +1,9 @@
 """`barnabas consume`: records in, lines out, with our own `Consumer`.
 
 A record counts as consumed when it has been written to standard output: that is when its group may commit it, every
-`COMMIT_EVERY_S`, when a partition leaves, and at the end. So what a killed command had not written is read again, and a
-clean end, Ctrl-C included, repeats nothing. What a pipe has taken and its reader never read is gone, as with any
-command.
+`COMMIT_EVERY_S`, when a partition leaves, and at the end. So records that a killed command had not written are read
+again, and a clean end, Ctrl-C included, repeats nothing. Output that a pipe has taken and its reader never read is
+gone, as with any command.
 
 Memory is bounded by the consumer's buffer and one batch of lines: when nobody reads our output, nothing more is
 fetched, and the membership lives on beside it.
@@ -50,7 +50,7 @@ Form = Callable[[Record], bytes]
 
 
 class ConsumeOrder(NamedTuple):
-    """What the command line asked for."""
+    """The options of the command line."""
 
     topics: Sequence[str]
     bootstrap: str
@@ -156,14 +156,14 @@ class _Reading:
         elif start_ms is not None:
             await self.consumer.seek_to_time(start_ms)
         elif not order.from_beginning:
-            # Now, and not when the first fetch comes to it: what is produced from here on shall be seen.
+            # Now, and not when the first fetch comes to it: records produced from here on shall be seen.
             await self.consumer.seek_to_end()
         if order.exit_at_end:
             self._ends = await self.consumer.end_offsets(chosen)
         return True
 
     async def read(self) -> None:
-        """Write what comes, until there has been enough."""
+        """Write records as they come, until there has been enough."""
         order = self._order
         aside = BlockingThread()
         last_at_s = time.monotonic()
@@ -191,7 +191,7 @@ class _Reading:
                 return
 
     async def commit(self, partitions: frozenset[TopicPartition] | None = None) -> None:
-        """Commit what has been written, of some partitions or of all; a failure is told and is no reason to end."""
+        """Commit what has been written, of some partitions or of all. A failure is told and is no reason to end."""
         self._committed_at_s = time.monotonic()
         if self._order.group_id is None:
             return
@@ -211,7 +211,7 @@ class _Reading:
     async def _add_beginnings(self) -> None:
         """Let a partition of which nothing has been read yet count as read up to where we stand in it.
 
-        Else whoever comes next would begin at the end again, and miss what came between.
+        Else the next reader would begin at the end again, and miss the records between.
         """
         for key in self.consumer.assignment - self._begun:
             try:
@@ -226,7 +226,7 @@ class _Reading:
         lines = b"".join([form(record) for records in found.values() for record in records])
         self._begun.update(found)
         if await self._wishes.unless(_done(aside, lines)) is None:
-            return  # Interrupted in the middle: what was not written for certain is not committed.
+            return  # Interrupted in the middle: records that may not be written are not committed.
         self._progress.add(sum(map(len, found.values())), len(lines))
         for key, records in found.items():
             # A partition that went while this was written, for longer than a group waits, is another's to commit.
@@ -236,7 +236,7 @@ class _Reading:
                 self._written[key] = OffsetAndMetadata(next_offset, "", records[-1].leader_epoch)
 
     async def _skip(self, error: CorruptRecordsError) -> None:
-        """Leave out a batch that cannot be read, or end if nobody has said so."""
+        """Leave out a batch that cannot be read, or end if that was not asked for."""
         if not self._order.skip_corrupt:
             raise CommandError(f"{error} (--skip-corrupt leaves out what cannot be read)") from error
         complain(f"left out: {error}")
@@ -288,7 +288,7 @@ class _Reading:
 
 
 async def _known_partitions(order: ConsumeOrder) -> dict[str, Sequence[int]]:
-    """Return what there is to read, and refuse what there is not: a consumer would wait for it for ever."""
+    """Return the partitions to read, and refuse missing ones: a consumer would wait for them for ever."""
     async with Admin(order.bootstrap, client_id="barnabas-cli", timeout_s=order.timeout_s) as admin:
         with typed():
             views = await admin.describe_topics(list(dict.fromkeys(order.topics)))

@@ -1,4 +1,4 @@
-"""`barnabas topic give-up-voter`: let a page-cache partition go on without a replica that never comes back.
+"""`barnabas topic give-up-voter`: let a page-cache partition go on without a lost replica.
 
 Every node of the cluster is asked what it knows, at the same time; the addresses come from a broker's configuration,
 because there may be nobody whom a client could ask. The command refuses when the lost broker answers, when anybody
@@ -64,7 +64,7 @@ def give_up(
 
 
 def _able(topic: str, partition: int, voter: int, answers: Mapping[int, Answer | str]) -> dict[int, Answer]:
-    """Return who would go on without the voter, and what they know.
+    """Return the nodes that would go on without the voter, and their answers.
 
     Raises:
         CommandError: it lives, somebody leads, or nobody would.
@@ -108,7 +108,7 @@ def _warning(topic: str, partition: int, voter: int, answers: Mapping[int, Answe
 def _ask(
     config: BrokerConfig, node_ids: Sequence[int], question: tuple[str, int, int, bool], timeout_s: float
 ) -> dict[int, Answer | str]:
-    """Put a question to several nodes at the same time; the answer is text where there is none, and says why."""
+    """Put a question to several nodes at the same time; if there is no answer, a text says why."""
     secret = config.cluster_secret.encode() if config.cluster_secret else None
     body: bytes = msgpack.packb(question)
 

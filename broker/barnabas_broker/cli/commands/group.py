@@ -1,4 +1,4 @@
-"""`barnabas group …`: what kafka-consumer-groups.sh does, over `Admin`."""
+"""`barnabas group …`: administer consumer groups as kafka-consumer-groups.sh does, over `Admin`."""
 
 import time
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ def delete(bootstrap: str, group_ids: Sequence[str], timeout_s: float) -> int:
     """Delete groups without members."""
 
     async def run(admin: Admin) -> None:
-        # One after the other: what has been deleted is said even if a later one is refused.
+        # One after the other: deletions are told even if a later one is refused.
         for group_id in group_ids:
             await admin.delete_groups([group_id])
             say(f"deleted {group_id}")
@@ -226,7 +226,7 @@ def _show(group: GroupDescription, lags: Lags) -> None:
 
 
 def lag_text(lags: Lags) -> str:
-    """Say how much a group has yet to read. What it has not committed anything of is unknown, and not nothing."""
+    """Say how much a group has yet to read. Without a commit that is unknown, and not nothing."""
     total = total_lag(lags)
     if total.lag is not None:
         return f"lag {total.lag:,}"

@@ -1,4 +1,4 @@
-"""`barnabas log`: what is done to the data directory of a broker that is stopped."""
+"""`barnabas log`: mend the data directory of a stopped broker."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ __all__ = ["mend"]
 
 
 def mend(directories: Sequence[Path]) -> int:
-    """Take out of each directory what no honest cluster has written, and say what that was."""
+    """Take out of each directory the entries that no honest cluster has written, and name them."""
     for directory in directories:
         files = OsFiles()
         started = start(files, str(directory), StorageConfig(), None, None, _no_new_id, boot_id(), mends=True)

@@ -2,8 +2,8 @@
 
 Memory is bounded by one block of lines, the producer's buffer, and `OPEN_MAX` deliveries that have not been looked at:
 when the cluster is slower than the input, the input waits. Every delivery is looked at, in order, and the first that
-failed ends the command with the number of its line. What was accepted before an error, the end of the input or Ctrl-C
-is delivered first.
+failed ends the command with the number of its line. Records accepted before an error, the end of the input or Ctrl-C
+are delivered first.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ INTERRUPTED = 130
 
 
 class ProduceOrder(NamedTuple):
-    """What the command line asked for."""
+    """The options of the command line."""
 
     topic: str
     bootstrap: str
@@ -71,7 +71,7 @@ def produce(order: ProduceOrder) -> int:
     if order.keep_partitions and (order.form != "json" or order.partition is not None):
         raise CommandError("--keep-partitions is for --format json, without --partition")
     check_bootstrap(order.bootstrap)
-    # What goes wrong is told once, by the line that it happened to.
+    # An error is told once, by the line that it happened to.
     log_to_stderr(logging.ERROR, "barnabas: %(message)s")
     return run(_produce(order, _parser(order), [_header(word) for word in order.headers]))
 
@@ -126,7 +126,7 @@ class _Sending:
         self._number = 0
 
     async def send(self, lines: Iterator[list[bytes]]) -> bool:
-        """Send until the input ends; cancelled, it leaves what was accepted on its way."""
+        """Send until the input ends; cancelled, it leaves accepted records on their way."""
         await self._producer.partitions(self._order.topic)
         aside = BlockingThread()
         while block := await self._next_block(aside, lines):
@@ -148,9 +148,9 @@ class _Sending:
             await self._wait_for_first()
 
     async def _next_block(self, aside: BlockingThread, lines: Iterator[list[bytes]]) -> list[bytes] | None:
-        """Return the next lines, None at the end; meanwhile look after what is on its way.
+        """Return the next lines, None at the end; meanwhile look after records on their way.
 
-        An input may be silent for hours, and what could not be delivered should be known before that.
+        An input may be silent for hours, and a failed delivery should be known before that.
         """
         reading = asyncio.ensure_future(aside.run(lambda: next(lines, None)))
         try:
@@ -164,7 +164,7 @@ class _Sending:
                 finally:
                     settling.cancel()
                     await asyncio.wait({settling})
-                    # Whoever leaves here for another reason has not looked at its failure.
+                    # An exit for another reason has not looked at its failure.
                     _ = settling.cancelled() or settling.exception()
             return await reading
         finally:
@@ -211,7 +211,7 @@ class _Sending:
         self._progress.add(1, line_bytes)
 
     async def _failure(self, number: int, error: ClientError | KafkaError) -> LineError:
-        # The others are given up with it: their order matters more than what might still get through.
+        # The others are given up with it: their order matters more than those that might still get through.
         self._open.clear()
         with contextlib.suppress(RecordsLostError, DeadlineExceededError):
             await self._producer.close(0)

@@ -1,11 +1,11 @@
-"""`barnabas reassign`, which does what kafka-reassign-partitions.sh does, and `barnabas topic observers`; over `Admin`.
+"""`barnabas reassign`, as kafka-reassign-partitions.sh, and `barnabas topic observers`; over `Admin`.
 
 Without `--execute` nothing changes: the plan is printed, as a table, or with `--json` in the form that `--plan` (and
-Kafka's tool) reads. What is to be moved back later is worth keeping the same way, from before.
+Kafka's tool) reads. To be able to move partitions back later, keep the plan of before in the same way.
 
-Who is the witness of two replicas is for the controller to choose, and it does whenever it is asked where a partition
-should be. So a partition whose replicas stay is sent to where it is if its witness is missing, or on a broker that is
-not there; and only then.
+The controller chooses the witness of two replicas, each time that it is asked where a partition should be. So a
+partition whose replicas stay is sent to where it is if its witness is missing, or on a broker that is not there; and
+only then.
 
 Waiting asks the cluster twice a second. Ctrl-C ends the waiting, not the move.
 """
@@ -102,7 +102,7 @@ def move(
 
 
 def status(bootstrap: str, topics: Sequence[str], timeout_s: float, *, as_json: bool) -> int:
-    """Print what is under way."""
+    """Print the moves under way."""
 
     async def run(admin: Admin) -> None:
         partitions = list(await _replicas(admin, topics)) if topics else None
@@ -135,7 +135,7 @@ def cancel(bootstrap: str, topics: Sequence[str], timeout_s: float, *, wait: boo
 
 
 def observers(bootstrap: str, name: str, brokers: str | None, timeout_s: float) -> int:
-    """Set who observes a topic; with None only say who does."""
+    """Set the observers of a topic; with None only name them."""
     wanted = None if brokers is None else brokers_of("--brokers", brokers)
 
     async def run(admin: Admin) -> list[int]:
@@ -175,7 +175,7 @@ async def _observers(admin: Admin, name: str) -> list[int]:
 
 
 async def _witnesses(admin: Admin, names: Sequence[str]) -> dict[TopicPartition, int]:
-    """Return who votes beside the replicas of the topics' partitions, where somebody does."""
+    """Return the witnesses of the topics' partitions that have one."""
     found: dict[TopicPartition, int] = {}
     for name in names:
         rows = decode_witnesses(await _configs(admin, name))

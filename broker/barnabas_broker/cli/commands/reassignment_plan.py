@@ -1,9 +1,9 @@
-"""Where partitions should go when they may use only certain brokers: the plan that `barnabas reassign` makes. Pure.
+"""Plans where partitions should go if they may use only certain brokers. Pure.
 
 As little as possible is moved: a replica that is on one of the brokers already stays. Each further one goes to the
 broker that, in this order, is on a host and in a rack with the fewest replicas of the partition, holds the fewest
-replicas of those that are planned, and has the lowest id. The first replica, who should lead, stays if it can; else it
-becomes the one of the partition's replicas that leads the fewest.
+replicas of those that are planned, and has the lowest id. The first replica, which should lead, stays if it can; else
+it becomes the one of the partition's replicas that leads the fewest.
 
 The witness of two replicas is not planned here, the controller chooses it; only whether to ask for one is decided
 (`lacks_witness`).
@@ -22,7 +22,7 @@ Key = TypeVar("Key")
 
 
 class Place(NamedTuple):
-    """Where a broker is. Those on one host fall together; who names no rack shares one with all who name none."""
+    """The place of a broker. Those on one host fall together; those without a rack share one."""
 
     host: str
     rack: str | None
@@ -78,7 +78,7 @@ def lacks_witness(target: Sequence[int], witness: int | None, up: Collection[int
 
     Args:
         target: Where its replicas should be.
-        witness: Who is its witness now; None: nobody.
+        witness: Its witness now; None: nobody.
         up: The brokers that are there.
     """
     if len(target) != 2 or set(up) <= {*target, witness}:

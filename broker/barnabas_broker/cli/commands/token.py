@@ -1,4 +1,4 @@
-"""`barnabas cluster token`: what another machine of the cluster is given to get its secret with."""
+"""`barnabas cluster token`: print a token, by which another machine gets the secret."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ __all__ = ["issue"]
 
 
 def issue(data: Path | None, config_file: Path | None, valid_s: int) -> int:
-    """Print a token for one other machine; the broker of this one that answers keeps what it stands for."""
+    """Print a token for one other machine; the broker of this one that answers keeps the other half."""
     if (data is None) == (config_file is None):
         raise CommandError("give either --data, of a cluster that `cluster start` made, or --config, of a broker")
     configs = _configs(data, config_file)

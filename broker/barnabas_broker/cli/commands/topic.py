@@ -1,4 +1,4 @@
-"""`barnabas topic …`: what kafka-topics.sh and kafka-delete-records.sh do, with their option names, over `Admin`."""
+"""`barnabas topic …`: administer topics, with the option names of Kafka's tools, over `Admin`."""
 
 import asyncio
 import difflib
@@ -20,7 +20,7 @@ from barnabas_clients.protocol.errors import TopicAlreadyExistsError, UnknownTop
 
 __all__ = ["alter", "create", "delete", "delete_records", "describe", "list_"]
 
-# What a topic's offsets and configurations may take: they are worth less than the rest of the description.
+# Time for a topic's offsets and configurations: they are worth less than the rest of the description.
 DETAILS_TIMEOUT_S = 2.0
 ALL_RECORDS = -1
 NO_WITNESS = (
@@ -79,7 +79,7 @@ def list_(bootstrap: str, timeout_s: float, *, as_json: bool, include_internal: 
 
 
 def describe(bootstrap: str, name: str, timeout_s: float, *, as_json: bool) -> int:
-    """Print who leads and holds each partition, which offsets it has, and what is configured."""
+    """Print the leader, replicas and offsets of each partition, and the configurations."""
 
     async def run(admin: Admin) -> tuple[TopicView, Offsets, Configs]:
         (topic,) = await admin.describe_topics([name])

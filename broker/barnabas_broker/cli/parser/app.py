@@ -1,4 +1,4 @@
-"""The commands of `barnabas`: names, options, help. Each imports what it does, from `commands/`, when it runs."""
+"""The commands of `barnabas`: names, options, help. Each imports its work, from `commands/`, when it runs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ __all__ = ["app", "run"]
 app = typer.Typer(help="An event-streaming broker that speaks the Kafka protocol.", **PLAIN)  # type: ignore[arg-type]
 cluster = typer.Typer(help="Run a cluster on this machine.", **PLAIN)  # type: ignore[arg-type]
 broker = typer.Typer(help="Run one broker.", **PLAIN)  # type: ignore[arg-type]
-log = typer.Typer(help="Mend what a stopped broker has on its disk.", **PLAIN)  # type: ignore[arg-type]
+log = typer.Typer(help="Mend the data of a stopped broker.", **PLAIN)  # type: ignore[arg-type]
 topic = typer.Typer(help="Create, list, describe, alter and delete topics.", **PLAIN)  # type: ignore[arg-type]
 app.add_typer(cluster, name="cluster")
 app.add_typer(broker, name="broker")
@@ -48,7 +48,7 @@ def run(arguments: Sequence[str]) -> int:
 @cluster.command("start")
 def cluster_start(  # noqa: PLR0913, PLR0917 - one for each option
     data: Data,
-    brokers: Annotated[int | None, typer.Option(help="How many brokers a new cluster has (3).", metavar="N")] = None,
+    brokers: Annotated[int | None, typer.Option(help="Number of brokers of a new cluster (3).", metavar="N")] = None,
     port: Annotated[
         int | None, typer.Option(help="Broker 1 serves clients here (9092), broker 2 on the next.", metavar="P")
     ] = None,
@@ -57,7 +57,7 @@ def cluster_start(  # noqa: PLR0913, PLR0917 - one for each option
     ] = None,
     host: Annotated[str | None, typer.Option(help="The address to listen on (127.0.0.1).", metavar="H")] = None,
     brokers_per_host: Annotated[
-        str | None, typer.Option(help="How many brokers each host has; auto: one for each core.", metavar="N|auto")
+        str | None, typer.Option(help="Number of brokers on each host; auto: one for each core.", metavar="N|auto")
     ] = None,
     hosts: Annotated[
         str | None, typer.Option(help="All machines of the cluster, the same on each; --host is one.", metavar="H,H")
@@ -66,7 +66,8 @@ def cluster_start(  # noqa: PLR0913, PLR0917 - one for each option
         str | None, typer.Option(help="The cluster's id, which several hosts must agree on.", metavar="ID")
     ] = None,
     token: Annotated[
-        str | None, typer.Option(help="What `cluster token` has printed on a machine that has the secret.", metavar="T")
+        str | None,
+        typer.Option(help="The token that `cluster token` has printed on a machine with the secret.", metavar="T"),
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="A broker setting; may be repeated.", metavar="NAME=VALUE")
@@ -74,7 +75,7 @@ def cluster_start(  # noqa: PLR0913, PLR0917 - one for each option
     detach: Annotated[bool, typer.Option("--detach", help="Return when the cluster is ready.")] = False,
     timeout: Timeout = 60.0,
 ) -> int:
-    """Start a cluster, or those of its brokers that are down. Ctrl-C stops what was started."""
+    """Start a cluster, or those of its brokers that are down. Ctrl-C stops those that were started."""
     from barnabas_broker.cli.commands import cluster as commands  # noqa: PLC0415 - loaded by those who use it
 
     return commands.start(
@@ -121,7 +122,9 @@ def cluster_stop(data: Data, timeout: Timeout = 15.0) -> int:
 def cluster_status(
     data: Data,
     as_json: Json = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Also what was fetched, and recent events.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Also show fetches, recent events, the loop and counters.")
+    ] = False,
 ) -> int:
     """Show what a cluster's brokers are doing; works when some are down."""
     from barnabas_broker.cli.commands import cluster as commands  # noqa: PLC0415 - loaded by those who use it
@@ -183,8 +186,10 @@ def check(
 def topic_create(
     name: Topic,
     bootstrap: Bootstrap,
-    partitions: Annotated[int, typer.Option(help="How many; -1: the cluster's default.", metavar="N")] = -1,
-    replication_factor: Annotated[int, typer.Option(help="How many; -1: the cluster's default.", metavar="R")] = -1,
+    partitions: Annotated[int, typer.Option(help="Number of partitions; -1: the cluster's default.", metavar="N")] = -1,
+    replication_factor: Annotated[
+        int, typer.Option(help="Number of replicas; -1: the cluster's default.", metavar="R")
+    ] = -1,
     config: Annotated[
         list[str] | None, typer.Option(help="A topic configuration; may be repeated.", metavar="NAME=VALUE")
     ] = None,
@@ -214,7 +219,7 @@ def topic_list(
 
 @topic.command("describe")
 def topic_describe(name: Topic, bootstrap: Bootstrap, as_json: Json = False, timeout: Timeout = 30.0) -> int:
-    """Show a topic's partitions (leaders, replicas, offsets) and what is configured for it."""
+    """Show a topic's partitions (leaders, replicas, offsets) and its configurations."""
     from barnabas_broker.cli.commands import topic as commands  # noqa: PLC0415 - loaded by those who use it
 
     return commands.describe(bootstrap, name, timeout, as_json=as_json)
@@ -225,7 +230,7 @@ def topic_alter(
     name: Topic,
     bootstrap: Bootstrap,
     partitions: Annotated[
-        int | None, typer.Option(help="How many it shall have; never fewer than now.", metavar="N")
+        int | None, typer.Option(help="New number of partitions; never fewer than now.", metavar="N")
     ] = None,
     config: Annotated[
         list[str] | None, typer.Option(help="A topic configuration; may be repeated.", metavar="NAME=VALUE")
@@ -236,7 +241,7 @@ def topic_alter(
     ] = None,
     timeout: Timeout = 30.0,
 ) -> int:
-    """Give a topic more partitions, which records with a key then go to, or configure it differently."""
+    """Give a topic more partitions (keyed records may then go to another one), or configure it differently."""
     from barnabas_broker.cli.commands import topic as commands  # noqa: PLC0415 - loaded by those who use it
 
     return commands.alter(bootstrap, name, partitions, config or [], delete_config or [], timeout)
@@ -247,11 +252,11 @@ def topic_observers(
     name: Topic,
     bootstrap: Bootstrap,
     brokers: Annotated[
-        str | None, typer.Option(help="Who shall observe it, as ids; '' for nobody.", metavar="4,5")
+        str | None, typer.Option(help="Ids of its observers, with commas; '' for none.", metavar="4,5")
     ] = None,
     timeout: Timeout = 30.0,
 ) -> int:
-    """Say which brokers keep a copy of a topic for consumers in their rack, and never lead; or show who does."""
+    """Set the brokers that keep a copy of a topic for consumers in their rack, and never lead; or show them."""
     from barnabas_broker.cli.commands import reassign as commands  # noqa: PLC0415 - loaded by those who use it
 
     return commands.observers(bootstrap, name, brokers, timeout)
@@ -260,13 +265,13 @@ def topic_observers(
 @topic.command("give-up-voter")
 def topic_give_up_voter(
     name: Topic,
-    partition: Annotated[int, typer.Option(help="Which partition.", metavar="P", min=0)],
+    partition: Annotated[int, typer.Option(help="The partition.", metavar="P", min=0)],
     voter: Annotated[int, typer.Option(help="The broker that never comes back.", metavar="ID")],
     config: Annotated[
-        Path, typer.Option(help="Any broker's configuration: where all brokers are, and the secret.", metavar="FILE")
+        Path, typer.Option(help="Any broker's configuration: it has all addresses, and the secret.", metavar="FILE")
     ],
     accept_data_loss: Annotated[
-        bool, typer.Option("--accept-data-loss", help="Do it; without this it is only said what would be lost.")
+        bool, typer.Option("--accept-data-loss", help="Do it; without this the command only says what would be lost.")
     ] = False,
     as_json: Json = False,
     timeout: Timeout = 15.0,
@@ -284,9 +289,9 @@ def topic_delete_records(
     partition: Annotated[
         list[int] | None, typer.Option(help="Only this partition; may be repeated.", metavar="P", min=0)
     ] = None,
-    before_offset: Annotated[int | None, typer.Option(help="Delete what is before this offset.", metavar="N")] = None,
-    before_time: Annotated[str | None, typer.Option(help="Delete what is older than this.", metavar="T")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Delete all there is.")] = False,
+    before_offset: Annotated[int | None, typer.Option(help="Delete records before this offset.", metavar="N")] = None,
+    before_time: Annotated[str | None, typer.Option(help="Delete records older than this.", metavar="T")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Delete all records.")] = False,
     timeout: Timeout = 30.0,
 ) -> int:
     """Delete records from the beginning of a topic's partitions; nothing brings them back."""

@@ -59,7 +59,7 @@ def group_reset_offsets(  # noqa: PLR0913, PLR0917 - one parameter is one option
     as_json: Json = False,
     timeout: Timeout = 30.0,
 ) -> int:
-    """Move the positions of a group that has no members. Without --topic: wherever it has committed."""
+    """Move the positions of a group that has no members. Without --topic: in all topics where it has committed."""
     from barnabas_broker.cli.commands import group as commands  # noqa: PLC0415 - loaded by those who use it
 
     target = commands.target_from(

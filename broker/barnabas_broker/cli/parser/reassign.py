@@ -1,4 +1,4 @@
-"""The command `barnabas reassign`: options and help. What it does is imported when it runs."""
+"""The command `barnabas reassign`: options and help. Its work is imported when it runs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -17,15 +17,17 @@ def reassign(  # noqa: PLR0913, PLR0917 - one parameter is one option
     topics: Annotated[
         list[str] | None, typer.Argument(metavar="TOPIC[:P,...]", help="Topics, or some of their partitions.")
     ] = None,
-    brokers: Annotated[str | None, typer.Option(help="Where the partitions shall be, as ids.", metavar="4,5,6")] = None,
+    brokers: Annotated[
+        str | None, typer.Option(help="Ids of the brokers that the partitions shall be on.", metavar="4,5,6")
+    ] = None,
     replication_factor: Annotated[
-        int | None, typer.Option(help="How many replicas each shall have (as many as now).", metavar="R", min=1)
+        int | None, typer.Option(help="Replicas of each partition (as many as now).", metavar="R", min=1)
     ] = None,
     plan: Annotated[
         Path | None, typer.Option(help="A plan as --json prints it, or Kafka's tool; - reads stdin.", metavar="FILE")
     ] = None,
     execute: Annotated[bool, typer.Option("--execute", help="Do it; without this the plan is only shown.")] = False,
-    status: Annotated[bool, typer.Option("--status", help="Show what is on its way.")] = False,
+    status: Annotated[bool, typer.Option("--status", help="Show the moves under way.")] = False,
     cancel: Annotated[bool, typer.Option("--cancel", help="Call moves off: of these topics, or all.")] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Come back when it is done.")] = True,
     as_json: Json = False,

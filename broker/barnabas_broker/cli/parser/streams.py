@@ -20,7 +20,7 @@ def produce(  # noqa: PLR0913, PLR0917 - one parameter is one option
     topic: Topic,
     bootstrap: Bootstrap,
     form: Annotated[
-        str, typer.Option("--format", help="What a line is: raw (a value) or json (a record).", metavar="FORM")
+        str, typer.Option("--format", help="Form of a line: raw (a value) or json (a record).", metavar="FORM")
     ] = "raw",
     key_separator: Annotated[
         str | None, typer.Option(help="Stands between key and value in raw lines.", metavar="TEXT")
@@ -35,7 +35,9 @@ def produce(  # noqa: PLR0913, PLR0917 - one parameter is one option
     keep_partitions: Annotated[
         bool, typer.Option("--keep-partitions", help="Send JSON records to the partitions they name.")
     ] = False,
-    acks: Annotated[str, typer.Option(help="Who must have a record: all, 1 (the leader), 0 (nobody).")] = "all",
+    acks: Annotated[
+        str, typer.Option(help="Replicas that must have a record: all, 1 (the leader) or 0 (none).")
+    ] = "all",
     compression: Annotated[str, typer.Option(help="none, gzip, snappy, lz4 or zstd.", metavar="TYPE")] = "none",
     file: Annotated[Path | None, typer.Option(help="Read this instead of standard input.", metavar="FILE")] = None,
     max_request_size: Annotated[
@@ -98,7 +100,7 @@ MaxRecords = Annotated[int | None, typer.Option(help="End after so many records.
 AtEnd = Annotated[bool, typer.Option("--exit-at-end", help="End with the last record that was there at the start.")]
 IdleExit = Annotated[float | None, typer.Option(help="End when nothing has come for so long.", metavar="S", min=0.1)]
 Committed = Annotated[
-    bool, typer.Option("--read-committed", help="Leave out what belongs to no committed transaction.")
+    bool, typer.Option("--read-committed", help="Leave out records of transactions that are not committed.")
 ]
 SkipCorrupt = Annotated[
     bool, typer.Option("--skip-corrupt", help="Leave out batches that cannot be read, and tell of them.")
@@ -128,7 +130,7 @@ def consume(  # noqa: PLR0913, PLR0917 - one parameter is one option
 ) -> int:
     """Read topics and write their records to standard output, from now on, until Ctrl-C.
 
-    In a group what has been written is committed, every five seconds and at the end.
+    In a group, the positions of written records are committed every five seconds and at the end.
     """
     from barnabas_broker.cli.commands import consume as commands  # noqa: PLC0415 - loaded by those who use it
 

@@ -3,8 +3,8 @@
 Any broker takes the request; the active controller decides about all topics of it in one command, each for itself. The
 answer comes when this broker has the change; the others have it as soon as they have read the metadata that far.
 
-A broker's own settings are read when it starts, so none can be altered, and whoever asks is told so. So are those who
-ask for loggers, client metrics or groups, which have no configuration here.
+A broker's own settings are read when it starts, so none can be altered, and the answer says so. Loggers, client metrics
+and groups have no configuration here, and are answered likewise.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -69,7 +69,7 @@ async def handle(broker: BrokerContext, _: Exchange, request: Request) -> Respon
 
 
 def _refusals(resources: Sequence[Resource]) -> Generator[None, None, list[Fate | None]]:
-    """Return why each of them need not go to the controller; None: it has to."""
+    """Return the answer of each that need not go to the controller; None: it has to."""
     times = yield from times_of((resource.resource_type, resource.resource_name) for resource in resources)
     refusals = []
     for number, resource in enumerate(resources, 1):

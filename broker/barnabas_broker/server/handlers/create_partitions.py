@@ -1,4 +1,4 @@
-"""CreatePartitions: have the controller let topics grow, and answer when clients can use the new partitions.
+"""CreatePartitions: have the controller let topics grow, and answer when clients can use them.
 
 As for CreateTopics: any broker takes the request, the active controller decides, and the answer waits, within the
 request's timeout and at most `LEADERS_S`, until the new partitions have leaders in this broker's table.
@@ -73,7 +73,7 @@ async def _submitted(broker: BrokerContext, command: CreatePartitions, timeout_s
 
 
 def _refusal(topic: CreatePartitionsTopic, times: int) -> CreatePartitionsTopicResult | None:
-    """Return the answer for what no controller need be asked."""
+    """Return the answer if no controller need be asked."""
     rows = topic.assignments or ()
     if times > 1:
         code = ErrorCode.INVALID_REQUEST

@@ -60,7 +60,7 @@ def code_of(reason: RefusalReason | None) -> ErrorCode:
 
 
 def limit_s(timeout_ms: int) -> float:
-    """Return how long a request may take of which the client says this: at most a minute."""
+    """Return how long a request may take if the client says this: at most a minute."""
     return min(max(timeout_ms, 0) / 1000, TIMEOUT_S_MAX)
 
 
@@ -133,7 +133,7 @@ def refuse(request: CreateTopicsRequest, code: ErrorCode) -> CreateTopicsRespons
 
 
 def _refusal(topic: CreatableTopic, times: int) -> CreatableTopicResult | None:
-    """Return the answer for what no controller need be asked."""
+    """Return the answer if no controller need be asked."""
     if times > 1:
         code = ErrorCode.INVALID_REQUEST
         text = "The topic is named twice in the request."
@@ -159,7 +159,7 @@ def _new_topic(broker: BrokerContext, topic: CreatableTopic) -> NewTopic:
     partitions = topic.num_partitions
     factor = topic.replication_factor
     if not assignments:
-        # The configuration of the broker that was asked decides, not that of whoever is the controller.
+        # The configuration of the broker that was asked decides, not that of the controller.
         partitions = broker.config.num_partitions if partitions == -1 else partitions
         factor = broker.config.replication_factor if factor == -1 else factor
     return NewTopic(

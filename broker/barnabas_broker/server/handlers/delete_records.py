@@ -1,13 +1,13 @@
-"""DeleteRecords: let the logs of partitions start later. What lies before is gone.
+"""DeleteRecords: let the logs of partitions start later. The records before that are gone.
 
 The leader of a partition proposes the new start to its replicas, and the answer waits until a majority has it: from
-then on no leader of this partition will ever show what was deleted. (Kafka waits until every replica that is alive has
+then on no leader of this partition will ever show a deleted record. (Kafka waits until every replica that is alive has
 deleted.) A replica that is down deletes when it is back.
 
 The low watermark in the answer is where the log starts now, which may be above what was asked for. An offset of -1 is
 the high watermark; one beyond that is OFFSET_OUT_OF_RANGE; one below the present start changes nothing. Internal topics
-are refused: what is in them belongs to the coordinators, who tidy up for themselves. Of a partition that is named twice
-the last one counts, as in Kafka.
+are refused: their records belong to the coordinators, which tidy up for themselves. If a partition is named twice the
+last one counts, as in Kafka.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ class _Wait:
 
 
 async def handle(broker: BrokerContext, _: Exchange, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    """Propose all, then wait for all; cancelled, what was proposed may still take effect."""
+    """Propose all, then wait for all; cancelled, proposals may still take effect."""
     waits: list[tuple[_Wait, DeleteRecordsPartitionResult]] = []
     topics = []
     until_ms = broker.now_ms() + int(limit_s(request.timeout_ms) * 1000)
@@ -135,7 +135,7 @@ def _begin(
 
 
 def _end(broker: BrokerContext, wait: _Wait, result: DeleteRecordsPartitionResult) -> None:
-    """Wait no more, and say what became of it."""
+    """Wait no more, and say how it ended."""
     wait.is_closed = True
     wait.partition.forget(wait)
     code = wait.answered.result() if wait.answered.done() else ErrorCode.REQUEST_TIMED_OUT

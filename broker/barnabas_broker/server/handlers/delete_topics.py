@@ -35,7 +35,7 @@ async def handle(broker: BrokerContext, _: Exchange, request: DeleteTopicsReques
         check_named(len(request.topic_names) + len(request.topics))
     except Refused as refused:
         return await _refused(request, code_of(refused.reason), refused.message)
-    # Ten thousand names take a millisecond or two each time that they are gone through.
+    # To go through ten thousand names takes a millisecond or two each time.
     slices = Slices()
     topics = broker.partitions.topics_by_id
     all_ids = _ids(request)

@@ -1,4 +1,4 @@
-"""DescribeCluster: the brokers, and with version 2 also those that are fenced."""
+"""DescribeCluster: name the brokers, and with version 2 also those that are fenced."""
 
 from barnabas_broker.server.connections import Exchange
 from barnabas_broker.server.context import BrokerContext

@@ -1,9 +1,9 @@
-"""DescribeConfigs: how topics and brokers are configured, and why.
+"""DescribeConfigs: say how topics and brokers are configured, and why.
 
-Topics are answered by any broker: what was set for them, and behind it what this broker was started with; and who the
-witnesses of their partitions are, if there are any. A broker answers for itself alone; an empty name asks for what
-applies to all brokers and was set while they ran, of which there is nothing. Loggers, client metrics and groups have no
-configuration here, and say so.
+Any broker answers for topics, with their own configurations, behind those the settings that this broker was started
+with, and the witnesses of their partitions, if there are any. A broker answers for itself alone; an empty name asks for
+settings that apply to all brokers and were set while they ran: there are none. Loggers, client metrics and groups have
+no configuration here, and say so.
 """
 
 from collections.abc import Generator, Hashable, Sequence
@@ -40,7 +40,7 @@ class _RefusedError(Exception):
 def handle(
     broker: BrokerContext, _: Exchange, request: DescribeConfigsRequest
 ) -> Generator[None, None, DescribeConfigsResponse]:
-    """Describe each resource, once; of one that is named again with other keys, those that were named last count."""
+    """Describe each resource once; if one is named again with other keys, the last ones count."""
     results = []
     for resource in (yield from distinct(request.resources, _key)):
         results.append(_one(broker, resource, request))

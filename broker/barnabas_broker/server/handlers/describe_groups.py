@@ -1,4 +1,4 @@
-"""DescribeGroups: members and assignments of groups that this broker coordinates.
+"""DescribeGroups: show members and assignments of groups that this broker coordinates.
 
 Subscriptions and assignments are shown of a stable group only, as in Kafka: in between they belong to two generations.
 A group that does not exist is "Dead" without an error before version 6, and GROUP_ID_NOT_FOUND since.
@@ -87,5 +87,5 @@ async def _described(group_id: str, group: ConsumerGroup, slices: Slices) -> Des
         if not number % PIECE:
             await slices.yield_if_due()
             if (group.state, group.protocol_name) != (GroupState.STABLE, protocol_name):
-                is_stable = False  # What follows would be of another generation.
+                is_stable = False  # The rest would be of another generation.
     return result

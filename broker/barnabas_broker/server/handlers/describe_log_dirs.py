@@ -1,4 +1,4 @@
-"""DescribeLogDirs: which partitions this broker holds, and how large their logs are.
+"""DescribeLogDirs: say which partitions this broker holds, and how large their logs are.
 
 A broker has one directory. Partitions that are asked for and are not here are left out, as in Kafka; so are those of
 which this broker is only the witness, because tools count the rows as replicas. The size of the volume is not told
@@ -57,7 +57,7 @@ def _row(index: int, partition: Partition) -> DescribeLogDirsPartition:
 def _asked(
     broker: BrokerContext, topics: Sequence[DescribableLogDirTopic]
 ) -> Generator[None, None, dict[str, set[int]]]:
-    """Return which partitions are asked for, of those topics that there are."""
+    """Return the partitions that are asked for, by topic, of topics that exist."""
     asked: dict[str, set[int]] = {}
     for topic in topics:
         yield

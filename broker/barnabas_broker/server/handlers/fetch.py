@@ -2,26 +2,28 @@
 
 A request is looked at once when it arrives. If it yields less than `min_bytes` and no error, it is parked on its
 partitions, and looked at again when they have gained what is missing (`FetchWaiters`), when one of them changes in
-another way, or for the last time when `max_wait_ms` is over; one of more than `PARKED_MAX` partitions only then.
-A partition that has more than the limits let it give gives nothing more for what it gains, and one that does not serve
-yet may serve after any commit. So thousands that wait for more than there will ever be cost nothing as it comes.
-Batches leave as the buffers that the log holds, untouched. To look at many partitions takes several turns of the loop
-(`turns`); what they gain meanwhile, behind the look, counts as well, and any other change has it look again.
+another way, or for the last time when `max_wait_ms` is over; one of more than `PARKED_MAX` partitions only then. A
+partition that has more than the limits let it give gives nothing more for what it gains, and one that does not serve
+yet may serve after any commit. So thousands of fetches that wait for more than there will ever be cost nothing for each
+commit. Batches leave as the buffers that the log holds, untouched. To look at many partitions takes several turns of
+the loop (`turns`). Bytes that they gain meanwhile, behind the look, count as well, and any other change has it look
+again.
 
 *Bytes* (KIP-74): `max_bytes`, or `fetch.max.bytes` if that is less, bounds the response and `partition_max_bytes` each
 partition, but the first partition with something to read gives at least one batch, else a large batch could never be
-read. First is who is named first, in memory or not: once one is met that must be read from disk, all after it wait for
-what it leaves. Clients name those last that gave something last, so every partition is the first one in its turn.
+read. The first one is the one named first, in memory or not: once one is met that must be read from disk, all after it
+get the bytes that it leaves. Clients name those last that gave something last, so every partition is the first one in
+its turn.
 
-*Room.* What an answer holds counts until the client has taken it (`transient_bytes`). Of what must be read from disk a
-client is given more only as it takes it (`cold_window`). Where others hold much, an answer is smaller; where there is
-no room at all, a fetch finds nothing, and waits until there is some.
+*Room.* The bytes of an answer count until the client has taken them (`transient_bytes`). A client is given more from
+disk only as it takes it (`cold_window`). If others hold much, an answer is smaller; if there is no room at all, a fetch
+finds nothing, and waits until there is some.
 
-*What can be read* ends at the high watermark. From there to the end of the log a fetch waits; only beyond that is it
+*The readable part* ends at the high watermark. From there to the end of the log a fetch waits; only beyond that is it
 OFFSET_OUT_OF_RANGE. A leader that is not confirmed yet gives nothing and lets the fetch wait. If it is not confirmed by
-the end of the wait, it says that it does not lead, and no high watermark: the one that it knows may be older than what
-its predecessor has told this very client. Isolation levels do not differ, because there are no transactions yet: the
-last stable offset is the high watermark.
+the end of the wait, it says that it does not lead, and no high watermark: the one that it knows may be older than the
+one that its predecessor has told this very client. Isolation levels do not differ, because there are no transactions
+yet: the last stable offset is the high watermark.
 
 *Epochs* (KIP-320, KIP-595): a client with an older leader epoch is fenced, one with a newer is told that we do not know
 it; a client whose last fetched epoch ends before its offset here gets the diverging epoch instead of records.
@@ -30,11 +32,12 @@ it; a client whose last fetched epoch ends before its offset here gets the diver
 time. A request that continues a session gets FETCH_SESSION_ID_NOT_FOUND and starts over.
 
 *Racks* (KIP-392): a consumer that names its rack is sent to a replica there, if the leader is elsewhere and one is in
-sync (`read_replicas`); the answer has no records then, and does not wait. A replica that does not lead serves whoever
-names a rack, and nobody else, up to the high watermark that it knows, as long as it follows a leader. It judges a
-client's epoch by the term of that leader; of logs it judges only what it knows to be committed, for it may be behind.
-Beyond its own log it says OFFSET_NOT_AVAILABLE, upon which consumers turn to the leader. OFFSET_OUT_OF_RANGE would make
-those that take it for the leader, by metadata that is old or a guess, begin anew where `auto.offset.reset` says.
+sync (`read_replicas`); the answer has no records then, and does not wait. A replica that does not lead serves clients
+that name a rack, and no others, up to the high watermark that it knows, as long as it follows a leader. It judges a
+client's epoch by the term of that leader; of logs it judges only the part that it knows to be committed, because it may
+be behind. Beyond its own log it says OFFSET_NOT_AVAILABLE, upon which consumers turn to the leader. OFFSET_OUT_OF_RANGE
+would make those that take it for the leader, by metadata that is old or a guess, start again where `auto.offset.reset`
+says.
 
 Replicas of this cluster do not use this API, so a request in the name of one comes from outside and is refused.
 """
@@ -78,7 +81,7 @@ REPLICA_STATE_SINCE = 15
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 PIECE = 16  # partitions that are looked at without giving others their turn
-RESULTS_PIECE = 500  # of which it is asked who leads
+RESULTS_PIECE = 500  # whose leaders are looked up
 PARKED_MAX = 5_000  # to park on as many takes up to 7 ms
 
 Hopes = tuple[list[Partition], list[Partition], list[Partition]]
@@ -280,7 +283,7 @@ class _Look:
                 self.topics.append(FetchableTopicResponse(topic=topic.topic, partitions=results))
 
     def missed_bytes(self, hopes: Hopes) -> int | None:
-        """Return how much those that may give more have gained since they were looked at, of which nobody was told.
+        """Return how much the partitions that may give more have gained since the look, untold.
 
         `hopes` are this look's, and of now.
 
@@ -302,10 +305,10 @@ class _Look:
         return None if any(partition.high_watermark != ends[partition] for partition in eager) else missed
 
     def hopes(self) -> Hopes:
-        """Return what may give more for what it gains, what may for anything, and what gives nothing more by that.
+        """Return the partitions that may give more by gaining, those that may by any change, and the others.
 
-        Where limits have cut short what a partition gave, or left it nothing to give, what comes behind that is no
-        matter. One that is asked for several times is there as often, once for each.
+        If limits have cut a partition short, or left it nothing to give, records behind that do not matter. One that is
+        asked for several times is there as often.
         """
         full = list(self.withheld)
         for partition, _, buffers in self.reads:
@@ -343,7 +346,7 @@ class _Look:
         return self._read(partition, asked)
 
     def _preferred(self, partition: Partition, fetch_offset: int) -> int | None:
-        """Return which other replica this consumer should read from, if it should and that can be told."""
+        """Return the other replica that this consumer should read from, if it should and that can be told."""
         brokers = self.broker.image.brokers
         now_ms = self.broker.now_ms()
         me = brokers.get(self.broker.node_id)
@@ -352,7 +355,7 @@ class _Look:
         try:
             elsewhere = partition.readable_elsewhere(now_ms)
         except StorageFailedError:
-            return None  # Where a follower's log ends may be in a segment that cannot be read.
+            return None  # The end of a follower's log may be in a segment that cannot be read.
         replicas = [
             ReadReplica(node_id, brokers[node_id].rack, end_offset)
             for node_id, end_offset in elsewhere
@@ -391,7 +394,7 @@ class _Look:
                 self.has_error = True
                 return result
         if not log.log_start_offset <= start <= log.log_end_offset:
-            # Where a log starts is committed, and so true of all of them. Where this one ends need not be.
+            # The start of a log is committed, and so true of all replicas. The end of this one need not be.
             is_certain = partition.is_leader or start < log.log_start_offset
             result.error_code = ErrorCode.OFFSET_OUT_OF_RANGE if is_certain else ErrorCode.OFFSET_NOT_AVAILABLE
             self.has_error = True
@@ -419,7 +422,7 @@ class _Look:
             self._take(partition, asked, result, buffers, bytes_max)
 
     async def read_rest(self) -> None:
-        """Read what is left, in the order of the request: from disk what is not in memory."""
+        """Read the rest, in the order of the request: from memory, or from disk."""
         slices = Slices()
         for partition, asked, result in self.unread:
             await slices.yield_if_due()
@@ -468,12 +471,12 @@ class _Look:
         return result
 
     def let_go(self) -> Generator[None, None, None]:
-        """Free what only the look has needed; the answer is somebody else's by now."""
+        """Free what only the look has needed; the answer is not its own any more."""
         for rows in (self.partitions, self.seen, self.reads, self.unread):
             yield from emptied(rows)
 
     def response_in_steps(self, client_id: str) -> Generator[None, None, FetchResponse]:
-        """Note who read what, and return the answer."""
+        """Count the read, and return the answer."""
         for number, (partition, asked, buffers) in enumerate(self.reads, 1):
             size_bytes = sum(map(len, buffers))
             end = _end_offset(buffers[-1])

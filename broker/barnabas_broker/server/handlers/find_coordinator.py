@@ -1,11 +1,11 @@
-"""FindCoordinator: which broker coordinates a group.
+"""FindCoordinator: name the broker that coordinates a group.
 
-The first request in the life of a cluster has the offsets topic made. A coordinator that has just died is about to
-have a successor: the request waits for that, for as long as an election may take, and only then says
+The first request in the life of a cluster has the offsets topic made. A coordinator that has just died is about to have
+a successor: the request waits for that, for as long as an election may take, and only then says
 COORDINATOR_NOT_AVAILABLE. A client that is told so pauses before it asks again, and its whole group with it. A broker
 that is cut off would not hear of the election, and says so at once; it guesses at no coordinator as it does at leaders,
-because a group that goes to the wrong broker waits there. Who asks has often just lost its coordinator, before this
-broker has noticed: another broker is asked whether it is there before it is named.
+because a group that goes to the wrong broker waits there. A client that asks has often just lost its coordinator,
+before this broker has noticed. So another broker is asked whether it is there before it is named.
 
 Transactional ids are refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as InitProducerId does: there is no
 transaction coordinator, and this is the one code on which every client stops at once and says so. Share groups are an
@@ -32,7 +32,7 @@ TRANSACTION = 1
 MANY_SINCE = 4
 KEYS_MAX = 10_000
 PIECE_CHARACTERS = 32 << 10  # of keys between two yields: to hash so many takes a millisecond
-KEY_CHARACTERS = 1 << 10  # what a key costs beside its own
+KEY_CHARACTERS = 1 << 10  # for each key beside its own
 
 Outcome = Generator[None, None, FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]]
 
@@ -61,7 +61,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: FindCoordinatorRe
 
 
 def refuse(request: FindCoordinatorRequest, code: ErrorCode) -> FindCoordinatorResponse:
-    """Answer every key with `code`; whichever of the two places the version has is the one that counts."""
+    """Answer every key with `code`, in both places; each version has one of them."""
     found = [_nobody(key, code, "") for key in request.coordinator_keys]
     return FindCoordinatorResponse(error_code=code, node_id=-1, port=-1, coordinators=found)
 

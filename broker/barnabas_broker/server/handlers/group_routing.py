@@ -1,11 +1,11 @@
-"""The way from a request to the shard that has its group, and the waits that several group requests share.
+"""Finds the shard that has the group of a request, and waits for it.
 
 A shard whose leadership is beyond doubt is asked at once, within the order of the requests of its connection. After a
-stall (a suspended process, a long pause of the loop) somebody else may lead by now: then a majority is asked first,
-which takes a round trip, and the request waits for that. A shard that is being read is waited for, a little. What waits
-holds back the requests behind it: a position that was stored later must not be overwritten by one that waited. For the
-same reason nothing is done any more for a client whose connection has ended: it may have stored something newer through
-another one.
+stall (a suspended process, a long pause of the loop) another broker may lead by now: then a majority is asked first,
+which takes a round trip, and the request waits for that. A shard that is being read is waited for, a little. A request
+that waits holds back those behind it: a position that was stored later must not be overwritten by one that waited. For
+the same reason nothing is done any more for a client whose connection has ended: it may have stored something newer
+through another one.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ def route(broker: BrokerContext, exchange: Exchange, group_id: str, act: Act, re
 
 
 def begun(reply: Reply) -> Reply:
-    """Take the first step of what comes in steps: most have no other, and need not wait for those that have."""
+    """Take the first of several steps: most have no other, and need not wait for those that have."""
     if isinstance(reply, Generator):
         try:
             next(reply)
@@ -105,9 +105,9 @@ class ShardFinder:
 
 
 async def has_outcome(begin: Callable[[Done], object]) -> ErrorCode:
-    """Return what `begin`'s argument is called with; COORDINATOR_NOT_AVAILABLE if it is not within `APPEND_S`.
+    """Return the code that `begin`'s argument is called with; COORDINATOR_NOT_AVAILABLE if it is not within `APPEND_S`.
 
-    Cancelled or late, what was begun may still come about.
+    Cancelled or late, it may still come about.
     """
     future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
 

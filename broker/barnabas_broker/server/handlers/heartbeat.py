@@ -1,4 +1,4 @@
-"""Heartbeat: a member says that it is alive, and hears whether to join again.
+"""Heartbeat: keep a member's session, and say whether it should join again.
 
 A coordinator that is still reading its log answers NONE, as Kafka's does: it does not know the member yet, and will
 let every session begin anew when it does.

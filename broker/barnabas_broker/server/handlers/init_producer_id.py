@@ -1,8 +1,8 @@
 """InitProducerId: give an idempotent producer its id and epoch.
 
 Ids come from the controller in blocks (`producer_ids`). A producer that already has an id (version 3 and later) wants
-to go on after an error: without a transactional id it gets a new one, as from Kafka. To bump the epoch of whatever id a
-request names would let any client take over the identity of any other.
+to go on after an error: without a transactional id it gets a new one, as from Kafka. If the epoch of the id in a
+request were bumped, any client could take over the identity of any other.
 
 Transactional ids are refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, the one code on which every client stops at
 once and says so; there is no transaction coordinator yet.

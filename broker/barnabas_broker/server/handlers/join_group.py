@@ -1,7 +1,7 @@
 """JoinGroup: enter a group's next generation. The answer waits until that has formed; nothing else waits with it.
 
 A parked request is an object in the group's state machine, its ticket: no task, no timer of its own. When its
-connection ends, the group is told that nobody waits for that answer; the member itself stays until its session ends.
+connection ends, the group is told that this answer is not waited for; the member itself stays until its session ends.
 """
 
 from collections.abc import Generator

@@ -1,6 +1,6 @@
-"""LeaveGroup: members leave a group, which others need not wait for their sessions to end to notice.
+"""LeaveGroup: let members leave a group before their sessions end.
 
-Of very many who are named in one request some leave at a time, and the group goes on in between.
+If very many are named in one request, some leave at a time, and the group goes on in between.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ PIECE = 250  # members between two yields
 
 
 def handle(broker: BrokerContext, exchange: Exchange, request: LeaveGroupRequest) -> Outcome:
-    """Answer now; what follows for the others does not concern those who leave."""
+    """Answer now; the consequences for the others do not concern those that leave."""
     if not request.group_id:
         return refuse(request, ErrorCode.INVALID_GROUP_ID)
     leaving = request.members

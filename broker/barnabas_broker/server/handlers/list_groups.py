@@ -1,4 +1,4 @@
-"""ListGroups: the groups that this broker coordinates. A client that wants all asks every broker."""
+"""ListGroups: name the groups that this broker coordinates. A client that wants all asks every broker."""
 
 from collections.abc import Generator, Iterable, Sequence
 
@@ -36,9 +36,9 @@ def handle(broker: BrokerContext, _: Exchange, request: ListGroupsRequest) -> Ge
 
 
 def _meant(names: Sequence[str], known: Iterable[str]) -> Generator[None, None, set[str]]:
-    """Return which of those that there are a filter lets through: all of them if it names nothing.
+    """Return those of `known` that a filter lets through: all of them if it names nothing.
 
-    Kafka compares without regard to case, and lets a name that means nothing match nothing.
+    Kafka compares without regard to case, and an unknown name matches nothing.
     """
     by_name = {name.lower(): name for name in known}
     if not names:

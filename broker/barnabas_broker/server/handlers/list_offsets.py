@@ -1,4 +1,4 @@
-"""ListOffsets: the first, the last, or the first offset at a time, of each partition.
+"""ListOffsets: find the first, the last, or the first offset at a time of partitions.
 
 Only a confirmed leader answers: an unconfirmed one knows less than clients may have seen, and says
 OFFSET_NOT_AVAILABLE (LEADER_NOT_AVAILABLE before version 5, which does not know the former). The times -1 to -5 are

@@ -1,10 +1,10 @@
-"""ListPartitionReassignments: which partitions are on their way, from this broker's own image.
+"""ListPartitionReassignments: list the partitions that are on their way, from this broker's own image.
 
 The image is first brought to where the controller is: another broker may have answered the request that began a move,
-and who asks here next must find it. In Kafka, too, it is the controller that answers.
+and a client that asks here next must find it. In Kafka, too, it is the controller that answers.
 
-A move that was called off is listed until the partition is back: its former target as what is being removed. Partitions
-and topics that do not exist are passed over, as Kafka passes them over.
+A move that was called off is listed until the partition is back: its former target is shown as being removed.
+Partitions and topics that do not exist are passed over, as Kafka passes them over.
 """
 
 from collections.abc import Generator, Iterable, Sequence
@@ -54,7 +54,7 @@ def refuse(_: ListPartitionReassignmentsRequest, code: ErrorCode) -> ListPartiti
 def _ongoing(
     broker: BrokerContext, request: ListPartitionReassignmentsRequest
 ) -> Generator[None, None, list[OngoingTopicReassignment]]:
-    """Return what is on its way of what is asked for, of one and the same image."""
+    """Return those that are asked for and on their way, all of the same image."""
     topics = []
     image = broker.image
     asked: Iterable[tuple[Topic | None, Sequence[int]]]

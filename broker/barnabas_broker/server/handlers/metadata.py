@@ -1,20 +1,21 @@
-"""Metadata: where the brokers are, which topics exist, and who leads their partitions.
+"""Metadata: say where the brokers are, which topics exist, and who leads their partitions.
 
-The answer comes from this broker's own image and leader table. Of topics that are named, the leaders are asked first
-whether they are there (`pings`): clients come here because theirs has just gone. "All topics", which asks nobody, is an
-empty list in version 0 and null since version 1, where an empty list means none.
+The answer comes from this broker's own image and leader table. The leaders of topics that are named are first asked
+whether they are there (`pings`): clients often come here because theirs has just gone. "All topics", which asks nobody,
+is an empty list in version 0 and null since version 1, where an empty list means none.
 
 A topic that is asked for by name and does not exist is created if the client and the broker's configuration both say
 so. Kafka answers such a request with an error and lets the client come again; we wait until the new topic has leaders,
-for at most `CREATION_S`, so the first answer is usually the right one. Who asks for more than `NAMED_MAX` that do not
-exist is refused for all of these; so is, topic by topic, who asks for more than the cluster may have.
+for at most `CREATION_S`, so the first answer is usually the right one. A request for more than `NAMED_MAX` topics that
+do not exist is refused for all of these. If it asks for more than the cluster may have, the controller refuses them one
+by one.
 
 A topic whose leader has just died is about to have another: a request that names it waits for that, for as long as an
 election may take. An answer without a leader would make librdkafka come back a whole second later; Kafka's brokers do
-not wait. When the election takes longer, nobody waits any more; nor does a broker let anybody wait that is cut off and
-would not hear of it: it names another replica (`leadership.cut_off`). A request that names more than `AWAITED_MAX`
-topics, or topics of more than `PARTITIONS_AWAITED_MAX` partitions together, is answered at once. A topic that is named
-twice is answered once.
+not wait. When the election takes longer, nobody waits any more. A broker that is cut off would not hear of it; it lets
+nobody wait and names another replica (`leadership.cut_off`). A request that names more than `AWAITED_MAX` topics, or
+topics of more than `PARTITIONS_AWAITED_MAX` partitions together, is answered at once. A topic that is named twice is
+answered once.
 
 The controller id names a broker that takes requests, this one: any broker passes controller requests on.
 """
@@ -50,7 +51,7 @@ __all__ = ["handle", "refuse"]
 Outcome = Generator[None, None, MetadataResponse | Coroutine[Any, Any, MetadataResponse]]
 
 CREATION_S = 2.0
-AWAITED_MAX = 100  # Topics; who names more does not miss one leader, and is told what is known.
+AWAITED_MAX = 100  # Topics; a client that names more does not miss one leader, and is told what is known.
 PARTITIONS_AWAITED_MAX = 2_000  # To look whether each has a leader takes a microsecond, at every change again.
 PIECE = 32  # rows between two yields
 AUTO_SINCE = 4
@@ -93,7 +94,7 @@ def refuse(request: MetadataRequest, code: ErrorCode) -> MetadataResponse:
 
 
 def _key(topic: MetadataRequestTopic) -> Hashable:
-    """Return what tells it from the others that are asked for: its name or its id, or both if there are both."""
+    """Return the key of a topic among those that are asked for: its name, its id, or both."""
     if topic.name is None:
         return topic.topic_id
     return topic.name if topic.topic_id == NO_UUID else (topic.name, topic.topic_id)
@@ -112,7 +113,7 @@ def _missing(broker: BrokerContext, asked: Iterable[MetadataRequestTopic]) -> Ge
 
 
 def _hosted(broker: BrokerContext, request: MetadataRequest) -> Iterator[HostedTopic]:
-    """Yield those of the topics that a request names which there are."""
+    """Yield the topics that a request names and that exist."""
     for topic in request.topics or ():
         hosted = broker.topic(topic.name or "", topic.topic_id, by_id=topic.name is None)
         if hosted is not None:

@@ -1,9 +1,9 @@
 """OffsetCommit: store positions of a group, and answer when a majority has them.
 
-The group's state machine says whether the member may commit; a group that does not exist is made by whoever commits
-outside of group management (generation -1). Each partition is checked for itself: it must exist, and the note must not
-be too long (`offset.metadata.max.bytes`). What passes becomes records of the coordinator's log, and is answered when
-those are committed: an offset that was acknowledged never goes back, whatever fails afterwards. A request that names
+The group's state machine says whether the member may commit; a commit outside of group management (generation -1) makes
+the group if it does not exist. Each partition is checked for itself: it must exist, and the note must not be too long
+(`offset.metadata.max.bytes`). Positions that pass become records of the coordinator's log, and are answered when those
+are committed: an offset that was acknowledged never goes back, whatever fails afterwards. A request that names
 thousands is worked off in pieces; a member that is thrown out meanwhile is told so for the rest.
 
 No answer within `APPEND_S` is COORDINATOR_NOT_AVAILABLE; the offsets may be stored later all the same, and a client
@@ -67,14 +67,14 @@ class _Commit:
         kept_ms = request.retention_time_ms
         self._expire_ms = min(self._now_ms + kept_ms, TIMESTAMP_MAX) if kept_ms >= 0 else NO_TIMESTAMP
         self._code = ErrorCode.NONE  # why the member may not commit
-        self._open: list[list[OffsetCommitResponsePartition]] = []  # Pieces of which nobody knows yet.
+        self._open: list[list[OffsetCommitResponsePartition]] = []  # Pieces whose fate is open.
         self._written = False  # Everything is appended, or refused.
 
     def run(self, shard: GroupShard) -> Steps:
-        """Check and append, a piece at a time; whether they may is asked before each.
+        """Check and append, a piece at a time; the group is asked before each whether the member may.
 
-        So what a member was late with never comes behind what its successor has stored. Return the answer if it can be
-        given; otherwise it is given when everything is committed.
+        So a late commit of a member never comes behind one of its successor. Return the answer if it can be given;
+        otherwise it is given when everything is committed.
         """
         self._code = self._may(shard)
         by_id = self.exchange.version >= IDS_SINCE

@@ -60,7 +60,7 @@ async def handle(broker: BrokerContext, _: Exchange, request: OffsetDeleteReques
 
 
 class _Deletion:
-    """What is deleted for one request: the tombstones of a piece, and how many pieces are on their way."""
+    """The deletions of one request: the tombstones of a piece, and how many pieces are on their way."""
 
     def __init__(self, shard: GroupShard, group_id: str) -> None:
         self._shard = shard
@@ -87,7 +87,7 @@ class _Deletion:
             self._shard.write_offsets(changes, partial(self._done, self._count))
 
     async def finish(self) -> None:
-        """Append the rest, and return when it is known of everything what became of it."""
+        """Append the rest, and return when the fate of every piece is known."""
         self.write()
         if self._open:
             code = await has_outcome(self._wait)

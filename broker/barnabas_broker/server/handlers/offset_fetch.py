@@ -1,4 +1,4 @@
-"""OffsetFetch: the positions that a group has stored.
+"""OffsetFetch: return the positions that a group has stored.
 
 A majority confirms this broker's leadership before it answers (ReadIndex), once for all groups of one partition, so a
 coordinator that was deposed and does not know it yet never hands out an old position. Only committed positions are
@@ -77,7 +77,7 @@ async def handle(broker: BrokerContext, exchange: Exchange, request: OffsetFetch
 
 
 def _key(group: OffsetFetchRequestGroup) -> Hashable:
-    """Return what it is answered once for: of few bytes that ask for everything, many would make a large answer."""
+    """Return its key among those that are answered once: many that ask for everything take few bytes."""
     return group.group_id if group.topics is None else id(group)
 
 
@@ -149,7 +149,7 @@ def _failed(group: OffsetFetchRequestGroup, code: ErrorCode) -> OffsetFetchRespo
 
 
 def _as_since_many(topic: OffsetFetchRequestTopic) -> OffsetFetchRequestTopics:
-    """Return what versions before 8 ask for in the form of the later ones."""
+    """Return a topic of versions before 8 in the form of the later ones."""
     return OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
 
 

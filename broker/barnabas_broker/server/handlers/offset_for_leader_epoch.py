@@ -1,7 +1,7 @@
-"""OffsetForLeaderEpoch: where an epoch ended, for clients that check for truncation after a new leader (KIP-320).
+"""OffsetForLeaderEpoch: say where an epoch ended, for clients that check for truncation (KIP-320).
 
-Answered by a confirmed leader: the end of its newest epoch is the high watermark to a consumer, because what lies
-beyond may still go away.
+A confirmed leader answers: the end of its newest epoch is the high watermark to a consumer, because records beyond may
+still go away.
 """
 
 from collections.abc import Generator

@@ -1,24 +1,24 @@
-"""Produce: append one batch to each of the named partitions, and answer when `acks` is satisfied.
+"""Produce: append one batch to each named partition, and answer when `acks` is satisfied.
 
 Everything is checked before anything is appended, partition by partition: exactly one batch, format 2, intact, of an
 allowed size and compression, neither control nor transactional, not of the future, and of no more records than its
-bytes can hold. What is in the records is not looked at. Then, in the order of the requests, the batch gets its place
+bytes can hold. The records themselves are not looked at. Then, in the order of the requests, the batch gets its place
 in the log. The records are a view of the request's own memory, in which the leader stamps offset and term.
 
 - `acks` 0 gets no response; an error closes the connection, which is the only way to say so (Kafka does the same).
 - `acks` 1 is answered when the leader has appended.
 - `acks` -1 is answered when the batch is committed and `min.insync.replicas` have it. Below that many in-sync replicas
   nothing is appended (NOT_ENOUGH_REPLICAS). At the request's timeout the answer is REQUEST_TIMED_OUT, or
-  NOT_ENOUGH_REPLICAS_AFTER_APPEND when replicas are what is missing; the batch may commit later all the same.
+  NOT_ENOUGH_REPLICAS_AFTER_APPEND if too few replicas are in sync; the batch may commit later all the same.
 - A repeated batch is answered with the original's offset, and for `acks` -1 only when the original has committed.
 - A batch for a partition whose leader has just been lost, or hands its leadership over, is refused when the next one is
-  known, who is then named (KIP-951): told of nobody, or of this very broker again, librdkafka is content, and looks at
-  its retries up to a second later. With `acks` 0 nobody waits.
+  known, which is then named (KIP-951): if librdkafka is told of nobody, or of this very broker again, it looks at its
+  retries up to a second later. With `acks` 0 nobody waits.
 - A batch that does not follow its producer's last one is called out of order only when a majority has said, after it
-  came, that this node still leads. A deposed leader that has not heard of it lacks what its successor has stored, and
-  clients that are called out of order give up, or begin a new epoch and may store something twice. Nor in the first
-  seconds of a leadership: librdkafka may bring what it sent later first, when another replica has turned it away. Nor
-  behind a batch that was refused for a reason that passes: it is refused for the same one (see `partition`).
+  came, that this node still leads. A deposed leader that has not heard of it lacks the batches of its successor, and
+  clients that are called out of order give up, or begin a new epoch and may store something twice. It is not called so
+  in the first seconds of a leadership: librdkafka may bring later batches first, when another replica has turned them
+  away. Behind a batch that was refused for a reason that passes it is refused for the same one (see `partition`).
 """
 
 import asyncio
@@ -85,7 +85,7 @@ class _Refused(Exception):  # noqa: N818 - an answer, not a fault
 class _Produce:
     """One request whose answer waits for commits.
 
-    `left` counts the partitions that are still open; `has_refused`: the answer may have to say where leaders are.
+    `left` counts the partitions that are still open; `leader_ids` are the leaders that the answer names.
     """
 
     __slots__ = (
@@ -108,7 +108,7 @@ class _Produce:
         self.response = ProduceResponse()
         self.hosted: HostedTopic | None = None
         self.left = 0
-        self.leader_ids = set[int]()  # whom the answer names
+        self.leader_ids = set[int]()
         self.failure = ""
         self.waits: list[_Wait] = []
         self.deadline: Deadline[Callable[[], None]] | None = None
@@ -116,7 +116,7 @@ class _Produce:
     def begin_topic(self, topic: TopicProduceData) -> list[PartitionProduceResponse]:
         """Turn to the next topic of the request; return where the results of its partitions go."""
         self.hosted = self.broker.topic(topic.name, topic.topic_id, by_id=self.exchange.version >= IDS_SINCE)
-        # What the version does not carry has its default in both.
+        # The one that the version does not carry has its default.
         answer = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
         self.response.responses.append(answer)
         return answer.partition_responses
@@ -185,20 +185,20 @@ class _Produce:
         if self.left == 0 and self.deadline is not None:
             self.broker.timers.cancel(self.deadline)
             call_each((self,), _Produce._answer, _Produce._give_up)
-            self.waits.clear()  # They know this request, which goes with the last reference, not with a collection.
+            self.waits.clear()  # They know this request; it should go with its last reference, not with a collection.
 
     def _answer(self) -> None:
         respond(self.exchange, self._completed())
 
     def _give_up(self, error: Exception) -> None:
-        """It cannot be said what became of the batches, but that nothing will be said."""
+        """Nobody can tell the fate of the batches; the client learns that there will be no answer."""
         self.exchange.give_up(f"a produce cannot be answered: {error}")
 
     def _on_timeout(self) -> None:
         call_each(list(self.waits), _Wait.on_timeout, lambda _, error: self._give_up(error))
 
     def _abandon(self) -> None:
-        """The client is gone. What it produced stays; only the answer is nobody's."""
+        """The client is gone. Its batches stay; only the answer is nobody's."""
         if self.deadline is not None:
             self.broker.timers.cancel(self.deadline)
         for wait in self.waits:
@@ -345,7 +345,7 @@ def _partition(hosted: HostedTopic | None, index: int, *, by_id: bool) -> Partit
 
 
 def _is_undecided(broker: BrokerContext, hosted: HostedTopic, index: int, refused: _Refused) -> bool:
-    """Tell whether it will soon be known who leads a partition for which a batch was not taken."""
+    """Tell whether the leader of a partition that did not take a batch will soon be known."""
     partition = hosted.partitions.get(index)
     if partition is None or refused.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
         return False

@@ -1,8 +1,10 @@
-"""DeleteRecords, CreatePartitions and DescribeConfigs over a real socket: what Kafka answers, case by case."""
+"""DeleteRecords, CreatePartitions, DescribeConfigs, and the questions of operators, over real sockets."""
 
 import pytest
 
+from barnabas_broker.access.join_tokens import ISSUE
 from barnabas_broker.config.entries import broker_entries, topic_entries
+from barnabas_broker.replicas.lost_voters import METHOD as LOST_VOTER
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.create_partitions import (
     CreatePartitionsAssignment,
@@ -14,10 +16,14 @@ from barnabas_clients.protocol.describe_configs import DescribeConfigsRequest, D
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas_raftlog.catch_up.messages import ENTRIES
+from barnabas_raftlog.links import admin
+from barnabas_raftlog.links.rpc import RemoteError
 from broker.wire_client import Wire, batch, offsets_of
 
 TOPIC = 2
 BROKER = 4
+ASKED_BY_OPERATORS = {"status", LOST_VOTER, ISSUE}
 every_version = pytest.mark.parametrize("version", range(3))
 
 
@@ -258,3 +264,14 @@ def test_every_setting_has_a_value_a_type_and_a_sentence(one_broker: RunningClus
         assert 1 <= entry.type <= 9
         assert entry.is_sensitive == (entry.value is None)
         assert entry.synonyms[0][1:] == (entry.value, entry.source)
+
+
+def test_an_admin_is_answered_what_operators_ask_and_refused_all_else(one_broker: RunningCluster) -> None:
+    """At its peer port."""
+    links = one_broker.cluster.nodes[1].links
+    methods = set(links._services._handlers)
+    assert ASKED_BY_OPERATORS | {ENTRIES} <= methods
+    assert admin.ask(*links.address, "status")
+    for method in sorted(methods - ASKED_BY_OPERATORS):
+        with pytest.raises(RemoteError, match="NotAllowed"):
+            admin.ask(*links.address, method)

@@ -1,4 +1,4 @@
-"""Requests that name more than one command may: refused for every one that they name, and nothing is done."""
+"""Requests that name more things than allowed are refused as a whole."""
 
 from collections.abc import Callable, Iterable
 from typing import Any

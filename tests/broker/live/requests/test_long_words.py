@@ -1,4 +1,4 @@
-"""What an error quotes may be as long as a client can say, and old versions have room for no more than that."""
+"""Errors that quote the longest names still fit the answers of old versions."""
 
 from typing import Any
 

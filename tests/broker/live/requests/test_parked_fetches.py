@@ -1,4 +1,4 @@
-"""Parked fetches: each is answered when it can be, and is looked at no more often than that takes."""
+"""Parked fetches are answered when they can be, and looked at no more than necessary."""
 
 import asyncio
 import math
@@ -108,7 +108,7 @@ class Replica:
 
 
 class Broker:
-    """What a fetch needs of one, with `count` partitions of a topic."""
+    """A broker as a fetch sees it, with `count` partitions of a topic."""
 
     node_id = 1
     is_stopping = False

@@ -1,4 +1,4 @@
-"""A batch is refused for a reason that passes, and those that its producer has sent behind it: over a socket."""
+"""Batches behind one that was refused for a passing reason are refused, too."""
 
 import asyncio
 from collections.abc import Callable
