@@ -23,7 +23,8 @@ SUSPENSIONS_MAX = 500
 @types.coroutine
 def _cancelled_at(coroutine: Coroutine[Any, Any, Any], number: int) -> Generator[Any, Any, bool]:
     """Drive `coroutine` and cancel the task at its `number`-th suspension; return whether it ended before."""
-    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    task = asyncio.current_task()
+    loop = asyncio.get_running_loop()
     assert task is not None
     suspensions = 0
     step: Callable[[Any], Any] = coroutine.send
@@ -37,9 +38,11 @@ def _cancelled_at(coroutine: Coroutine[Any, Any, Any], number: int) -> Generator
         if suspensions == number:
             loop.call_soon(task.cancel)
         try:
-            step, value = coroutine.send, (yield waits_for)
+            step = coroutine.send
+            value = yield waits_for
         except BaseException as error:  # noqa: BLE001 - whatever asyncio throws in belongs to the coroutine
-            step, value = coroutine.throw, error
+            step = coroutine.throw
+            value = error
 
 
 async def sweep(

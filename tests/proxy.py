@@ -25,7 +25,8 @@ class Proxy:
     """Listens on `port` of loopback and forwards to `target_port`, which may be set later. Use it as `async with`."""
 
     def __init__(self, port: int = 0, target_port: int = 0) -> None:
-        self.port, self.target_port = port, target_port
+        self.port = port
+        self.target_port = target_port
         self._whole = asyncio.Event()
         self._whole.set()
         self._tasks: set[asyncio.Task[None]] = set()

@@ -20,7 +20,8 @@ class Bystander(threading.Thread):
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__()
-        self.acked, self.errors = 0, list[str]()
+        self.acked = 0
+        self.errors = list[str]()
         self._stop_asked = threading.Event()
         self._moved = threading.Condition()
         self._producer = Producer(

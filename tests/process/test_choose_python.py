@@ -26,7 +26,8 @@ def test_another_interpreter_must_be_worth_it(best_s: dict[str, float], chosen: 
 
 
 def test_what_is_no_interpreter_or_another_version_is_passed_over(tmp_path: Path) -> None:
-    broken, other = tmp_path / "broken", tmp_path / "other"
+    broken = tmp_path / "broken"
+    other = tmp_path / "other"
     broken.write_text("#!/bin/sh\necho so many words\n")
     other.write_text("#!/bin/sh\necho 3 8 0.0\n")
     for path in (broken, other):

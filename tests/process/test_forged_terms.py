@@ -54,7 +54,9 @@ async def forge(directory: Path, forged: Sequence[GroupId], term: int) -> None:
     """Keep a vote in that term, as a broker did when it believed any."""
     worker = ThreadWorker(asyncio.get_running_loop(), "forging")
     storage = await Storage.open(
-        *(OsFiles(), str(directory), StorageConfig()),
+        OsFiles(),
+        str(directory),
+        StorageConfig(),
         sync_worker=worker,
         write_worker=worker,
         on_durable=lambda: None,

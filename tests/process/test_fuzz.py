@@ -10,7 +10,8 @@ from machines import cluster_handle
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
-FRAMES, REQUIRED = 12_000, 12
+FRAMES = 12_000
+REQUIRED = 12
 PEERS = 200
 
 

@@ -26,7 +26,8 @@ def run(tmp_path: Path, module: str, *arguments: object) -> tuple[int, dict[str,
             pytest.fail(reason)
         pytest.skip(reason)
     result = tmp_path / "result.json"
-    command, environment = module_command(module, "--json", result, *arguments), module_environment()
+    command = module_command(module, "--json", result, *arguments)
+    environment = module_environment()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     return done.returncode, json.loads(result.read_text()) if result.exists() else {}, done.stdout + done.stderr
 

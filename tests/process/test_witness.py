@@ -13,7 +13,8 @@ from trials import kill_rounds
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
-TOPIC, REPLICAS = kill_rounds.TOPIC, 2
+TOPIC = kill_rounds.TOPIC
+REPLICAS = 2
 
 
 @pytest.fixture
@@ -39,7 +40,8 @@ def test_two_replicas_survive_the_loss_of_each_broker(own_cluster: cluster_handl
     assert all({role[place] for role in roles} == {1, 2, 3} for place in range(3))
     assert {broker["witnesses"] for broker in own_cluster.status()["brokers"]} == {2}
 
-    load, watermarks = kill_rounds.Load(own_cluster.bootstrap), kill_rounds.Watermarks(own_cluster.bootstrap)
+    load = kill_rounds.Load(own_cluster.bootstrap)
+    watermarks = kill_rounds.Watermarks(own_cluster.bootstrap)
     load.start()
     watermarks.start()
     try:

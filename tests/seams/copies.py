@@ -21,8 +21,11 @@ __all__ = ["ROOT", "Copy", "copy_of_checkout"]
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDERS = ("raftlog", "clients", "metadata_quorum", "broker", "spark", "tests", "scripts", "docs")
 FILES = ("pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md")
-TEST_LIMIT_S, RUN_LIMIT_S = 60, 400
-PASSED, FAILED, INTERRUPTED = 0, 1, 2
+TEST_LIMIT_S = 60
+RUN_LIMIT_S = 400
+PASSED = 0
+FAILED = 1
+INTERRUPTED = 2
 
 
 class Copy:

@@ -18,7 +18,8 @@ AT_LEAST = 5
 """Mutants of each seam in a draw."""
 
 CLIENTS = "clients/barnabas_clients"
-LINKS, MULTIRAFT = "raftlog/barnabas_raftlog/links", "raftlog/barnabas_raftlog/multiraft"
+LINKS = "raftlog/barnabas_raftlog/links"
+MULTIRAFT = "raftlog/barnabas_raftlog/multiraft"
 HANDLERS = "broker/barnabas_broker/server/handlers"
 SEAMS: dict[str, tuple[str, tuple[str, ...]]] = {  # name: files, and the tests that drive them, nearest first
     "sender": (f"{CLIENTS}/producer/sender.py", ("tests/clients/producer", "tests/clients/live")),

@@ -25,7 +25,9 @@ class Image:
         entries: Sequence[Entry] = (),
         members: ConfigurationHistory | None = None,
     ) -> None:
-        self.base_index, self.base_term, self.held = base_index, base_term, list(entries)
+        self.base_index = base_index
+        self.base_term = base_term
+        self.held = list(entries)
         self.members = members or ConfigurationHistory()
         self.partial_since: Place | None = None
 
@@ -67,7 +69,8 @@ class Image:
         return self.base_term if position == -1 else (0 if index == 0 else None)
 
     def entries(self, start_index: int, bytes_max: int) -> Sequence[Entry] | None:
-        position, size_bytes = start_index - self.base_index - 1, 0
+        position = start_index - self.base_index - 1
+        size_bytes = 0
         assert position >= 0
         stop = position
         while stop < len(self.held) and (stop == position or size_bytes < bytes_max):
@@ -94,7 +97,9 @@ class Image:
         """
         term = self.term_at(index)
         assert term is not None
-        self.held, self.base_index, self.base_term = self.held[index - self.base_index :], index, term
+        self.held = self.held[index - self.base_index :]
+        self.base_index = index
+        self.base_term = term
         self.members.drop_prefix(index)
 
     def forget(self, index: int, since: Place) -> None:
@@ -104,7 +109,10 @@ class Image:
 
     def install(self, index: int, term: int, configuration: Configuration, since: Place | None = None) -> None:
         """Begin behind `index`, as a witness if `since` is given."""
-        self.base_index, self.base_term, self.held, self.partial_since = index, term, [], since
+        self.base_index = index
+        self.base_term = term
+        self.held = []
+        self.partial_since = since
         self.members.restart(index, configuration if configuration.voters else self.configuration)
 
 
@@ -118,7 +126,8 @@ class MemoryLog(Image):
         image = disk.image
         members = ConfigurationHistory.from_rows(image.members.rows())
         super().__init__(image.base_index, image.base_term, image.held, members)
-        self.disk, self.partial_since = disk, image.partial_since
+        self.disk = disk
+        self.partial_since = image.partial_since
         self.synced_index = self.last_index
 
     @property
@@ -165,9 +174,11 @@ class Disk:
             self.image.members.assign(0, configuration)
         self.hard_state = HardState(0, None)
         self.queue = deque[Operation]()
-        self.queued_count = self.done_count = 0
+        self.queued_count = 0
+        self.done_count = 0
         self.log = MemoryLog(self)
-        self.is_uncertain = self.is_blank = False
+        self.is_uncertain = False
+        self.is_blank = False
 
     @property
     def newest_hard_state(self) -> HardState:

@@ -17,7 +17,8 @@ __all__ = ["BEYOND_SEEDS", "HARMLESS", "read_reasons"]
 
 def read_reasons(file: Path) -> dict[str, str]:
     """Return the reason of each name in such a file."""
-    found, reason = dict[str, str](), ""
+    found = dict[str, str]()
+    reason = ""
     for line in filter(None, file.read_text().splitlines()):
         if line.startswith(" "):
             assert line.strip() not in found, f"twice: {line}"

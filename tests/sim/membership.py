@@ -47,7 +47,9 @@ def _wanted(sim: Simulator, node: Node) -> list[Configuration]:
     """Return the changes to choose from: half of the time those alone that get rid of a lost member."""
     core = node.core
     present = core.log.configuration
-    voters, learners, witnesses = set(present.voters), set(present.learners), set(present.witnesses)
+    voters = set(present.voters)
+    learners = set(present.learners)
+    witnesses = set(present.witnesses)
     lost = [member for member in present.members if member in sim.lost]
     of = partial(_of, witnesses=witnesses)
     if lost and sim.rng.random() < 0.5:
@@ -134,7 +136,8 @@ def cut_power(sim: Simulator, node_id: int, down_ms: int) -> None:
     if all(can_decide(sim, configuration, forgetful=node.member) for configuration in deciding(sim)):
         sim.counts["power cuts"] += 1
         sim.history.is_forgetful = True
-        held_count, rng = len(node.disk.image.held), sim.power_rng
+        held_count = len(node.disk.image.held)
+        rng = sim.power_rng
         node.disk.lose_power(max(rng.randrange(held_count + 1), held_count - rng.choice([2, 1000])))
         sim.crash_for(node_id, down_ms)
 

@@ -20,19 +20,20 @@ from .operators import mutants_of, mutated
 
 PACKAGE = "barnabas_raftlog.raft"
 MODULES = (
-    *(
-        "quorum",
-        "log_ends",
-        "progress",
-        "state",
-        "uncertainty",
-        "witness",
-        "election",
-        "follower",
-        "replication",
-        "leadership",
-    ),
-    *("reconnect", "membership", "membership_change", "core"),
+    "quorum",
+    "log_ends",
+    "progress",
+    "state",
+    "uncertainty",
+    "witness",
+    "election",
+    "follower",
+    "replication",
+    "leadership",
+    "reconnect",
+    "membership",
+    "membership_change",
+    "core",
 )
 """The core without its messages, which decide nothing, and without its invariants, which are a judge."""
 

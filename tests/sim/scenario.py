@@ -55,7 +55,10 @@ def describe(sim: Simulator, error: AssertionError) -> str:
 
 
 def _safety_phase(sim: Simulator) -> None:
-    swarm, rng, members, busy_rng = sim.swarm, sim.rng, sim.members, sim.busy_rng
+    swarm = sim.swarm
+    rng = sim.rng
+    members = sim.members
+    busy_rng = sim.busy_rng
 
     def every(interval_ms: int, action: Callable[[], object], rng: Random = rng) -> None:
         if interval_ms:
@@ -115,7 +118,8 @@ def _mend(sim: Simulator) -> None:
 def _cut(sim: Simulator) -> None:
     """Heal everything, cut one way between two, or cut one node or some part off both ways."""
     sim.counts["cuts"] += 1
-    rng, members = sim.rng, sim.members
+    rng = sim.rng
+    members = sim.members
     kind = rng.randrange(0, 4)
     if kind == 0:
         sim.cut.clear()
@@ -137,7 +141,8 @@ def _liveness_phase(sim: Simulator) -> None:
     while forget_lost(sim, _leader_id(sim)):
         sim.run(REMOVAL_MS)
         check_converged(sim)
-    before, sent_count = _leaders(sim), sim.counts["messages"]
+    before = _leaders(sim)
+    sent_count = sim.counts["messages"]
     sim.run(LASTING_MS)
     assert _leaders(sim) == before, "a healthy group changed its leader"
     assert sim.counts["messages"] == sent_count, "a quiescent group sent messages"

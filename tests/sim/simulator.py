@@ -59,7 +59,9 @@ class Node:
     """One node: its disk survives, the rest is lost when it crashes."""
 
     def __init__(self, member: Member, disk: Disk) -> None:
-        self.member, self.node_id, self.disk = member, member.node_id, disk
+        self.member = member
+        self.node_id = member.node_id
+        self.disk = disk
         self.core: RaftCore
         self.configuration = NOBODY  # As far as the core was told who of it is live.
         self.is_up = False
@@ -81,7 +83,9 @@ class Simulator:
     """Same seed, same run. Nothing here reads the wall clock or an unseeded generator."""
 
     def __init__(self, seed: int, *, digest: bool = False) -> None:
-        self.seed, self.rng, self.now_ms = seed, Random(seed), 0
+        self.seed = seed
+        self.rng = Random(seed)
+        self.now_ms = 0
         self.swarm = Swarm.chosen_by(self.rng)
         self.power_rng = Random(f"power {seed}")
         if self.swarm.page_cache and self.swarm.voter_count > 1:
@@ -142,7 +146,9 @@ class Simulator:
         node.held.clear()
         node.waiting.clear()
         node.reads.clear()
-        node.syncing, node.tick_at_ms, node.stalled_until_ms = False, None, 0
+        node.syncing = False
+        node.tick_at_ms = None
+        node.stalled_until_ms = 0
         self.make_core(node)
         self.schedule_tick(node)
         self.links_changed()
@@ -199,7 +205,8 @@ class Simulator:
         if not self._runs(node, incarnation):
             return
         node.stalled_until_ms = 0
-        backlog, node.backlog = node.backlog, []
+        backlog = node.backlog
+        node.backlog = []
         if node.stall_is_noticed:
             backlog.insert(self.rng.choice([0, len(backlog)]), Stalled())
         for event in backlog:
@@ -230,7 +237,8 @@ class Simulator:
         ready = core.step(event, self.now_ms)
         self._carry_out(node, ready)
         if not core.uncertain:
-            node.disk.is_uncertain = node.disk.is_blank = False
+            node.disk.is_uncertain = False
+            node.disk.is_blank = False
         check_member(core)
         if type(event) is Tick:
             check_quorum(core)
@@ -251,7 +259,8 @@ class Simulator:
         self.schedule_tick(node)
 
     def _carry_out(self, node: Node, ready: Ready) -> None:
-        log, disk = node.disk.log, node.disk
+        log = node.disk.log
+        disk = node.disk
         durable_before = log.durable_index
         if ready.truncate_from is not None:
             self.counts["truncations"] += 1
@@ -315,7 +324,8 @@ class Simulator:
 
     def _install(self, node: Node, snapshot: InstallSnapshot) -> None:
         self.counts["snapshots"] += 1
-        index, term = snapshot.snapshot_index, snapshot.snapshot_term
+        index = snapshot.snapshot_index
+        term = snapshot.snapshot_term
         assert self.history.committed[index][0] == term
         is_for_witness = snapshot.witness_since is not None
         assert bool(snapshot.data) != is_for_witness, "a witness needs no state, and everybody else does"
@@ -330,7 +340,8 @@ class Simulator:
 
     def _introduce(self, node: Node) -> None:
         """Say of its new peers which are live, as a driver does: the core asked for no news of them before."""
-        known, node.configuration = node.configuration, node.core.configuration
+        known = node.configuration
+        node.configuration = node.core.configuration
         for member in node.configuration.members:
             if member not in known.members and node.view.get(member.node_id) is not None:
                 self.after(1, partial(self.introduce_peer, node, node.incarnation, member.node_id))

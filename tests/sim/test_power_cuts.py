@@ -33,7 +33,8 @@ def run_many(seeds: Iterator[int]) -> None:
 
 
 def test_power_cuts_of_one_machine_at_a_time_lose_nothing_acknowledged() -> None:
-    counts, acknowledged = Counter[str](), 0
+    counts = Counter[str]()
+    acknowledged = 0
     for seed, _ in zip(seeds_with_power_cuts(4_000), range(15), strict=False):
         sim = run_seed(seed)
         counts.update(sim.counts)

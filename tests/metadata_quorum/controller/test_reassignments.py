@@ -277,11 +277,16 @@ def test_any_history_of_moves_says_what_a_list_of_sets_would_say(
     first: tuple[int, ...], history: list[tuple[int, ...] | str | None]
 ) -> None:
     controller = with_topic(*first)
-    standing, goal, everybody, moves = first, first, set(first), False
+    standing = first
+    goal = first
+    everybody = set(first)
+    moves = False
     for step in history:
         if step == "finish":
             assert finish(controller) == moves
-            standing, everybody, moves = goal, set(goal), False
+            standing = goal
+            everybody = set(goal)
+            moves = False
         elif step is None:
             error = cancel(controller).error
             assert (error is None) == (moves and goal != standing)
@@ -289,7 +294,8 @@ def test_any_history_of_moves_says_what_a_list_of_sets_would_say(
         else:
             assert isinstance(step, tuple)
             assert move(controller, *step).error is None
-            goal, everybody = step, everybody | set(step)
+            goal = step
+            everybody = everybody | set(step)
             if not moves and set(step) == set(standing):
                 standing = step
             moves = moves or goal != standing

@@ -77,7 +77,10 @@ def test_a_witness_is_on_a_broker_and_if_possible_a_rack_of_its_own(
 
 def test_a_witness_is_on_a_host_of_its_own_rather_than_in_a_rack_of_its_own() -> None:
     hosts = {1: "a", 2: "b", 3: "a", 4: "c"}
-    candidates = [Candidate(node, "y" if node == 3 else "x", True, 0, 0, host=host) for node, host in hosts.items()]
+    candidates = [
+        Candidate(node_id=node, rack="y" if node == 3 else "x", available=True, replicas=0, leaders=0, host=host)
+        for node, host in hosts.items()
+    ]
     assert place_witnesses([(1, 2)], candidates) == (4,)
     assert next_witness((1, 2), (1, 2), (), candidates) == 4
     assert place_witnesses([(1, 2)], candidates[:3]) == (3,), "there is no other host"
@@ -148,7 +151,9 @@ def test_a_move_keeps_its_witness_where_that_still_is_a_third_broker() -> None:
     moving = partition_of(controller.image)
     assert (moving.witness, moving.former_witnesses, moving.hosts) == (2, (), (1, 3, 0, 2))
     finish(controller)
-    assert partition_of(controller.image) == PartitionPlacement((1, 3), None, 2, None, moving.epoch + 1)
+    assert partition_of(controller.image) == PartitionPlacement(
+        replicas=(1, 3), move=None, witness=2, founders=None, epoch=moving.epoch + 1
+    )
 
 
 def test_a_witness_that_becomes_a_replica_is_replaced_and_keeps_what_it_has_until_the_end() -> None:

@@ -58,7 +58,8 @@ def test_announcements_reach_everybody_and_those_who_come_later(tmp_path: Path) 
 def test_one_iteration_of_the_loop_makes_one_post_per_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with quorum(tmp_path) as nodes:
-            node, posts = nodes.nodes[1], list[int]()
+            node = nodes.nodes[1]
+            posts = list[int]()
             post = node.links.post
 
             def counted(target: int, method: str, body: bytes) -> None:
@@ -95,7 +96,8 @@ def test_whoever_is_to_have_everything_gets_it_in_slices_and_no_more_once_it_is_
 
     async def main() -> None:
         network = Network(3)
-        node, live = network.nodes[1], network.ports[1].on_peer[0]
+        node = network.nodes[1]
+        live = network.ports[1].on_peer[0]
         for partition in range(35):
             node.announce(TOPIC, partition, 3, 1, (1,))
             node.learn(b"u" * 16, partition, 3, 2, (2,))
@@ -181,7 +183,8 @@ class Port:
     """What one announcer takes for its links, and for the source of images."""
 
     def __init__(self, node_id: int, posts: list[tuple[int, int, str, bytes]]) -> None:
-        self.node_id, self.posts = node_id, posts
+        self.node_id = node_id
+        self.posts = posts
         self.on_peer: list[Callable[[int, bool], None]] = []
         self.handlers: dict[str, Callable[[int, bytes], Awaitable[bytes]]] = {}
 
@@ -199,7 +202,8 @@ class Port:
 @pytest.mark.parametrize("seed", range(30))
 def test_whatever_posts_are_lost_all_end_with_the_same_table_and_fall_silent(seed: int) -> None:
     async def main() -> None:
-        rng, network = Random(seed), Network(4)
+        rng = Random(seed)
+        network = Network(4)
         terms = dict.fromkeys(range(5), 0)
         for _ in range(60):
             partition = rng.randrange(5)
@@ -227,7 +231,8 @@ def test_whatever_posts_are_lost_all_end_with_the_same_table_and_fall_silent(see
 def test_a_node_that_never_confirms_is_asked_less_and_less() -> None:
     async def main() -> None:
         network = Network(2)
-        node, asked = network.nodes[1], list[int]()
+        node = network.nodes[1]
+        asked = list[int]()
         for turn in range(1_000):
             node.check()
             asked += [turn] * len([post for post in network.posts if post[2] == "leaders.check"])
@@ -267,7 +272,8 @@ def test_an_announcement_that_a_link_lost_is_said_again(tmp_path: Path, monkeypa
             one, two, three = (nodes.nodes[n] for n in (1, 2, 3))
             one.announcer.announce(TOPIC, 0, 3, 1, (1, 2))
             await until(three, led_by(1, 1, 2))
-            post, checked = two.links.post, asyncio.Event()
+            post = two.links.post
+            checked = asyncio.Event()
 
             def congested(peer: int, method: str, body: bytes) -> None:
                 if peer != 3:

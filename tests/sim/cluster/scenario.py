@@ -51,7 +51,8 @@ from .world import MS, SECOND, World
 
 __all__ = ["Run", "SimulationError", "quiet", "run_choice", "run_seed"]
 
-TOPIC, GROUP = "t", "g"
+TOPIC = "t"
+GROUP = "g"
 # What was damaged and could not be mended is tried again after a minute (`log.scrub`).
 HEALING_US = 100 * SECOND
 # Leaderships go home when a broker has been live for five seconds, which is looked at every five seconds; one that is
@@ -149,7 +150,8 @@ class Run:
         Raises:
             AssertionError: an invariant was broken, or the cluster did not recover.
         """
-        choice, world = self.choice, self.world
+        choice = self.choice
+        world = self.world
         for machine in self.machines.values():
             machine.boot()
         self._prepare()
@@ -161,7 +163,8 @@ class Run:
         self._last()
 
     def _prepare(self) -> None:
-        choice, is_made = self.choice, list[bool]()
+        choice = self.choice
+        is_made = list[bool]()
         client = self.client()
         service = choice.service
         configs = {
@@ -199,7 +202,8 @@ class Run:
 
     def _begin_work(self) -> None:
         self.availability.begin()
-        choice, service = self.choice, self.choice.service
+        choice = self.choice
+        service = self.choice.service
         for number in range(choice.idempotent_producers + choice.plain_producers):
             producing = Producing(
                 is_idempotent=number < choice.idempotent_producers,
@@ -212,7 +216,8 @@ class Run:
             producer = Producer(self.client(), self.history, self.availability, partition, producing)
             producer.client.start(producer.run(self._goes_on))
         for number, load in enumerate(service.loads):
-            client, partition = self.client(), self.partitions[-1 - number % len(self.partitions)]
+            client = self.client()
+            partition = self.partitions[-1 - number % len(self.partitions)]
             client.start(keep_loading(client, self.history, self.availability, partition, load, self._goes_on))
         for _ in range(choice.members):
             member = GroupMember(self.client(), self.history, GROUP, self.partitions, self._goes_on)
@@ -241,7 +246,8 @@ class Run:
         self.availability.on_vanished(GROUP, member.member_id, SESSION_MS)
 
     def _use_own_clients(self) -> None:
-        service, history = self.choice.service, self.history
+        service = self.choice.service
+        history = self.history
         for _ in range(service.producers):
             pause_ms = self.choice.pause_ms
             producer = OwnProducer(self.client(), history, self.availability, self.partitions, pause_ms)
@@ -281,7 +287,8 @@ class Run:
                 move_partitions(client, self.partitions, choice.replication_factor, lambda: not self.faults.is_over)
             )
         if choice.service.offsets_min_insync > 1:
-            client, copies = self.client(), choice.service.offsets_min_insync
+            client = self.client()
+            copies = choice.service.offsets_min_insync
             client.start(demand_copies_of_offsets(client, copies, self._goes_on))
         if choice.observers:
             client = self.client()
@@ -332,7 +339,8 @@ class Run:
             return False
         assert not (away := self._away()), f"leaderships do not go home: {away}"
         world.run_until(world.now_us + ENDING_US)  # Who handed the last one over knows it now, too.
-        before, elections = self._leaders(), world.counts["elections"]
+        before = self._leaders()
+        elections = world.counts["elections"]
         world.run_until(world.now_us + LASTING_US)
         if world.counts["event replica failed"] > failed:
             return False
@@ -348,7 +356,8 @@ class Run:
 
     def _away(self) -> list[tuple[str, int]]:
         """Return the partitions that are not led by their first replica, or by nobody, though that one could."""
-        led, first = set[str](), dict[str, int]()
+        led = set[str]()
+        first = dict[str, int]()
         for machine in self.machines.values():
             for partition in machine.node.partitions if machine.node is not None else ():
                 home = partition.replicas[0]
@@ -403,7 +412,8 @@ class Run:
             for partition in machine.node.partitions:
                 if not partition.is_leader:
                     continue
-                members, placement = partition.group.configuration, partition.placement
+                members = partition.group.configuration
+                placement = partition.placement
                 damaged = self._damaged(partition.group.group_id)
                 # A move to a replica that waits for an operator waits, too.
                 has_moved = placement.move is None and members.voter_ids == set(placement.hosts)

@@ -16,7 +16,9 @@ __all__ = ["CLOSED", "MESSAGE_BYTES_MAX", "Load", "Service", "draw"]
 CLOSED = frozenset[str]()
 
 MESSAGE_BYTES_MAX = 1_048_588
-NEAR, FAR, MIXED = (200, 1 * MS), (10 * MS, 80 * MS), (200, 80 * MS)
+NEAR = (200, 1 * MS)
+FAR = (10 * MS, 80 * MS)
+MIXED = (200, 80 * MS)
 LAG_MS = 1_000
 """`replica.lag.time.max.ms` where it shall matter within a run."""
 JUDGED_US = 2 * SECOND

@@ -32,7 +32,8 @@ def shrink(choice: Choice, fails: Callable[[Choice], bool]) -> Choice:
     while choice.faults and left:
         smaller = try_all(choice._replace(faults=rest) for rest in _without_a_piece(choice.faults, pieces))
         if smaller is not None:
-            choice, pieces = smaller, max(2, pieces - 1)
+            choice = smaller
+            pieces = max(2, pieces - 1)
         elif pieces >= len(choice.faults):
             break
         else:

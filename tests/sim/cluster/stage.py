@@ -31,17 +31,28 @@ class Answer(NamedTuple):
 def calm() -> Choice:
     """Return three brokers, one partition on all of them, nobody at work and no fault."""
     return at_ease()._replace(
-        nodes=3, replication_factor=3, partitions=1, members=0, flush_mode="fsync", drift=(1.0,) * 3,
-        idempotent_producers=0, plain_producers=0, deletes=False, topics_come_and_go=False, moves=False,
-        kinds=(), faults=(),
-    )  # fmt: skip
+        nodes=3,
+        replication_factor=3,
+        partitions=1,
+        members=0,
+        flush_mode="fsync",
+        drift=(1.0,) * 3,
+        idempotent_producers=0,
+        plain_producers=0,
+        deletes=False,
+        topics_come_and_go=False,
+        moves=False,
+        kinds=(),
+        faults=(),
+    )
 
 
 class Stage:
     """A cluster with a topic of one partition, and a client."""
 
     def __init__(self, run: Run, client: WireClient) -> None:
-        self.run, self.client = run, client
+        self.run = run
+        self.client = client
 
     @property
     def leader_id(self) -> int:

@@ -103,7 +103,8 @@ def choose(seed: int) -> Choice:
         wanted -= lonely
     kinds = tuple(sorted(wanted)) or ("crash",)
     # All producers together write some 200 batches, however many they are: more would cost time and show little.
-    idempotent_producers, plain_producers = rng.choice((1, 2, 3)), rng.choice((0, 1, 2))
+    idempotent_producers = rng.choice((1, 2, 3))
+    plain_producers = rng.choice((0, 1, 2))
     planned = sorted(fault for kind in kinds for fault in _plan(rng, kind, nodes, safety_us, kind in lonely))
     service = draw(seed, factor, safety_us)
     faults = [fault for fault in planned if not _is_within(fault, service.quiet_us)]
@@ -171,5 +172,7 @@ def _plan(rng: Random, kind: str, nodes: int, safety_us: int, is_lonely: bool) -
         if is_lonely:
             target = other = 1 + nodes // 2
         chosen = side if kind in {"cut", "cut_tcp", "cut_udp"} else (target, other)
-        faults.append(Fault(at_us, kind, chosen, duration_us, rng.randrange(1 << 16)))
+        faults.append(
+            Fault(at_us=at_us, kind=kind, nodes=chosen, duration_us=duration_us, detail=rng.randrange(1 << 16))
+        )
     return faults

@@ -83,7 +83,8 @@ def forget_older_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def note(ends: LogEnds, last_index: int, now_ms: int) -> None:
         if last_index > ends.last_index:
-            ends._ends, ends._moments_ms = array("q", [ends.last_index]), array("q", [now_ms])
+            ends._ends = array("q", [ends.last_index])
+            ends._moments_ms = array("q", [now_ms])
             ends.last_index = last_index
 
     monkeypatch.setattr(LogEnds, "note", note)
@@ -96,7 +97,8 @@ def read_memory_first(monkeypatch: pytest.MonkeyPatch) -> None:
     read = _Look._read_from_memory
 
     def read_anyway(look: _Look, *asked: Any) -> None:
-        before, look.unread = look.unread, []
+        before = look.unread
+        look.unread = []
         read(look, *asked)
         look.unread = before + look.unread
 
@@ -105,7 +107,8 @@ def read_memory_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def lose_waiters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let one of many who wait for a commit be forgotten."""
-    take, counter = CommitWaiters.take_committed, [0]
+    take = CommitWaiters.take_committed
+    counter = [0]
 
     def forgetful(waiters: Any, commit_index: int) -> list[Any]:
         taken = take(waiters, commit_index)
@@ -170,7 +173,8 @@ def never_end_moves(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def lose_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few fetches be neither parked nor answered."""
-    answer, counter = _Fetch._answer, [0]
+    answer = _Fetch._answer
+    counter = [0]
 
     def lose(fetch: _Fetch, look: _Look) -> Generator[None, None, None]:
         counter[0] += 1
@@ -239,7 +243,8 @@ def silence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def be_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let one batch of ten find the disk too far behind: it is answered REQUEST_TIMED_OUT, and is not appended."""
-    append, counter = BrokerPartition.append, [0]
+    append = BrokerPartition.append
+    counter = [0]
 
     def refuse(partition: BrokerPartition, *batch: Any, **more: Any) -> tuple[int, int]:
         counter[0] += 1
@@ -300,7 +305,8 @@ def commit_more_than_was_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pass_over_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    get_many, counter = Consumer.get_many, [0]
+    get_many = Consumer.get_many
+    counter = [0]
 
     async def get_fewer(consumer: Consumer, *args: Any) -> Any:
         found = await get_many(consumer, *args)

@@ -9,7 +9,8 @@ from .world import SECOND
 def test_what_a_failed_sync_may_have_lost_is_written_again_and_outlives_the_power() -> None:
     """The simulated disk drops the pages of a failed sync, and calls the file clean from then on."""
     with on_stage() as stage:
-        leader_id, machines = stage.leader_id, stage.run.machines
+        leader_id = stage.leader_id
+        machines = stage.run.machines
         assert stage.do(stage.produce(leader_id)) == (ErrorCode.NONE, 0)
 
         # One disk after the other fails a sync; whoever's it is, the record is acknowledged, and by the same leader.

@@ -20,7 +20,8 @@ from typing import Any
 
 __all__ = ["MS", "SECOND", "WALL_MS", "InvariantError", "World"]
 
-MS, SECOND = 1_000, 1_000_000
+MS = 1_000
+SECOND = 1_000_000
 WALL_MS = 1_800_000_000_000  # since 1970, when a world begins
 NOTES_KEPT = 400
 LOOK_EVERY = 50
@@ -35,7 +36,8 @@ class World:
     """Same seed, same run. Nothing in a run reads the machine's clock or an unseeded generator."""
 
     def __init__(self, seed: int) -> None:
-        self.seed, self.now_us = seed, 0
+        self.seed = seed
+        self.now_us = 0
         self.counts = Counter[str]()
         self.notes = deque[tuple[int, str, str]](maxlen=NOTES_KEPT)
         self.digest = 0
@@ -93,7 +95,9 @@ class World:
         Raises:
             InvariantError: an invariant was broken, or a node failed in a way that no fault excuses.
         """
-        queue, pop, events = self._queue, heapq.heappop, self.counts["events"]
+        queue = self._queue
+        pop = heapq.heappop
+        events = self.counts["events"]
         try:
             while queue and queue[0][0] <= time_us:
                 self.now_us, _, action = pop(queue)

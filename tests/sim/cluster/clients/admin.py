@@ -28,7 +28,8 @@ from .client import Trouble, WireClient
 __all__ = ["change_observers", "come_and_go", "create_topic", "demand_copies_of_offsets", "move_partitions"]
 
 TIMEOUT_MS = 3_000
-TOPIC_RESOURCE, SET = 2, 0
+TOPIC_RESOURCE = 2
+SET = 0
 OFFSETS_TOPIC = "__consumer_offsets"
 CANCELLED = 0.2  # of all moves, if they are still under way then
 LOOKS = 12  # how often an administrator asks whether a move has ended before the next one begins
@@ -58,7 +59,8 @@ async def come_and_go(client: WireClient, factor: int, goes_on: Callable[[], boo
     """Create topics that nobody uses, and delete them again."""
     number = 0
     while goes_on():
-        name, number = f"passing-{number}", number + 1
+        name = f"passing-{number}"
+        number = number + 1
         await create_topic(client, name, client.rng.randrange(1, 4), factor, {})
         await client.pause(10, 600)
         while True:
@@ -138,7 +140,8 @@ async def set_config(client: WireClient, topic: str, name: str, value: str, earl
     setting = IncrementalAlterableConfig(name=name, config_operation=SET, value=value)
     resource = IncrementalAlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=topic, configs=[setting])
     answer = await client.ask_anybody(IncrementalAlterConfigsRequest(resources=[resource]))
-    code, text = ErrorCode(answer.responses[0].error_code), answer.responses[0].error_message
+    code = ErrorCode(answer.responses[0].error_code)
+    text = answer.responses[0].error_message
     client.world.note(client.name, f"{name} of {topic} {value}: {code.name}")
     assert code in {ErrorCode.NONE, early} or code in RETRIABLE, f"{code.name}: {text}"
     return code is ErrorCode.NONE

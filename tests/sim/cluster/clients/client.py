@@ -31,14 +31,17 @@ class Trouble(Exception):  # noqa: N818 - it is nothing wrong
 
     def __init__(self, text: str, node_id: int = 0, opened_us: int = 0) -> None:
         super().__init__(text)
-        self.node_id, self.opened_us = node_id, opened_us
+        self.node_id = node_id
+        self.opened_us = opened_us
 
 
 class WireClient:
     """Connections to brokers, and what is known of partitions' leaders."""
 
     def __init__(self, world: World, network: Network, name: str, brokers: dict[int, Address]) -> None:
-        self.world, self.name, self.brokers = world, name, brokers
+        self.world = world
+        self.name = name
+        self.brokers = brokers
         self.rng = world.chance(name)
         self.loop = VirtualLoop(world, network, name, Clock(world), self._on_bug)
         self.leaders = dict[tuple[str, int], tuple[int, int]]()  # (leader, epoch)

@@ -30,13 +30,22 @@ from .client import Trouble, WireClient
 
 __all__ = ["SESSION_MS", "GroupMember"]
 
-SESSION_MS, REBALANCE_MS = 2_000, 3_000
+SESSION_MS = 2_000
+REBALANCE_MS = 3_000
 ROUNDS = 30  # commits before it leaves its place and joins anew
 PASSING = {
-    *(ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
-    *(ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID),
-    *(ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNSTABLE_OFFSET_COMMIT, ErrorCode.KAFKA_STORAGE_ERROR),
-    *(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.NOT_ENOUGH_REPLICAS,
 }
 
@@ -53,8 +62,12 @@ class GroupMember:
         goes_on: Callable[[], bool],
     ) -> None:
         self._goes_on = goes_on
-        self.client, self.history, self.group, self.partitions = client, history, group, partitions
-        self.member_id, self.generation = "", -1
+        self.client = client
+        self.history = history
+        self.group = group
+        self.partitions = partitions
+        self.member_id = ""
+        self.generation = -1
         self.rounds = 0
         self._coordinator: int | None = None
         self._positions = dict[Partition, int]()
@@ -124,7 +137,8 @@ class GroupMember:
                 break
             self.member_id = joined.member_id
         self._check(joined.error_code)
-        self.member_id, self.generation = joined.member_id, joined.generation_id
+        self.member_id = joined.member_id
+        self.generation = joined.generation_id
         shares = list[SyncGroupRequestAssignment]()
         if joined.leader == self.member_id and not joined.skip_assignment:
             members = sorted(member.member_id for member in joined.members)

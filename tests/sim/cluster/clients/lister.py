@@ -16,19 +16,24 @@ from .workload import TIMESTAMP_MS
 
 __all__ = ["Lister"]
 
-LATEST, EARLIEST, LARGEST = -1, -2, -3
+LATEST = -1
+EARLIEST = -2
+LARGEST = -3
 
 
 class Lister:
     """Asks for one partition after the other, whatever comes to its mind."""
 
     def __init__(self, client: WireClient, history: ClientHistory, partitions: list[Partition]) -> None:
-        self.client, self.history, self.partitions = client, history, partitions
+        self.client = client
+        self.history = history
+        self.partitions = partitions
         self._ends = dict[Partition, int]()
         self._starts = dict[Partition, int]()
 
     async def run(self, goes_on: Callable[[], bool]) -> None:
-        world, rng = self.client.world, self.client.rng
+        world = self.client.world
+        rng = self.client.rng
         while goes_on():
             await self.client.pause(10, 200)
             partition = rng.choice(self.partitions)
@@ -59,7 +64,8 @@ class Lister:
         return told
 
     def _judge(self, partition: Partition, wanted: int, told: Any, acknowledged: int) -> None:
-        history, offset = self.history, told.offset
+        history = self.history
+        offset = told.offset
         claim = f"{partition}: offset {offset} at {told.timestamp} is told for {wanted}"
         if wanted == LATEST:
             history.on_told_end(partition, offset)

@@ -29,8 +29,11 @@ class _Loading:
     def __init__(
         self, client: WireClient, history: ClientHistory, availability: Availability, partition: Partition, load: Load
     ) -> None:
-        self.client, self.history, self.availability = client, history, availability
-        self.partition, self.load = partition, load
+        self.client = client
+        self.history = history
+        self.availability = availability
+        self.partition = partition
+        self.load = load
         self._in_flight = set[asyncio.Task[None]]()
         self._number = 0
 
@@ -65,7 +68,8 @@ class _Loading:
             self.client.world.fail(error)
 
     async def _send(self, leader: int, request: ProduceRequest, value: bytes) -> None:
-        world, acks = self.client.world, self.load.acks
+        world = self.client.world
+        acks = self.load.acks
         sent_us = world.now_us
         world.counts[f"sent with acks={acks}"] += 1
         try:
@@ -100,7 +104,8 @@ async def keep_loading(
     goes_on: Callable[[], bool],
 ) -> None:
     """Send at the rate of `load` until `goes_on` says no; then wait for what is under way."""
-    loading, pause_s = _Loading(client, history, availability, partition, load), 1 / load.per_second
+    loading = _Loading(client, history, availability, partition, load)
+    pause_s = 1 / load.per_second
     while goes_on():
         await loading.beat()
         await asyncio.sleep(pause_s)

@@ -17,7 +17,8 @@ from .workload import Reader
 __all__ = ["MixedReader"]
 
 AGAIN = 0.04  # the chance that one partition is read from its beginning once more
-REQUEST_BYTES, PARTITION_BYTES = (1, 20_000, 1 << 20), (1, 1_000, 1 << 20)
+REQUEST_BYTES = (1, 20_000, 1 << 20)
+PARTITION_BYTES = (1, 1_000, 1 << 20)
 WAIT_MS = 300
 
 
@@ -27,14 +28,17 @@ class MixedReader:
     def __init__(
         self, client: WireClient, history: ClientHistory, availability: Availability, partitions: list[Partition]
     ) -> None:
-        self.client, self.availability, self._history = client, availability, history
+        self.client = client
+        self.availability = availability
+        self._history = history
         self._order = [Reader(client, history, availability, partition) for partition in partitions]
         self._draw_limits()
         self._stood_still = dict[Partition, tuple[int, int]]()  # so many fetches in a row, the first at
 
     def _draw_limits(self) -> None:
         rng = self.client.rng
-        self._request_bytes, self._partition_bytes = rng.choice(REQUEST_BYTES), rng.choice(PARTITION_BYTES)
+        self._request_bytes = rng.choice(REQUEST_BYTES)
+        self._partition_bytes = rng.choice(PARTITION_BYTES)
 
     async def run(self) -> None:
         rng = self.client.rng

@@ -23,7 +23,9 @@ __all__ = ["Address", "Stream"]
 Address = tuple[str, int]
 WINDOW_BYTES = 256 << 10
 TCP_USER_TIMEOUT = 18
-DATA, FIN, RESET = "data", "fin", "reset"
+DATA = "data"
+FIN = "fin"
+RESET = "reset"
 
 
 class Stream(asyncio.Transport):
@@ -31,17 +33,26 @@ class Stream(asyncio.Transport):
 
     def __init__(self, network: "Network", loop: VirtualLoop, local: Address, remote: Address) -> None:
         super().__init__()
-        self.network, self.loop, self.local, self.remote = network, loop, local, remote
+        self.network = network
+        self.loop = loop
+        self.local = local
+        self.remote = remote
         self.peer: Stream
-        self.is_lost = self._is_closing = self._is_paused = self._is_full = self._has_eof = False
+        self.is_lost = False
+        self._is_closing = False
+        self._is_paused = False
+        self._is_full = False
+        self._has_eof = False
         self._protocol: Any = None
         self._is_buffered = False
         self._out = deque[bytes]()  # not yet taken by the kernel
-        self._out_bytes = self._in_flight = 0
+        self._out_bytes = 0
+        self._in_flight = 0
         self._held = deque[tuple[str, bytes]]()  # taken, and kept back by a cut
         self._arrival_us = 0
         self._inbox = bytearray()
-        self._high, self._low = 64 << 10, 16 << 10
+        self._high = 64 << 10
+        self._low = 16 << 10
         self._user_timeout_us = 0
         self._held_since_us = -1
 
@@ -167,8 +178,10 @@ class Stream(asyncio.Transport):
             self._protocol.resume_writing()
 
     def _transmit(self, kind: str, data: bytes) -> None:
-        network, world = self.network, self.network.world
-        source, target = self.local[0], self.remote[0]
+        network = self.network
+        world = self.network.world
+        source = self.local[0]
+        target = self.remote[0]
         if self._user_timeout_us and self._held_since_us < 0 and self._is_unanswered():
             self._held_since_us = world.now_us
             world.after(self._user_timeout_us, partial(self._check_timeout, world.now_us))
@@ -180,7 +193,8 @@ class Stream(asyncio.Transport):
         world.at(self._arrival_us, partial(self.peer._receive, kind, data))
 
     def _is_unanswered(self) -> bool:
-        here, there = self.local[0], self.remote[0]
+        here = self.local[0]
+        there = self.remote[0]
         return self.network.is_cut(here, there) or self.network.is_cut(there, here)
 
     def _check_timeout(self, since_us: int) -> None:
@@ -197,7 +211,8 @@ class Stream(asyncio.Transport):
             return
         self._held_since_us = -1
         self.network.let_go(self)
-        held, self._held = self._held, deque()
+        held = self._held
+        self._held = deque()
         for kind, data in held:
             self._transmit(kind, data)
         if self.is_lost and not self._held:

@@ -62,13 +62,18 @@ class Producer:
         partition: Partition,
         producing: Producing,
     ) -> None:
-        self.client, self.history, self.availability = client, history, availability
-        self.partition, self.producing = partition, producing
+        self.client = client
+        self.history = history
+        self.availability = availability
+        self.partition = partition
+        self.producing = producing
         self._identity = (-1, -1)
-        self._sequence = self._number = 0
+        self._sequence = 0
+        self._number = 0
 
     async def run(self, goes_on: Callable[[], bool]) -> None:
-        producing, rng = self.producing, self.client.rng
+        producing = self.producing
+        rng = self.client.rng
         if producing.is_idempotent:
             self._identity = await _producer_id(self.client)
         while goes_on():
@@ -82,7 +87,8 @@ class Producer:
             await asyncio.sleep(rng.randrange(producing.pause_ms + 1) / 1000)
 
     def _record(self, size_bytes: int = 0) -> NewRecord:
-        (topic, index), client = self.partition, self.client
+        topic, index = self.partition
+        client = self.client
         value = f"{client.name}-{topic}-{index}-{self._number}".encode()
         value = value.ljust(size_bytes or self.producing.record_bytes, b".")
         self._number += 1
@@ -103,7 +109,8 @@ class Producer:
     async def _overstep(self) -> None:
         """Send a batch that is one byte too large: it is refused, and nowhere."""
         record = self._large(self.producing.message_bytes + 1)
-        frame, value = self._frame([record]), cast("bytes", record.value)
+        frame = self._frame([record])
+        value = cast("bytes", record.value)
         self._tell([record])
         try:
             outcome = await _outcome(self.client, self.partition, frame)
@@ -128,9 +135,11 @@ class Producer:
 
     async def _write(self, records: list[NewRecord], goes_on: Callable[[], bool]) -> None:
         self._tell(records)
-        frame, index = self._frame(records), self.partition[1]
+        frame = self._frame(records)
+        index = self.partition[1]
         values = [cast("bytes", record.value) for record in records]
-        client, sequence = self.client, self._sequence
+        client = self.client
+        sequence = self._sequence
         self._sequence += len(records)
         while True:
             try:
@@ -234,9 +243,13 @@ class Reader:
         partition: Partition,
         rack: str = "",
     ) -> None:
-        self.client, self.history, self.availability = client, history, availability
-        self.partition, self.rack = partition, rack
-        self.position, self.high_watermark = 0, -1  # nobody has said yet how far it goes
+        self.client = client
+        self.history = history
+        self.availability = availability
+        self.partition = partition
+        self.rack = rack
+        self.position = 0
+        self.high_watermark = -1  # nobody has said yet how far it goes
         self._told = 0  # the high watermark, by leaders
         self._replica: int | None = None
         history.judge.positioned(client.name, partition, 0)
@@ -290,7 +303,8 @@ class Reader:
         Raises:
             Trouble: an error that passes.
         """
-        code, world = data.error_code, self.client.world
+        code = data.error_code
+        world = self.client.world
         deleted = self.history.deleted.get(self.partition, 0)
         is_below = self.position < (deleted if is_leader else data.log_start_offset)
         if code == ErrorCode.OFFSET_OUT_OF_RANGE and is_below:
@@ -306,7 +320,8 @@ class Reader:
             self._on_leader_says(data.high_watermark)
         if data.log_start_offset > deleted:
             world.violate(f"{self.partition} starts at {data.log_start_offset}, nobody deleted beyond {deleted}")
-        records, position = memoryview(cast("memoryview", data.records or b"")), 0
+        records = memoryview(cast("memoryview", data.records or b""))
+        position = 0
         while position < len(records):
             header = parse_header(records, position)
             self._take_batch(records[position : position + header.size_bytes], data.high_watermark)

@@ -42,7 +42,8 @@ LOOK_US = 100 * MS
 LOSS_RATE_MAX = 0.05
 # Clocks run up to two percent fast or slow, and a look is late by up to its interval.
 TOLERANCE = 1.05
-HOME_INTERVAL_US, HOME_SLACK_US = 5 * SECOND, 5 * SECOND
+HOME_INTERVAL_US = 5 * SECOND
+HOME_SLACK_US = 5 * SECOND
 KNOWN_US = 2 * SECOND
 MOVE_SLACK_US = 10 * SECOND
 GONE_SLACK_US = 2 * SECOND
@@ -77,8 +78,12 @@ class Availability:
         faults: Sequence[Fault],
         damaged: Callable[[Any], set[int]],
     ) -> None:
-        self._world, self._network, self._machines = world, network, machines
-        self._service, self._faults, self._damaged = service, faults, damaged
+        self._world = world
+        self._network = network
+        self._machines = machines
+        self._service = service
+        self._faults = faults
+        self._damaged = damaged
         self._is_spoilt = any(fault.kind in SPOILS_DISKS for fault in faults)
         self.strikes = 0
         self._seen: Hashable = None
@@ -164,7 +169,8 @@ class Availability:
     def _look(self) -> None:
         if self._is_over:
             return
-        now_us, disturbance = self._world.now_us, self._disturbance()
+        now_us = self._world.now_us
+        disturbance = self._disturbance()
         if disturbance != self._seen or self._ails():
             self._healthy_since_us = None
         elif self._healthy_since_us is None:
@@ -187,14 +193,17 @@ class Availability:
 
     def _ails(self) -> bool:
         """Tell whether a fault is under way, or armed, or a broker does not serve yet."""
-        network, now_us = self._network, self._world.now_us
+        network = self._network
+        now_us = self._world.now_us
         # A disk that was freed early still keeps what it was stuck with for as long as it would have been.
         if any(fault.at_us <= now_us < fault.at_us + fault.duration_us for fault in self._faults):
             return True
         if network.tcp_cut or network.udp_cut or network.down:
             return True
         for machine in self._machines.values():
-            node, disk, loop = machine.node, machine.disk, machine.loop
+            node = machine.node
+            disk = machine.disk
+            loop = machine.loop
             if node is None or loop is None or machine.is_asked_to_stop or loop.is_stalled:
                 return True
             if node.state != "running" or not self._has_been_ready(machine, node):
@@ -212,7 +221,8 @@ class Availability:
     def _note_leaders(self) -> None:
         led = self._leaders()
         if led != self._led:
-            self._led, self._changed_us = led, self._world.now_us
+            self._led = led
+            self._changed_us = self._world.now_us
 
     def _leaders(self) -> dict[str, tuple[int, int]]:
         return {

@@ -71,7 +71,8 @@ MEDIANS = {"acknowledged": 200, "elections": 3, "recoveries": 1}
 SHARES = {"looks when all was owed": 0.2, "own delivered": 0.1, "own consumed": 0.1}
 """Which share of the seeds must count any at least."""
 
-JUDGED_FROM, COMPLETE_FROM = 50, 1_000
+JUDGED_FROM = 50
+COMPLETE_FROM = 1_000
 """So many seeds make a median worth judging, and so many must have gone every path."""
 
 

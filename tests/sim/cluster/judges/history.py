@@ -30,7 +30,8 @@ class ClientHistory:
     """Acknowledgements, reads and commits; each new one is compared with all before."""
 
     def __init__(self, world: World, *, compacts: bool = False) -> None:
-        self._world, self.compacts = world, compacts
+        self._world = world
+        self.compacts = compacts
         self.judge = Judge(world, sees_records=not compacts)
         self.sent = dict[bytes, _Sent]()
         self.acknowledged = dict[bytes, tuple[Partition, int]]()
@@ -79,7 +80,8 @@ class ClientHistory:
         batches under way, and no sequence numbers, hears of them in any order.
         """
         sent = self.sent[values[0]]
-        partition, key = sent.partition, (sent.partition, sent.producer)
+        partition = sent.partition
+        key = (sent.partition, sent.producer)
         if is_in_order and base_offset <= self._last_of.get(key, -1):
             self._world.violate(
                 f"{partition}: {values[0]!r} is acknowledged at {base_offset}, but {sent.producer} had written"

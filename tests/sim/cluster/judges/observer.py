@@ -76,7 +76,10 @@ class Observer:
     def __init__(
         self, world: World, node_of: Callable[[int], Node | None], *, is_forgetful: bool, compacts: bool = False
     ) -> None:
-        self._world, self._node_of, self._is_forgetful, self._compacts = world, node_of, is_forgetful, compacts
+        self._world = world
+        self._node_of = node_of
+        self._is_forgetful = is_forgetful
+        self._compacts = compacts
         self._images = dict[int, Image]()
         self._versions = dict[tuple[int, int], int]()  # by node and life: of its newest image
         self.groups = dict[bytes, _Group]()
@@ -136,7 +139,8 @@ class Observer:
         node = None if message.rejected else self._node_of(message.source)
         replica = None if node is None else node.multiraft.groups.get(group_id)
         if node is not None and replica is not None:
-            log, index = replica.log, message.match_index
+            log = replica.log
+            index = message.match_index
             assert index <= log.durable_index, f"{message.source} acknowledges {index}, durable is {log.durable_index}"
             term = log.term_at(index)
             if term is not None:
@@ -184,7 +188,8 @@ class Observer:
 
     def _check_held(self, group: _Group, core: Any) -> None:
         """A majority of the voters holds what their leader has just found committed."""
-        log, voters = core.log, core.configuration.voters
+        log = core.log
+        voters = core.configuration.voters
         missing = [voter for voter in voters if not self._holds(group, log, voter, core.commit_index)]
         is_excused = self._is_forgetful and log.mode == "page-cache"
         if len(voters) - len(missing) < majority(len(voters)) and not is_excused:
@@ -226,7 +231,9 @@ def observing(observer: Observer) -> Iterator[None]:
     Of this thread: beside a simulation real clusters may run in the same process, each in a thread of its own.
     """
     here = get_ident()
-    decide, carry_out, add = raft_core.RaftCore.step, Driver._step, Outbox.add
+    decide = raft_core.RaftCore.step
+    carry_out = Driver._step
+    add = Outbox.add
 
     def decided(core: Any, event: Event, now_ms: int) -> Ready:
         ready = decide(core, event, now_ms)
@@ -235,7 +242,8 @@ def observing(observer: Observer) -> Iterator[None]:
         return ready
 
     def carried_out(driver: Driver, member: RaftGroup, event: Event, now_ms: int) -> None:
-        before, was_leader = member.core.commit_index, member.core.role is Role.LEADER
+        before = member.core.commit_index
+        was_leader = member.core.role is Role.LEADER
         carry_out(driver, member, event, now_ms)
         if not member.is_removed and member.failed is None and get_ident() == here:
             observer.on_done(member, event, before, was_leader=was_leader)

@@ -26,7 +26,8 @@ T = TypeVar("T")
 
 __all__ = ["PowerLostError", "VirtualDisk", "VirtualFiles"]
 
-PAGE_BYTES, SECTOR_BYTES = 4096, 512
+PAGE_BYTES = 4096
+SECTOR_BYTES = 512
 CALL_US = 4
 
 
@@ -58,13 +59,15 @@ class Inode:
     def sync_pages(self, position: int, end: int) -> None:
         """Put only the pages of this range on the disk: the file's size, and other pages, stay as they are there."""
         assert end <= len(self.synced), "there is no such place on the disk yet"
-        start, stop = position // PAGE_BYTES, (end + PAGE_BYTES - 1) // PAGE_BYTES
+        start = position // PAGE_BYTES
+        stop = (end + PAGE_BYTES - 1) // PAGE_BYTES
         bounds = slice(start * PAGE_BYTES, min(stop * PAGE_BYTES, len(self.synced), len(self.data)))
         self.synced[bounds] = self.data[bounds]
         self.dirty.difference_update(range(start, stop))
 
     def sync(self) -> None:
-        data, synced = self.data, self.synced
+        data = self.data
+        synced = self.synced
         if len(synced) > len(data):
             del synced[len(data) :]
         elif len(synced) < len(data):
@@ -76,7 +79,9 @@ class Inode:
 
     def lose_power(self, rng: Random) -> int:
         """Become what is on the disk; return how many dirty pages did not all get there."""
-        before, data, synced = len(self.dirty), self.data, self.synced
+        before = len(self.dirty)
+        data = self.data
+        synced = self.synced
         self.is_cold = True
         fate = rng.random()
         if not self.dirty and len(data) == len(synced):
@@ -94,7 +99,8 @@ class Inode:
                     if rng.random() < 0.5:
                         end = min(start + SECTOR_BYTES, size)
                         kept[start:end] = data[start:end].ljust(end - start, b"\0")
-            self.data, self.synced = kept, bytearray(kept)
+            self.data = kept
+            self.synced = bytearray(kept)
         self.dirty.clear()
         return before
 
@@ -146,11 +152,15 @@ class VirtualDisk:
     """One machine's disk. `on_power_lost` is called when an ambush strikes."""
 
     def __init__(self, world: World, name: str, sync_us_max: int) -> None:
-        self.world, self.name, self.sync_us_max = world, name, sync_us_max
+        self.world = world
+        self.name = name
+        self.sync_us_max = sync_us_max
         self.rng = world.chance(f"{name} disk")
         self.root = Directory()
-        self.stuck_until_us = self.full_until_us = 0
-        self.sync_errors = self.read_errors = 0  # so many of the next calls fail
+        self.stuck_until_us = 0
+        self.full_until_us = 0
+        self.sync_errors = 0  # so many of the next calls fail
+        self.read_errors = 0
         self.ambush: tuple[int, bool] | None = None  # so many calls from now; is it the power?
         self.locks = dict[Inode, VirtualFiles]()
         self.on_power_lost: Callable[[PowerLostError], None]
@@ -160,7 +170,10 @@ class VirtualDisk:
 
     def mend(self) -> None:
         """End every fault that was armed or is under way."""
-        self.stuck_until_us = self.full_until_us = self.sync_errors = self.read_errors = 0
+        self.stuck_until_us = 0
+        self.full_until_us = 0
+        self.sync_errors = 0
+        self.read_errors = 0
         self.ambush = None
 
     def lose_power(self) -> None:
@@ -201,7 +214,9 @@ class VirtualFiles:
     """The `Files` of one process. When the process is dead, nothing it does reaches the disk."""
 
     def __init__(self, disk: VirtualDisk, loop: VirtualLoop, *, has_direct: bool) -> None:
-        self.disk, self._loop, self._has_direct = disk, loop, has_direct
+        self.disk = disk
+        self._loop = loop
+        self._has_direct = has_direct
         self._open = dict[int, Inode]()
         self._next_fd = 3
         self.in_worker = False
@@ -336,7 +351,8 @@ class VirtualFiles:
         self._sync(fd, lambda: self._open[fd].sync_pages(position, position + len(data)))
 
     def _sync(self, fd: int, sync: Callable[[], None]) -> None:
-        disk, world = self.disk, self._loop.world
+        disk = self.disk
+        world = self._loop.world
         world.counts["syncs"] += 1
         self._call(changes=True, spent_us=disk.rng.randrange(100, disk.sync_us_max + 101))
         if disk.sync_errors:
@@ -349,7 +365,8 @@ class VirtualFiles:
 
     def sync_file_system(self, fd: int) -> bool:
         assert fd in self._open
-        disk, world = self.disk, self._loop.world
+        disk = self.disk
+        world = self._loop.world
         world.counts["syncs of all"] += 1
         self._call(changes=True, spent_us=2 * disk.rng.randrange(100, disk.sync_us_max + 101))
         if disk.sync_errors:
@@ -393,7 +410,8 @@ class VirtualFiles:
     def rename(self, source: str, target: str) -> None:
         self._call(changes=True)
         node = self._find(source)
-        (source_directory, source_name), (directory, name) = self._parent(source), self._parent(target)
+        (source_directory, source_name) = self._parent(source)
+        (directory, name) = self._parent(target)
         if source_directory is directory:
             directory.change((source_name, None), (name, node))
         else:

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["Clock", "VirtualLoop"]
 
 T = TypeVar("T")
-ITERATION_US, CALLBACK_US = 20, 3
+ITERATION_US = 20
+CALLBACK_US = 3
 EXECUTOR_US_MAX = 2_000
 CANCELLED_TIMERS_MAX = 200
 _RESOLUTION_S = 2e-6
@@ -37,7 +38,9 @@ class Clock:
     """A machine's monotonic clock: `offset_s` when the world began, running at `rate`. It survives processes."""
 
     def __init__(self, world: World, offset_s: float = 1_000.0, rate: float = 1.0) -> None:
-        self._world, self._offset_s, self._rate = world, offset_s, rate
+        self._world = world
+        self._offset_s = offset_s
+        self._rate = rate
 
     def seconds(self) -> float:
         return self._offset_s + self._world.now_us * self._rate / 1e6
@@ -60,7 +63,10 @@ class VirtualLoop(_AbstractEventLoop):  # type: ignore[misc]
     def __init__(
         self, world: World, network: "Network", host: str, clock: Clock, on_bug: Callable[[dict[str, Any]], None]
     ) -> None:
-        self.world, self.network, self.host, self.clock = world, network, host, clock
+        self.world = world
+        self.network = network
+        self.host = host
+        self.clock = clock
         self.time = clock.seconds
         self.is_dead = False
         self.iterations = 0
@@ -68,7 +74,8 @@ class VirtualLoop(_AbstractEventLoop):  # type: ignore[misc]
         self._ready = deque[asyncio.Handle]()
         self._arrived = deque[asyncio.Handle]()
         self._timers = list[tuple[float, int, asyncio.TimerHandle]]()
-        self._sequence = self._cancelled = 0
+        self._sequence = 0
+        self._cancelled = 0
         self._wake_us: int | None = None
         self._busy_until_us = 0
         self._stalled_until_us = 0
@@ -84,7 +91,8 @@ class VirtualLoop(_AbstractEventLoop):  # type: ignore[misc]
     def resume(self) -> None:
         """End a stall before its time."""
         if self.is_stalled:
-            self._stalled_until_us, self._wake_us = self.world.now_us, None
+            self._stalled_until_us = self.world.now_us
+            self._wake_us = None
             self._schedule()
 
     @property
@@ -108,7 +116,8 @@ class VirtualLoop(_AbstractEventLoop):  # type: ignore[misc]
             self._schedule()
 
     def _schedule(self) -> None:
-        wake_us, busy_us = self._wake_us, self._busy_until_us
+        wake_us = self._wake_us
+        busy_us = self._busy_until_us
         if self.is_dead or self._is_running or (wake_us is not None and wake_us <= busy_us):
             return  # It could not be any sooner.
         at_us = self.world.now_us
@@ -130,7 +139,8 @@ class VirtualLoop(_AbstractEventLoop):  # type: ignore[misc]
         self._schedule()
 
     def _iterate(self) -> None:
-        ready, timers = self._ready, self._timers
+        ready = self._ready
+        timers = self._timers
         self.iterations += 1
         ready.extend(self._arrived)
         self._arrived.clear()

@@ -24,7 +24,9 @@ class VirtualWorker:
     """One thread of one process (`barnabas_raftlog.log.machine.worker.Worker`)."""
 
     def __init__(self, loop: VirtualLoop, files: VirtualFiles, name: str) -> None:
-        self._loop, self._files, self._name = loop, files, name
+        self._loop = loop
+        self._files = files
+        self._name = name
         self._rng = loop.world.chance(f"{loop.host} {name}")
         self._jobs = deque[tuple[Callable[[], Any], Callable[[Any], None]]]()
         self._is_busy = False
@@ -45,7 +47,8 @@ class VirtualWorker:
         self._loop.world.after(self._files.disk.begin_us(self._rng), self._carry_out)
 
     def _carry_out(self) -> None:
-        loop, disk = self._loop, self._files.disk
+        loop = self._loop
+        disk = self._files.disk
         if loop.is_dead or not self._jobs:
             return
         if disk.stuck_until_us > loop.world.now_us:
@@ -57,7 +60,8 @@ class VirtualWorker:
         try:
             result = job()
         except BaseException as error:  # noqa: BLE001 - raised again on the loop, as the real worker does
-            done, result = _raise, error
+            done = _raise
+            result = error
         finally:
             self._files.in_worker = False
         if self._files.lost is not None:
@@ -78,7 +82,8 @@ class VirtualSyncer:
     """What the kernel does for the loop (`kernel_sync.Syncer` of the journal): a worker that nobody sees."""
 
     def __init__(self, loop: VirtualLoop, files: VirtualFiles) -> None:
-        self._files, self._worker = files, VirtualWorker(loop, files, "kernel")
+        self._files = files
+        self._worker = VirtualWorker(loop, files, "kernel")
 
     def begin(self, fd: int, done: Callable[[OSError | None], None]) -> bool:
         self._worker.submit(partial(self._outcome, partial(self._files.sync, fd)), done)
