@@ -1,4 +1,4 @@
-"""The stream of frames that a seed stands for, and what is kept of a failure."""
+"""The stream of frames of a seed, and the file of a failure."""
 
 import random
 from collections import Counter

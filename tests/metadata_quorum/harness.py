@@ -1,4 +1,4 @@
-"""Whole metadata quorums in one process: real links on loopback and real MultiRaft over logs in memory.
+"""Runs whole metadata quorums in one process: real links, real MultiRaft, logs in memory.
 
 A `Disk` outlives its node, so a node can be stopped or killed and started again on it. Everything is waited for by
 event; nothing here sleeps.
@@ -38,7 +38,7 @@ PATIENCE_S = 10.0
 
 
 class InlineWorker:
-    """Does each job at once; with `held`, when it is told to."""
+    """Carries out each job at once; with `held`, at `release`."""
 
     def __init__(self) -> None:
         self.held = False
@@ -68,7 +68,7 @@ class ReplayedLog(MemoryLog):
 
 
 class Disk:
-    """What survives the node. `open` comes before the node is made, `close` when it has ended."""
+    """The part of a node that survives it. `open` comes before the node is made, `close` when it has ended."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -191,7 +191,7 @@ class Node:
 
 
 class Plan:
-    """Who votes, who learns, and how the controller behaves."""
+    """The voters, the learners, and the controller's settings."""
 
     def __init__(
         self, voters: Sequence[int], learners: Sequence[int], config: ControllerConfig, disk: type[Disk] = Disk
@@ -203,7 +203,7 @@ class Plan:
 
 
 class Quorum:
-    """Nodes by id, and what they need to be started again."""
+    """Nodes by id, with their disks and ports for the next start."""
 
     def __init__(self, directory: Path, plan: Plan) -> None:
         self.plan = plan
@@ -266,7 +266,7 @@ async def quorum(
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run one test; what is still running when it ends is a leak."""
+    """Run one test; a task that is still running when it ends is a leak."""
 
     async def limited() -> None:
         async with asyncio.timeout(TIMEOUT_S):

@@ -1,4 +1,4 @@
-"""What waits for a commit, what leadership's end does to it, and how a command finds its controller."""
+"""Commands wait for their commit, find their controller, and get an answer when leadership ends."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -42,7 +42,7 @@ BLOCK = ProducerIdBlock(0, 1_000)
 
 
 class Group:
-    """Appends what is proposed, and commits when it is told to."""
+    """Appends proposals, and commits them at `commit`."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -333,7 +333,7 @@ def test_who_waits_while_something_is_so_looks_at_every_pulse_and_not_for_ever()
 
 
 def test_who_has_asked_a_pulse_hears_of_it_before_it_comes_to_waiting() -> None:
-    """Who waits for one of several asks them all first; what fires then must not be lost."""
+    """A caller that waits for one of several asks them all first; a pulse that fires then must not be lost."""
 
     async def main() -> None:
         first = Pulse()

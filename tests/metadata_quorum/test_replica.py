@@ -1,4 +1,4 @@
-"""The replica applies committed entries once and in order; the snapshot file is the old one or the new one."""
+"""Committed entries are applied once and in order; a snapshot file is whole."""
 
 import uuid
 from pathlib import Path

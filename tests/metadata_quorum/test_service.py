@@ -1,4 +1,4 @@
-"""The metadata quorum as a running thing: three and more nodes in one process, over real links and real Raft."""
+"""The metadata quorum at work: several nodes in one process, real links, real Raft."""
 
 import asyncio
 import shutil

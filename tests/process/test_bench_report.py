@@ -1,4 +1,4 @@
-"""What the comparison's report makes of samples: medians, ratios in the right direction, costs, and a page."""
+"""The report of a comparison: medians, ratios in the right direction, costs, and a page."""
 
 import subprocess
 import sys

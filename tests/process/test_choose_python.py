@@ -1,4 +1,4 @@
-"""`.venv` is made of the quickest of several interpreters of one version (`scripts/choose_python.py`)."""
+"""The interpreter of `.venv` is the quickest of several of one version (`scripts/choose_python.py`)."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ SCRIPT = Path(choose_python.__file__)
         ({}, "default"),
         ({"default": 1.0}, "default"),
         ({"default": 1.0, "other": 0.8}, "other"),
-        ({"default": 1.0, "other": 0.95}, "default"),  # not by what two runs differ
+        ({"default": 1.0, "other": 0.95}, "default"),  # two runs differ by as much
         ({"default": 1.0, "other": 0.9, "third": 0.8}, "third"),
         ({"other": 3.0}, "other"),  # the default cannot make an environment
     ],

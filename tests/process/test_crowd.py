@@ -1,4 +1,4 @@
-"""The well-behaved of a crowd go after leaders that move, at a rate that brokers keep up with. Nothing is timed."""
+"""The well-behaved of a crowd follow leaders, at a rate that brokers keep up with. Nothing is timed."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""Brokers that may open few files, and somebody who opens connections until there are none left."""
+"""Brokers that may open few files, while a client opens connections without end."""
 
 import os
 import socket
@@ -40,7 +40,7 @@ def narrow(tmp_path: Path) -> Iterator[NarrowCluster]:
 
 
 class Sent:
-    """Produces to all partitions; `acknowledged` is what must be there."""
+    """Produces to all partitions; the `acknowledged` records must be there."""
 
     def __init__(self, bootstrap: str) -> None:
         self.acknowledged: set[tuple[int, int]] = set()

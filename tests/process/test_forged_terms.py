@@ -1,4 +1,7 @@
-"""Terms that no honest cluster reaches, in directories of real brokers: no start, one command, every record back."""
+"""Terms that no honest cluster reaches, in directories of real brokers: no start.
+
+One command mends the directories, and every record is back.
+"""
 
 import asyncio
 import subprocess

@@ -1,4 +1,4 @@
-"""A share of `scripts/fuzz`, by count and with fixed seeds: real brokers, and a client beside that notices nothing."""
+"""A share of `scripts/fuzz`, with fixed seeds: real brokers, and a client beside."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
-"""A short, seeded share of `scripts/torture --workload hostile`: nobody ends, nobody is harmed, memory stays bounded.
+"""Plays a short, seeded share of `scripts/torture --workload hostile`: nobody is harmed, memory stays bounded.
 
-Nothing is timed here; how long callbacks and pauses are is asserted by the script alone.
+Nothing is timed here; only the script asserts how long callbacks and pauses are.
 """
 
 import contextlib

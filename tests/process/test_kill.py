@@ -1,4 +1,4 @@
-"""kill -9 under load from a client that nobody here wrote. The long run of the same is `scripts/trials/kill-rounds`."""
+"""Kills brokers under the load of a foreign client. The long run is `scripts/trials/kill-rounds`."""
 
 from collections.abc import Iterator
 

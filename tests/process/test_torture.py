@@ -1,6 +1,7 @@
-"""Short shares of `torture` and `power-cut`: each broker on a machine whose disk forgets what is unsynced.
+"""Plays short shares of `torture` and `power-cut`, each broker on a machine of its own.
 
-They need root and loop devices. Where those are missing the tests are skipped by name; where `CI` is set they fail.
+The disk of such a machine forgets everything unsynced. They need root and loop devices. Without them the tests are
+skipped by name, or fail if `CI` is set.
 """
 
 import json

@@ -1,8 +1,8 @@
-"""A copy of the checkout in which one file has a mistake in it, and the tests that are run there.
+"""Copies the checkout, plants a mistake in one file, and runs tests there.
 
-The shells between the pure cores are made of coroutines, sockets and files, and are tested by whatever drives them, in
-this process or another. So a mutant of a shell is a checkout of its own: its tests import what stands beside them,
-and so does every process that they start.
+The shells between the pure cores are made of coroutines, sockets and files, and their tests drive them in this process
+or in another. So a mutant of a shell is a checkout of its own: its tests import the modules beside them, and so does
+every process that they start.
 
 A test that hangs has noticed the mistake as well; `TEST_LIMIT_S` and `RUN_LIMIT_S` end it.
 """

@@ -1,4 +1,4 @@
-"""Which modules are seams, which tests drive each, and which mistakes there make no difference.
+"""The seams: modules, the tests that drive each, and the mistakes that make no difference.
 
 `harmless.txt` is written as `tests/sim/harmless.txt` is: a reason in a line of its own, and under it, indented, the
 names that `sim.operators` gives the mutants.

@@ -1,9 +1,10 @@
-"""Mistakes that a user would have paid for and that no test noticed once; each with the test that does now.
+"""Mistakes that no test noticed once, each with the test that notices it now.
 
-`scripts/seam-mutants` draws others by chance. These are kept for good: `test_kept` plants them, one at a time, and
-runs the test that is named beside it. Those of the producer's sender, of the coordinator's shard and of the log are
-kept beside the models that notice them (`tests/clients/producer/test_sender_histories.py`,
-`tests/broker/coordinators/groups/test_mutants.py`, `tests/raftlog/log/test_mutants.py`).
+A user would have paid for each of them. `scripts/seam-mutants` draws others by chance. These are kept for good:
+`test_kept` plants them, one at a time, and runs the test that is named beside it. Those of the producer's sender, of
+the coordinator's shard and of the log are kept beside the models that notice them
+(`tests/clients/producer/test_sender_histories.py`, `tests/broker/coordinators/groups/test_mutants.py`,
+`tests/raftlog/log/test_mutants.py`).
 """
 
 from typing import NamedTuple
@@ -14,7 +15,7 @@ __all__ = ["KEPT", "Kept"]
 class Kept(NamedTuple):
     """One mistake: in `file`, `line` (which is there once) is replaced by `instead`; `test` must fail then.
 
-    `what` says in a few words what a user would see.
+    `what` says in a few words how a user would see it.
     """
 
     what: str

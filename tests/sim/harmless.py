@@ -1,4 +1,4 @@
-"""Mutants of the core that something does not notice; each with the reason.
+"""Mutants of the core that tests or seeds do not notice, each with the reason.
 
 `harmless.txt`: nothing notices them, because they make no difference that anybody should mind. `scripts/mutants` ends
 with status 1 if one of these is noticed all the same, or if one that is not here is noticed by nothing.

@@ -1,9 +1,9 @@
-"""Who notices a mistake in the core: seeds of the simulator, and the examples.
+"""The judges of a mistake in the core: seeds of the simulator, and the examples.
 
-*Seeds* look for broken promises, whatever led to them, and for groups that do not recover. *Examples* are the tests of
-the paper and of the core, and the golden stories, which say word by word what a group does: what only costs time, say
-an election that begins late, breaks no promise and shows in a story. Both run in this process, so that a mistake that
-is in place (`mutants`) is judged without a start.
+*Seeds* look for broken promises, however they came about, and for groups that do not recover. *Examples* are the tests
+of the paper and of the core, and the golden stories, which say word by word what a group does: a mistake that only
+costs time, say an election that begins late, breaks no promise and shows in a story. Both run in this process, so that
+a mistake that is in place (`mutants`) is judged without a start.
 """
 
 from collections.abc import Callable, Iterable, Iterator

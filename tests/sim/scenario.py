@@ -38,7 +38,7 @@ def run_seed(seed: int, *, digest: bool = False) -> Simulator:
 
 
 def describe(sim: Simulator, error: AssertionError) -> str:
-    """Say all that is needed to look into a failure."""
+    """Describe the run for the search of a failure."""
     events = "\n".join(f"  {at_ms:>6} ms  node {node}  {event}" for at_ms, node, event in sim.trace)
     cores = "\n".join(
         f"  node {n}: {node.core.role.name} term={node.core.term} leader={node.core.leader_id}"
@@ -163,7 +163,7 @@ def _members(sim: Simulator) -> list[Node]:
 
 
 def _retire_forgotten(sim: Simulator) -> None:
-    """Stop the removed nodes that know no voter but other removed ones: nobody whom they ask can tell them."""
+    """Stop the removed nodes that know no voter but other removed ones: nobody that they ask can tell them."""
     member_ids = {node.node_id for node in _members(sim)}
     for node in sim.nodes.values():
         if node.node_id not in member_ids and not node.core.voters & member_ids and not node.core.is_outside:

@@ -1,8 +1,9 @@
-"""Page-cache mode: a power cut of one machine, crashes of others, and nothing acknowledged is lost.
+"""Power cuts in page-cache mode, one machine at a time: nothing acknowledged is lost.
 
-Every leader must have every committed entry (`GroupHistory`), and at the end every acknowledged value must be there
-once (`scenario.check_converged`). Members change meanwhile, and disks are replaced, as long as what is left of every
-configuration is enough to live on (`membership.can_decide`). The mutants show that these seeds would notice.
+Other machines crash meanwhile. Every leader must have every committed entry (`GroupHistory`), and at the end every
+acknowledged value must be there once (`scenario.check_converged`). Members change meanwhile, and disks are replaced, as
+long as enough is left of every configuration to live on (`membership.can_decide`). The mutants show that these seeds
+would notice.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Changing what is set for a topic: what each way to ask does, what is refused, and that a retry changes nothing."""
+"""Changes of a topic's configurations: what they do, refusals, and a retry that changes nothing."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Controller, image and snapshots against the dumbest model: what a list of brokers and topics would do."""
+"""Compares controller, image and snapshots with a list of brokers and topics."""
 
 import msgspec
 from hypothesis import settings

@@ -1,4 +1,4 @@
-"""More partitions for a topic: what the controller allows, where they go, and that a retry adds none."""
+"""Topics that grow: the rules, the placement, and a retry that adds nothing."""
 
 from collections.abc import Generator
 from typing import Any

@@ -1,4 +1,4 @@
-"""The witness of two replicas: where it is, who gets one, and what moves do with it."""
+"""The witness of two replicas: where it is, which partitions get one, and during moves."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -281,7 +281,7 @@ def test_the_next_witness_is_never_a_replica_and_never_worse_than_the_one_that_i
 @settings(max_examples=12, deadline=None)
 @given(data=st.data())
 def test_whoever_may_still_vote_keeps_what_it_has(count: int, data: st.DataObject) -> None:
-    """A model of what the group may look like: whoever was a host since the last move was finished may be a member."""
+    """Model the group: every host since the end of the last move may be a member."""
     targets = st.lists(st.integers(0, count - 1), min_size=1, max_size=3, unique=True)
     controller = controller_with(*data.draw(targets), count=count)
     members = set(partition_of(controller.image).hosts)

@@ -1,4 +1,4 @@
-"""Metadata records and frames: round trips, pinned bytes, and what a node of an older version says."""
+"""Metadata records and frames: round trips, pinned bytes, and records of newer versions."""
 
 from typing import get_args
 
@@ -102,7 +102,7 @@ def test_what_was_written_before_directories_is_read_as_unknown_ones() -> None:
     for partition in image.topics[bytes(16)].partitions:
         assert partition.replicas == partition.hosts == (1, 2)
         assert partition.founders == Founders((1, 2), NOBODY, {})
-    # And it is written anew as what it is now.
+    # And it is written anew in the present version.
     assert decode_record(encode_record(broker)) == broker
 
 

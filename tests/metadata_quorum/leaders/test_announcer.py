@@ -1,4 +1,4 @@
-"""Leader announcements between running nodes: they reach everybody, in one post, and those who come later."""
+"""Leader announcements between running nodes: they reach everybody, in one post, also latecomers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -151,7 +151,7 @@ def test_who_stops_leading_says_so(tmp_path: Path) -> None:
 
 
 class Network:
-    """Announcers of some nodes, all live, and what they have posted and a test has not delivered yet."""
+    """Announcers of some nodes, all live, and their posts that a test has not delivered yet."""
 
     def __init__(self, count: int) -> None:
         self.posts: list[tuple[int, int, str, bytes]] = []
@@ -180,7 +180,7 @@ class Network:
 
 
 class Port:
-    """What one announcer takes for its links, and for the source of images."""
+    """Stands in for the links of one announcer, and for the source of images."""
 
     def __init__(self, node_id: int, posts: list[tuple[int, int, str, bytes]]) -> None:
         self.node_id = node_id

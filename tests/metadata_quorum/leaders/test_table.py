@@ -1,4 +1,4 @@
-"""The leader table ends up the same whatever order the news comes in."""
+"""The leader table ends up the same for any order of the news."""
 
 from itertools import product
 
@@ -43,7 +43,7 @@ def leads(
 
 @st.composite
 def news(draw: st.DrawFn) -> Announcement:
-    """News as a correct cluster makes it: one leader per term, who may say that it leads no more."""
+    """News as a correct cluster makes it: one leader per term, which may say that it leads no more."""
     term = draw(st.integers(1, 4))
     version = draw(st.integers(0, 4))
     topic_id = draw(st.sampled_from([TOPIC, OTHER]))

@@ -1,4 +1,4 @@
-"""How a metadata group begins, and what becomes of a controller with an empty disk: whole quorums, real storage."""
+"""The beginning of a metadata group, and controllers with empty disks: whole quorums, real storage."""
 
 import contextlib
 import shutil

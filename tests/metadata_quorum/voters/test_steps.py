@@ -1,4 +1,4 @@
-"""The way of a group from any members to any others: every step allowed, no detour into danger, and an end."""
+"""The way of a group between any members: allowed steps, no danger, and an end."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""How each kind of fault of a plan is done to the cluster, and how all of them are undone."""
+"""Carries out each kind of fault of a plan, and undoes all of them."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -14,7 +14,7 @@ __all__ = ["Faults"]
 
 CLOCK_OFFSET_MS_MAX = 3_300_000
 """Of a broker whose clock is an hour behind clients' are an hour ahead: it refuses their records, as it must."""
-CONTROLLERS_MIN = 3  # of which one may lose its disk: fewer lose with it what they had acknowledged
+CONTROLLERS_MIN = 3  # of which one may lose its disk: fewer would lose acknowledged records with it
 
 
 class Faults:
@@ -169,4 +169,4 @@ class Faults:
 
 
 def _nobody_looks(_kind: str, _target: str) -> None:
-    """Whoever wants to hear of faults sets something better."""
+    """Ignore it; a judge that wants to hear of faults sets something better."""

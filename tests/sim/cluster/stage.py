@@ -1,4 +1,4 @@
-"""Three brokers in virtual time for one scenario that a test tells step by step, instead of a plan of faults."""
+"""Three brokers in virtual time for a scenario that a test tells step by step."""
 
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Answer(NamedTuple):
-    """What a broker answered to one batch; `error_code` None: nothing."""
+    """A broker's answer to one batch; `error_code` None: nothing."""
 
     error_code: int | None
     offset: int = -1
@@ -56,7 +56,7 @@ class Stage:
 
     @property
     def leader_id(self) -> int:
-        """Who leads the partition; 0 if nobody does."""
+        """The leader of the partition; 0 if nobody leads."""
         return next((node_id for node_id, machine in self.run.machines.items() if self.leads(machine)), 0)
 
     @property

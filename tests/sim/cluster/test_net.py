@@ -1,4 +1,4 @@
-"""The net catches fish: a disk that lies, a promise that is not kept, and the tools around a failing seed."""
+"""The net catches fish: lying disks, broken promises; and the tools around a failing seed."""
 
 import asyncio
 
@@ -207,7 +207,7 @@ def test_shrinking_leaves_the_faults_that_matter() -> None:
 
 
 def test_what_is_buried_begins_nothing() -> None:
-    """Else it begins on a loop that never runs, and complains when the garbage is collected."""
+    """It would begin on a loop that never runs, and complain when the garbage is collected."""
     world = World(0)
     loop = VirtualLoop(world, Network(world, Conditions()), "a", Clock(world), lambda _: None)
     begun = list[asyncio.Task[None]]()

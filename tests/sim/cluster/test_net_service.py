@@ -1,4 +1,4 @@
-"""The net catches what keeps a cluster, or a client of ours, from doing what it owes: mistakes that are planted here.
+"""The net catches planted mistakes that keep a cluster or a client from its duties.
 
 Each is planted in a run that is clean without the mistake, which the first test shows, or has a control of its own.
 """
@@ -38,7 +38,7 @@ from .shrink import shrink
 from .swarm import Choice, Fault, at_ease
 from .world import MS, SECOND
 
-SEEDS = 3  # within which a mistake is noticed, whatever chance says
+SEEDS = 3  # within which a mistake is noticed by any chance
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -79,7 +79,7 @@ OWN = at_work(producers=2, consumers=2, admins=1)
 
 
 def forget_older_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the newest sample of where the log ended replace all: nobody who is a round trip behind reaches it."""
+    """Let the newest sample of where the log ended replace all: no follower that is a round trip behind reaches it."""
 
     def note(ends: LogEnds, last_index: int, now_ms: int) -> None:
         if last_index > ends.last_index:
@@ -91,7 +91,7 @@ def forget_older_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def read_memory_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let what is in memory take the room of what was named before it, where batches are larger than the room."""
+    """Let batches in memory take the room of those named before them, if batches are larger than the room."""
     monkeypatch.setattr(mixed_reader, "PARTITION_BYTES", (1_000,))
     monkeypatch.setattr(mixed_reader, "AGAIN", 0.2)
     read = _Look._read_from_memory
@@ -124,7 +124,7 @@ def is_later_than(us: int) -> bool:
 
 
 def drop_announcements(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nobody hear who leads from the crash on, but those who vote."""
+    """Let only voters hear who leads from the crash on."""
     post = Links.post
 
     def drop(links: Links, node_id: int, method: str, body: bytes) -> None:
@@ -167,7 +167,7 @@ def keep_leaders(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def never_end_moves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nobody do what a move asks for."""
+    """Let nobody carry out moves."""
     monkeypatch.setattr(Moves, "review", lambda *_: False)
 
 

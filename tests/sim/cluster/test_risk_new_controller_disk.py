@@ -1,4 +1,4 @@
-"""Risk: a controller that comes back with an empty disk elects one without what it had acknowledged itself."""
+"""Risk: a controller with an empty disk elects another without its acknowledged entries."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,7 @@
-"""Risk: the connections of an idle leader swallow bytes, its datagrams flow, and its followers trust it for ever."""
+"""Risk: an idle leader's connections swallow bytes, and its followers trust it for ever.
+
+Its datagrams flow meanwhile.
+"""
 
 import pytest
 
@@ -13,7 +16,7 @@ from .world import MS, SECOND
 def led_by_another(run: Run, within_us: int) -> bool:
     """Let the leader's bytes vanish while its group is idle; tell whether somebody else leads in time.
 
-    A client that writes now and then is what the leader notices it by, and nobody else.
+    Only the leader notices, by a client that writes now and then.
     """
     world = run.world
     leader = 0

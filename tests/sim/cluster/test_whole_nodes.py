@@ -1,4 +1,4 @@
-"""Whole brokers in virtual time: a share of the seeds for every test run; `scripts/sim` runs the others."""
+"""Whole brokers in virtual time: a share of the seeds. `scripts/sim` runs the others."""
 
 import os
 import subprocess

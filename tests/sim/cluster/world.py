@@ -4,8 +4,8 @@ Time is an integer number of microseconds since the beginning of the run. Events
 which they were scheduled. Chance is divided into *streams*, one for each purpose (`world.chance("network")`), so that a
 fault that is left out while a failure is being shrunk does not change everything that comes after it.
 
-`note` writes the run's story: it is what a failure prints, and its checksum is the digest by which two runs of one seed
-are compared. `fail` ends the run at the next event with the first thing that went wrong.
+`note` writes the run's story: a failure prints it, and its checksum is the digest by which two runs of one seed are
+compared. `fail` ends the run at the next event with the first thing that went wrong.
 """
 
 import asyncio
@@ -75,8 +75,8 @@ class World:
             self.failure = error
 
     def bury(self) -> None:
-        """Take apart what killed processes left, so that it does not come apart by itself at a moment of its own."""
-        asyncio.set_event_loop(None)  # Else asyncio makes one for whoever asks, and leaves it and its tasks behind.
+        """Take the leftovers of killed processes apart, so that they do not come apart at a moment of their own."""
+        asyncio.set_event_loop(None)  # Otherwise asyncio makes one for the caller, and leaves it and its tasks behind.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # Some had not begun.
             warnings.simplefilter("ignore", ResourceWarning)  # Others had something open.

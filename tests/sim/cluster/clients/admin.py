@@ -1,7 +1,7 @@
-"""What administrators do in a run: create and delete topics, move partitions, let brokers observe.
+"""Administrators of a run: they create and delete topics, move partitions, choose observers.
 
-All of it through Kafka's APIs, asked of any broker, again and again until there is an answer; what an unanswered
-request has done is found out by asking again, as tools do.
+All of it goes through Kafka's APIs, asked of any broker, again and again until there is an answer. The outcome of a
+request without an answer is found out by asking again, as tools do.
 """
 
 from collections.abc import Callable, Sequence
@@ -123,7 +123,7 @@ async def _reassign(client: WireClient, partition: Partition, target: list[int] 
 
 
 async def _is_moving(client: WireClient) -> bool:
-    """Tell whether anything is on its way, as far as somebody knows; without an answer, yes."""
+    """Tell whether any move is under way, as far as the brokers know; without an answer, yes."""
     try:
         answer = await client.ask_anybody(ListPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS))
     except Trouble:
@@ -132,7 +132,7 @@ async def _is_moving(client: WireClient) -> bool:
 
 
 async def set_config(client: WireClient, topic: str, name: str, value: str, early: ErrorCode) -> bool:
-    """Ask once to configure a topic; return whether it is done. `early`: what is said when something is not there yet.
+    """Ask once to configure a topic; return whether it is done. `early`: the error while something is not there yet.
 
     Raises:
         Trouble: no answer.

@@ -1,8 +1,8 @@
-"""A member of a consumer group, by hand: joins, divides the partitions if it leads, commits, asks what was committed.
+"""A member of a consumer group, by hand: it joins, divides the partitions, commits.
 
-What it commits is any number that grows: the group's promises do not depend on records. When a commit gets no answer,
-it may still arrive and be taken until the generation ends, so from then on less than the newest acknowledged commit may
-be there; the history is told.
+Its commits are any numbers that grow: the group's promises do not depend on records. When a commit gets no answer, it
+may still arrive and be taken until the generation ends, so from then on less than the newest acknowledged commit may
+be there; the history is told. It also asks for committed offsets.
 """
 
 from collections.abc import Callable
@@ -51,7 +51,7 @@ PASSING = {
 
 
 class GroupMember:
-    """One member. It owns what its last assignment says, until it joins again."""
+    """One member. It owns the partitions of its last assignment until it joins again."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class GroupMember:
         self.history.on_committed(self.group, partition, offset)
 
     async def _fetch_commit(self, partition: Partition) -> int:
-        """Return what is committed, 0 for nothing."""
+        """Return the committed offset, 0 for nothing."""
         topic, index = partition
         await self._know(topic)
         topics = [

@@ -1,7 +1,7 @@
-"""A client that looks offsets up: the ends, the largest timestamp, the first record at or after a time.
+"""A client that looks offsets up: ends, largest timestamps, the first after a time.
 
-What it is told is compared with what is known to be in the log, at once and when the run is over: nothing that was
-ever told may lie beyond the end, and what stands at an offset that was told has the timestamp that was told.
+Its answers are compared with the log as far as it is known, at once and when the run is over: no offset that was ever
+told may lie beyond the end, and the record at an offset that was told has the timestamp that was told.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ LARGEST = -3
 
 
 class Lister:
-    """Asks for one partition after the other, whatever comes to its mind."""
+    """Asks for one partition after the other, for any of these."""
 
     def __init__(self, client: WireClient, history: ClientHistory, partitions: list[Partition]) -> None:
         self.client = client
@@ -83,7 +83,7 @@ class Lister:
                 self._judge_found(partition, wanted, told, acknowledged, claim)
 
     def _judge_found(self, partition: Partition, wanted: int, told: Any, acknowledged: int, claim: str) -> None:
-        """Nothing that was there before the question is a better answer."""
+        """Check that no record that was there before the question is a better answer."""
         end = acknowledged if told.offset < 0 or wanted == LARGEST else told.offset
         limit_ms = told.timestamp + 1 if wanted == LARGEST else wanted
         for offset in range(self.history.deleted.get(partition, 0), end):

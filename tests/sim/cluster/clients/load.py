@@ -1,4 +1,4 @@
-"""Records at a steady rate, whether or not anybody answers: what followers are behind of, all the time.
+"""Sends records at a steady rate, with or without answers, so that followers stay behind.
 
 A request leaves at every beat and nobody waits for its answer, so that as many are under way as the distance asks for.
 With acks 0 and 1 nothing is promised that lasts: such a record may be there once, or not at all.
@@ -38,7 +38,7 @@ class _Loading:
         self._number = 0
 
     async def beat(self) -> None:
-        """Send one record, to whoever is known to lead."""
+        """Send one record to the known leader."""
         topic, index = self.partition
         try:
             leader, _ = await self.client.leader_of(topic, index)
@@ -103,7 +103,7 @@ async def keep_loading(
     load: Load,
     goes_on: Callable[[], bool],
 ) -> None:
-    """Send at the rate of `load` until `goes_on` says no; then wait for what is under way."""
+    """Send at the rate of `load` until `goes_on` says no; then wait for the requests under way."""
     loading = _Loading(client, history, availability, partition, load)
     pause_s = 1 / load.per_second
     while goes_on():

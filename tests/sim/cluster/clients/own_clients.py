@@ -1,9 +1,9 @@
-"""The project's own Producer, Consumer and Admin at work in a run, and what they promise, judged.
+"""Lets the project's own Producer, Consumer and Admin work in a run, and judges them.
 
 *Producer*: a record that is delivered is at its offset, once, in the order of sending; one that failed is nowhere
 unless the error says that it may be; every delivery has an outcome. *Consumer*: the records of a partition come in
-order and without a hole for as long as it is this member's, and whoever takes a partition over begins no later than
-behind what the group was handed. *Commits*: the group never has more than that. The Admin looks at them, as operators
+order and without a hole for as long as it is this member's, and the next member begins no later than behind the
+records that the group was handed. *Commits*: the group never has more than that. The Admin looks at them, as operators
 do.
 
 Each is a process of its own: a loop, and a generator of chance, by the name of its host.
@@ -50,7 +50,7 @@ REFRESH_S = 5.0
 
 
 def seeded_chance(world: World) -> AbstractContextManager[object]:
-    """Let the project's clients leave things to the world's chance, each by the name of its host."""
+    """Give the project's clients the world's chance, each by the name of its host."""
 
     def generator() -> Random:
         loop = asyncio.get_running_loop()
@@ -202,7 +202,7 @@ class OwnConsumer:
         self.is_done = True
 
     async def _consume(self, consumer: Consumer, goes_on: Callable[[], bool]) -> None:
-        """Read for a while; whoever joins anew makes the others share anew, too."""
+        """Read for a while; a member that joins anew makes the others share anew, too."""
         rng = self.client.rng
         rounds = self.client.rng.randrange(20, 200)
         while goes_on() and rounds:
@@ -246,7 +246,7 @@ class OwnConsumer:
 
 
 class OwnAdmin:
-    """Makes topics and removes them, and looks at what the group has stored."""
+    """Makes topics and removes them, and looks at the offsets that the group has stored."""
 
     def __init__(self, client: WireClient, history: ClientHistory, factor: int) -> None:
         self.client = client

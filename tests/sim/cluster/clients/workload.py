@@ -1,4 +1,4 @@
-"""What clients do with records in a run: produce in several ways, delete, read along, read everything at the end."""
+"""The work of clients with records: produce, delete, read along, read everything at the end."""
 
 import asyncio
 from collections.abc import Callable
@@ -31,7 +31,7 @@ __all__ = ["Producer", "Producing", "Reader", "delete_records", "timestamp_ms"]
 TIMESTAMP_MS = 1_800_000_000_000
 PRODUCE_TIMEOUT_MS = 3_000
 LEADER_AGAIN = 0.05  # the chance that a reader asks the leader anew who should serve it
-FRAMING_BYTES = 100  # more than what a batch has around the value of its only record
+FRAMING_BYTES = 100  # more than a batch has around the value of its only record
 TOO_LARGE = 0.3  # the chance that a batch beyond the limit is tried before one at the limit
 CLOCKS_APART_MS = 200  # clients stamp their records, by clocks of their own
 
@@ -42,7 +42,7 @@ def timestamp_ms(client: WireClient) -> int:
 
 
 class Producing(NamedTuple):
-    """How a producer writes. `large_every`: of so many batches one is of `message_bytes`, which is the limit."""
+    """The way of a producer. `large_every`: of so many batches one is of `message_bytes`, which is the limit."""
 
     is_idempotent: bool
     record_bytes: int
@@ -117,7 +117,7 @@ class Producer:
         except Trouble:
             self.client.forget_leader(*self.partition)
         else:
-            # Who leads no more, or lacks replicas, may say that first.
+            # A broker that leads no more, or lacks replicas, may say that first.
             code = ErrorCode(outcome.error_code)
             assert code in {*RETRIABLE, ErrorCode.MESSAGE_TOO_LARGE}, f"{len(frame)} bytes: {code.name}"
             self.client.world.counts["too large"] += code == ErrorCode.MESSAGE_TOO_LARGE
@@ -182,7 +182,7 @@ async def _outcome(client: WireClient, partition: Partition, frame: bytearray) -
 
 
 async def _produce_once(client: WireClient, availability: Availability, partition: Partition, frame: bytearray) -> int:
-    await client.leader_of(*partition)  # Where nobody leads nothing is sent.
+    await client.leader_of(*partition)  # Without a leader nothing is sent.
     sent_us = client.world.now_us
     try:
         outcome = await _outcome(client, partition, frame)
@@ -200,7 +200,7 @@ async def _produce_once(client: WireClient, availability: Availability, partitio
 async def delete_records(
     client: WireClient, history: ClientHistory, readers: "list[Reader]", goes_on: Callable[[], bool]
 ) -> None:
-    """Delete from the beginning of partitions what has been read, so that logs start later and laggards miss it."""
+    """Delete records that have been read, so that logs start later and laggards miss them."""
     while goes_on():
         await client.pause(200, 1_500)
         reader = client.rng.choice(readers)
@@ -289,7 +289,7 @@ class Reader:
         if data.preferred_read_replica >= 0 and data.error_code == ErrorCode.NONE:
             self._replica = data.preferred_read_replica
             return
-        # Metadata may be a guess, and whoever names a rack is served by a replica that follows, too.
+        # Metadata may be a guess, and a client that names a rack is served by a replica that follows, too.
         before = self.position
         self.take(data, is_leader=source == leader and not self.rack)
         if source != leader:
@@ -298,7 +298,7 @@ class Reader:
             self._replica = None
 
     def take(self, data: PartitionData, *, is_leader: bool) -> None:
-        """Take in what a fetch brought of this partition.
+        """Take in the part of a fetch for this partition.
 
         Raises:
             Trouble: an error that passes.
@@ -308,7 +308,7 @@ class Reader:
         deleted = self.history.deleted.get(self.partition, 0)
         is_below = self.position < (deleted if is_leader else data.log_start_offset)
         if code == ErrorCode.OFFSET_OUT_OF_RANGE and is_below:
-            # What it asks for has been deleted: only what an earlier reader has read ever is.
+            # Its records have been deleted: only records that an earlier reader has read ever are.
             self.position = max(data.log_start_offset, self.position + 1)
             return
         if code != ErrorCode.NONE:

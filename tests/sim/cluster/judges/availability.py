@@ -1,13 +1,13 @@
-"""What a healthy cluster owes whoever uses it, in virtual time: it is there.
+"""A healthy cluster's debts to its users, in virtual time: it is there.
 
 *Healthy* is looked at every `LOOK_US`: every broker runs and is ready, nothing is cut, stalled, stuck or armed, and no
 fault has struck since the look before. Nothing is owed before that has lasted for twice `replica.lag.time.max.ms`. A
 fault that spoils a disk strikes twice: when it happens, and when somebody reads there, which may be long after.
-`CHECKS` names what is owed from then on; a violation begins with the name of its check.
+`CHECKS` names the debts from then on; a violation begins with the name of its check.
 
-What clients see they report themselves (`on_refused`, `on_unanswered`, `on_stood_still`, `on_vanished`); the rest is
-looked at. A replica that waits for an operator, as it must, is not counted on (`Run.damaged`); nor is one that failed
-twice within a minute.
+Clients report their own findings (`on_refused`, `on_unanswered`, `on_stood_still`, `on_vanished`); the rest is looked
+at. A replica that waits for an operator, as it must, is not counted on (`Run.damaged`); nor is one that failed twice
+within a minute.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -57,7 +57,7 @@ REFUSALS = frozenset(
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
     }
 )
-"""What says that a cluster is not there; NOT_LEADER_OR_FOLLOWER counts while leaders stay where they are."""
+"""The errors of a cluster that is not there; NOT_LEADER_OR_FOLLOWER counts while leaders stay where they are."""
 FOR_WANT_OF_COPIES = frozenset(
     {ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT}
 )
@@ -66,7 +66,7 @@ FOR_WANT_OF_COPIES = frozenset(
 class Availability:
     """One run's looks. `strikes` counts the faults that have struck; `damaged` says which replicas of a group wait.
 
-    It changes nothing, and what it counts are the looks at which something was owed.
+    It changes nothing. It counts the looks at which something was owed.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Availability:
         self._led = dict[str, tuple[int, int]]()  # leader and term
         self._changed_us = 0
         self._vanished = dict[str, tuple[str, int, int]]()  # member id: its group, its session timeout, and when
-        # Where every third datagram is lost, ten in a row are, now and then: a fault that never ends.
+        # If every third datagram is lost, ten in a row are, now and then: a fault that never ends.
         self._is_judged = service.is_judged and network.conditions.loss_rate <= LOSS_RATE_MAX
         self._is_over = False
 
@@ -114,7 +114,7 @@ class Availability:
         is_owed = since_us is not None and not self._is_over and us >= since_us + self._service.settled_us
         return is_owed and self._disturbance() == self._seen
 
-    # What clients report.
+    # Reports of clients.
 
     def on_refused(self, partition: Partition, acks: int, sent_us: int, code: ErrorCode, text: str) -> None:
         """A produce request was answered with an error."""
@@ -138,15 +138,15 @@ class Availability:
         )
 
     def on_unanswered(self, check: str, partition: Partition, sent_us: int, trouble: Exception) -> None:
-        """There is no answer to what was sent at `sent_us`, which says something to `check`."""
+        """There is no answer to a request of `sent_us`, which matters to `check`."""
         if self.owes_since(sent_us) and not self._is_excused(sent_us, trouble):
             self._violate(check, f"{partition}, sent at {sent_us}: no answer: {trouble!r}")
 
     def _is_excused(self, sent_us: int, trouble: Exception) -> bool:
         """Tell whether there could be no answer.
 
-        Whoever leads no more closes the connections on which nobody asks for an answer. A machine that lost its power
-        knows nothing of the connections that it had.
+        A broker that leads no more closes the connections on which nobody asks for an answer. A machine that lost its
+        power knows nothing of the connections that it had.
         """
         self._note_leaders()
         if self._changed_us >= sent_us:
@@ -164,7 +164,7 @@ class Availability:
         """A member of a group will never say anything again."""
         self._vanished[member_id] = group, session_ms, self._world.now_us
 
-    # What is looked at.
+    # Looks.
 
     def _look(self) -> None:
         if self._is_over:
@@ -187,7 +187,7 @@ class Availability:
         self._world.after(LOOK_US, self._look)
 
     def _disturbance(self) -> Hashable:
-        """Return what changes when anything strikes."""
+        """Return a value that changes when anything strikes."""
         found = sum(self._world.counts[f"event {kind}"] for kind in FOUND_DAMAGED) if self._is_spoilt else 0
         return self.strikes, found, tuple((machine.life, machine.is_up) for machine in self._machines.values())
 
@@ -195,7 +195,7 @@ class Availability:
         """Tell whether a fault is under way, or armed, or a broker does not serve yet."""
         network = self._network
         now_us = self._world.now_us
-        # A disk that was freed early still keeps what it was stuck with for as long as it would have been.
+        # A disk that was freed early still keeps the calls that it held for as long as it would have been stuck.
         if any(fault.at_us <= now_us < fault.at_us + fault.duration_us for fault in self._faults):
             return True
         if network.tcp_cut or network.udp_cut or network.down:
@@ -303,7 +303,7 @@ class Availability:
             self._moving_since_us.pop(name, None)
             return
         since_us = self._moving_since_us.setdefault(name, now_us)
-        if now_us - since_us > MOVE_SLACK_US * TOLERANCE:  # What a run writes is nothing at 64 MiB a second.
+        if now_us - since_us > MOVE_SLACK_US * TOLERANCE:  # The bytes of a run are nothing at 64 MiB a second.
             self._violate("moves end", f"{name} moves since {since_us}: {move}")
 
     def _judge_vanished(self, now_us: int, healthy_since_us: int) -> None:

@@ -1,4 +1,4 @@
-"""What clients did and saw, in the words of `barnabas_broker.history`, and that checker's verdict.
+"""Tells a run to the project's history checker, in the words of `barnabas_broker.history`.
 
 `ClientHistory` knows the whole run and looks at each answer with this knowledge. The judge does not: it is given lines
 of a history, as every recorder outside the simulator writes them, and finds broken promises by rules that know nothing
@@ -152,7 +152,7 @@ def _author(value: bytes) -> tuple[str, int]:
 
 
 def number_of(value: bytes) -> int:
-    """Return which value of its producer it is."""
+    """Return the number of a value among its producer's."""
     return int(value.rstrip(b".").rpartition(b"-")[2])
 
 

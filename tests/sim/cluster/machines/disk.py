@@ -1,4 +1,4 @@
-"""A machine's disk with its page cache, and `Files` on it: what is synced stays, what is not may be lost or torn.
+"""A machine's disk and page cache, and `Files` on it: only synced bytes are safe.
 
 *Process crash*: the page cache stays, so everything written stays. *Power cut*: of each file's dirty pages any subset
 of 512-byte sectors reached the disk, and the file's length is the synced one, the newest one or one between; of each
@@ -6,8 +6,8 @@ directory's unsynced changes (create, rename, remove) some first part did, in or
 A directory entry is durable when its directory was synced, and only then: stricter than ext4, as POSIX allows.
 
 *Failures*: a sync that fails says EIO and leaves its pages marked clean, as Linux does, so that syncing again succeeds
-and means nothing. A full disk refuses growth with ENOSPC. A stuck disk keeps its workers waiting. Bits flip in what was
-synced. An *ambush* strikes between two calls of a job, or in the middle of a write: the process or the machine dies.
+and means nothing. A full disk refuses growth with ENOSPC. A stuck disk keeps its workers waiting. Bits flip in synced
+bytes. An *ambush* strikes between two calls of a job, or in the middle of a write: the process or the machine dies.
 
 Not simulated: a disk that lies about a sync, sectors torn within, metadata lost out of order.
 """
@@ -32,7 +32,7 @@ CALL_US = 4
 
 
 class PowerLostError(BaseException):
-    """The process, or its machine, died in the middle of a job. Whoever catches it, the job is over."""
+    """The process, or its machine, died in the middle of a job, which is over wherever this is caught."""
 
     def __init__(self, *, is_power: bool) -> None:
         super().__init__("power lost" if is_power else "killed")
@@ -40,7 +40,7 @@ class PowerLostError(BaseException):
 
 
 class Inode:
-    """A file: what everybody reads, and what is on the disk."""
+    """A file: the bytes that everybody reads, and those on the disk."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -78,7 +78,7 @@ class Inode:
         self.dirty.clear()
 
     def lose_power(self, rng: Random) -> int:
-        """Become what is on the disk; return how many dirty pages did not all get there."""
+        """Become the file on the disk; return how many dirty pages did not all get there."""
         before = len(self.dirty)
         data = self.data
         synced = self.synced
@@ -123,7 +123,7 @@ class Directory:
         self._changes.clear()
 
     def sync_all(self) -> None:
-        """Sync what is below, too."""
+        """Sync everything below, too."""
         for node in self.entries.values():
             if isinstance(node, Directory):
                 node.sync_all()
@@ -229,7 +229,7 @@ class VirtualFiles:
         if self._loop.is_dead:
             raise OSError(errno.EIO, "this process is dead")
         if self.lost is not None:
-            raise self.lost  # What a job does on its way out is not done either.
+            raise self.lost  # The cleanup of a job on its way out is not done either.
         self._spend(spent_us)
         disk = self.disk
         if changes and disk.ambush is not None and self.in_worker:
@@ -370,7 +370,7 @@ class VirtualFiles:
         world.counts["syncs of all"] += 1
         self._call(changes=True, spent_us=2 * disk.rng.randrange(100, disk.sync_us_max + 101))
         if disk.sync_errors:
-            # Which file it was, the next sync of each of them would say; here it is the first that is asked.
+            # The next sync of each file would say which one it was; here it is the first that is asked.
             world.note(disk.name, "a sync of all failed")
             raise OSError(errno.EIO, "Input/output error")
         disk.root.sync_all()

@@ -1,11 +1,11 @@
-"""An event loop of one process, which the world runs: its own ready queue, timers and clock, and no thread.
+"""An event loop of one process that the world runs, without a thread.
 
-It does what asyncio's selector loop does, in the same order: what has arrived, then the timers that are due, then one
-pass over what is ready. Each iteration takes a little virtual time, so that nothing happens at the same instant
-everywhere, and a loop that never rests does not stop the world.
+It has its own ready queue, timers and clock, and does what asyncio's selector loop does, in the same order: arrivals,
+then the timers that are due, then one pass over the ready callbacks. Each iteration takes a little virtual time, so
+that nothing happens at the same instant everywhere, and a loop that never rests does not stop the world.
 
-A loop can be *stalled* (SIGSTOP, a kernel that hangs): nothing runs, what arrives waits. It can be *killed*: nothing of
-it ever runs again, and nothing that dies with it (a generator's `finally`) reaches the world any more. Its clock has an
+A loop can be *stalled* (SIGSTOP, a kernel that hangs): nothing runs, arrivals wait. It can be *killed*: nothing of it
+ever runs again, and nothing that dies with it (a generator's `finally`) reaches the world any more. Its clock has an
 offset and a drift.
 """
 
@@ -81,7 +81,7 @@ class VirtualLoop(_AbstractEventLoop):  # type: ignore[misc]
         self._stalled_until_us = 0
         self._is_running = False
 
-    # What the world does to it.
+    # Calls of the world.
 
     def stall(self, until_us: int) -> None:
         self._stalled_until_us = max(self._stalled_until_us, until_us)
@@ -171,7 +171,7 @@ class VirtualLoop(_AbstractEventLoop):  # type: ignore[misc]
         """A call on the loop took its time: nothing else runs meanwhile."""
         self._busy_until_us = max(self._busy_until_us, self.world.now_us) + duration_us
 
-    # What asyncio and its users call.
+    # Calls of asyncio and its users.
 
     def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
@@ -219,7 +219,7 @@ class VirtualLoop(_AbstractEventLoop):  # type: ignore[misc]
         return asyncio.Task(coro, loop=self, name=name or "task", context=context)
 
     def run_in_executor(self, _executor: object, func: Callable[..., T], *args: Any) -> "asyncio.Future[T]":
-        """Run it at some moment soon, as if in a thread; what it raises goes to whoever waits."""
+        """Run it at some moment soon, as if in a thread; its exception goes to the waiter."""
         future: asyncio.Future[T] = self.create_future()
 
         def job() -> None:
@@ -253,7 +253,7 @@ class VirtualLoop(_AbstractEventLoop):  # type: ignore[misc]
         return stream, protocol
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        # What nobody retrieved is said when the garbage is collected, which is not part of the run.
+        # Exceptions that nobody retrieved are reported when the garbage is collected, which is not part of the run.
         if not self.is_dead and "was never retrieved" not in context.get("message", ""):
             self._on_bug(context)
 
@@ -277,5 +277,5 @@ def _set(future: "asyncio.Future[T]", result: T, error: BaseException | None) ->
 
 
 def later(loop: VirtualLoop, delay_us: int, callback: Callable[..., object], *args: Any) -> None:
-    """Let `loop` run `callback` when the world's time is there, whatever its own clock says."""
+    """Let `loop` run `callback` by the world's time, not by its own clock."""
     loop.world.after(delay_us, partial(loop.arrive, callback, *args))

@@ -1,8 +1,8 @@
-"""A machine with a broker on it: boots the real `Node` on a virtual loop, disk and network; stalls, kills, cuts power.
+"""A machine with a broker: the real `Node` on a virtual loop, disk and network.
 
-What a supervisor would do is done here: a process that ends by itself because its storage failed is started again after
-a pause. So is what an operator would do about a metadata log that could not be synced, with which no broker starts:
-it gets an empty disk (docs/operations.md). Any other failure of a node is a bug, and ends the run.
+It boots, stalls, is killed, loses power. It does a supervisor's work: a process that ends by itself because its storage
+failed is started again after a pause. And an operator's: a broker does not start with a metadata log that could not be
+synced, so it gets an empty disk (docs/operations.md). Any other failure of a node is a bug, and ends the run.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from .worker import VirtualSyncer, VirtualWorker
 
 __all__ = ["Machine"]
 
-TOLD = {  # of what brokers say of themselves, what belongs into a run's story
+TOLD = {  # events of brokers that belong into a run's story
     "catch-up finished",
     "log truncated",
     "member lost",
@@ -109,7 +109,7 @@ class Machine:
         self.world.note(self.name, f"starts, life {self.life}")
         loop = self.loop = VirtualLoop(self.world, self.network, self.name, self.clock, self._on_bug)
         chance = self.world.chance(f"{self.name} life {self.life}")
-        # Not every file system can be written past the page cache, nor does every kernel sync for whoever asks.
+        # Not every file system can be written past the page cache, nor does every kernel sync for its processes.
         has_direct = chance.random() < 0.7
         has_syncer = chance.random() < 0.7
         files = VirtualFiles(self.disk, loop, has_direct=has_direct)
@@ -239,4 +239,4 @@ class Machine:
 
 
 def _nobody_looks(_node_id: int, _life: int, _image: Image) -> None:
-    """Whoever wants to see images sets something better."""
+    """Ignore it; a judge that wants to see images sets something better."""

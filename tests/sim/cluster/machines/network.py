@@ -1,4 +1,4 @@
-"""TCP and UDP between loops: delays, loss, cuts of either or both, in one direction or both, resets, refusals.
+"""TCP and UDP between loops: delays, loss, cuts in one or both directions, resets, refusals.
 
 TCP is a byte stream that the kernel keeps whole: a cut holds bytes back and they arrive after it, as retransmission
 would have it, unless `TCP_USER_TIMEOUT` ends the connection first (node links set it). A process that dies has its
@@ -15,10 +15,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from sim.cluster.clients.stream import Address, Stream
 from sim.cluster.world import MS, SECOND, World
 
 from .loop import VirtualLoop
+from .stream import Address, Stream
 
 __all__ = ["Address", "Conditions", "Network", "Server"]
 
@@ -29,7 +29,7 @@ DATAGRAMS_QUEUED_MAX = 1_000
 
 
 class Conditions(NamedTuple):
-    """What the network is like; times in microseconds, rates from 0 to 1. Datagrams alone are lost or doubled.
+    """The state of the network; times in microseconds, rates from 0 to 1. Datagrams alone are lost or doubled.
 
     Each pair of hosts is as far apart, one way, as is drawn for it between `distance_us_min` and `distance_us_max`, in
     the manner of distances: as often between 1 and 10 ms as between 10 and 100 ms. Each packet takes between
@@ -110,7 +110,7 @@ class Network:
         return extra_us + self.distance_us(source, target) if conditions.distance_us_max else extra_us
 
     def distance_us(self, source: str, target: str) -> int:
-        """Return how far apart two hosts are, one way; the same whoever asks, and when."""
+        """Return how far apart two hosts are, one way: always the same."""
         pair = (source, target) if source < target else (target, source)
         distance_us = self._distances.get(pair)
         if distance_us is None:

@@ -1,8 +1,9 @@
-"""A storage worker whose thread is virtual: jobs of one worker run in order, take time, and may be cut off by a crash.
+"""A storage worker whose thread is virtual: a crash may cut its jobs off.
 
-A job is carried out at one moment and reported at a later one, so a crash finds it not begun, done and unreported, or
-(through the disk's ambushes) stopped between any two of its calls. What a job cannot do here is run at the very same
-time as the loop or as another worker's job: races inside Python are not what this simulates.
+Jobs of one worker run in order, and take time. A job is carried out at one moment and reported at a later one, so a
+crash finds it not begun, done and unreported, or (through the disk's ambushes) stopped between any two of its calls. A
+job here cannot run at the very same time as the loop or as another worker's job: races inside Python are not what this
+simulates.
 """
 
 from collections import deque
@@ -37,7 +38,7 @@ class VirtualWorker:
             self._start()
 
     def stop(self) -> None:
-        """Finish what was submitted. Nothing can be waited for here, so it happens at once."""
+        """Finish all submitted jobs. Nothing can be waited for here, so it happens at once."""
         while self._jobs:
             job, done = self._jobs.popleft()
             done(job())
@@ -79,7 +80,7 @@ class VirtualWorker:
 
 
 class VirtualSyncer:
-    """What the kernel does for the loop (`kernel_sync.Syncer` of the journal): a worker that nobody sees."""
+    """Syncs of the kernel for the loop (`kernel_sync.Syncer` of the journal): a worker that nobody sees."""
 
     def __init__(self, loop: VirtualLoop, files: VirtualFiles) -> None:
         self._files = files

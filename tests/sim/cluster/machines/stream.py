@@ -1,6 +1,6 @@
-"""A TCP connection's two ends: asyncio's transport on this side, and the kernel's socket behind it.
+"""The two ends of a TCP connection: asyncio's transport here, the kernel's socket behind it.
 
-What travels is bytes; a stream delivers them in pieces of any size, at most one piece in an iteration of the loop that
+Bytes travel; a stream delivers them in pieces of any size, at most one piece in an iteration of the loop that
 reads. Limit: `WINDOW_BYTES` are on their way in one direction, the rest waits in the transport's buffer, as it does
 when a socket is full.
 """
@@ -12,11 +12,12 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sim.cluster.machines.loop import VirtualLoop
 from sim.cluster.world import MS
 
+from .loop import VirtualLoop
+
 if TYPE_CHECKING:
-    from sim.cluster.machines.network import Network
+    from .network import Network
 
 __all__ = ["Address", "Stream"]
 
@@ -64,7 +65,7 @@ class Stream(asyncio.Transport):
         was_lost = self.is_lost
         protocol.connection_made(self)
         if was_lost:
-            # Reset between the handshake and this moment: told as any other loss is.
+            # It was reset between the handshake and this moment: that is told as any other loss.
             self.loop.arrive(
                 protocol.connection_lost, ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
             )
@@ -122,7 +123,7 @@ class Stream(asyncio.Transport):
         return {"peername": self.remote, "sockname": self.local, "socket": self}.get(name, default)
 
     def fileno(self) -> int:
-        """It has none, which is no bug of who asks."""
+        """There is none; asking is no bug of the caller."""
         raise io.UnsupportedOperation("fileno")
 
     def setsockopt(self, _level: int, option: int, value: int) -> None:
@@ -139,7 +140,7 @@ class Stream(asyncio.Transport):
     # The kernel's side.
 
     def orphan(self, *, silently: bool) -> None:
-        """The process is gone. Its kernel closes what it had, unless that is gone too."""
+        """The process is gone. Its kernel closes the connection, unless that is gone too."""
         if self.is_lost:
             return
         self.is_lost = True
@@ -220,7 +221,7 @@ class Stream(asyncio.Transport):
 
     def _receive(self, kind: str, data: bytes) -> None:
         if self.local[0] in self.network.down:
-            # Lost on the way into a dead machine: the sender's kernel keeps it and tries again.
+            # The piece is lost on the way into a dead machine: the sender's kernel keeps it and tries again.
             self.peer._held.append((kind, data))
             self.network.hold_up(self.peer)
             return
