@@ -1,4 +1,4 @@
-"""Cancel a call at each await it passes, one after the other, and see that nothing is left of it.
+"""Cancels a call at each await that it passes, and checks that nothing is left.
 
 `sweep` runs the call again and again: the first time it is cancelled when it suspends for the first time, then at the
 second, until a run gets through before its turn to be cancelled comes. It is asyncio's own `Task.cancel`, arriving
@@ -23,7 +23,8 @@ SUSPENSIONS_MAX = 500
 @types.coroutine
 def _cancelled_at(coroutine: Coroutine[Any, Any, Any], number: int) -> Generator[Any, Any, bool]:
     """Drive `coroutine` and cancel the task at its `number`-th suspension; return whether it ended before."""
-    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    task = asyncio.current_task()
+    loop = asyncio.get_running_loop()
     assert task is not None
     suspensions = 0
     step: Callable[[Any], Any] = coroutine.send
@@ -37,9 +38,11 @@ def _cancelled_at(coroutine: Coroutine[Any, Any, Any], number: int) -> Generator
         if suspensions == number:
             loop.call_soon(task.cancel)
         try:
-            step, value = coroutine.send, (yield waits_for)
-        except BaseException as error:  # noqa: BLE001 - whatever asyncio throws in belongs to the coroutine
-            step, value = coroutine.throw, error
+            step = coroutine.send
+            value = yield waits_for
+        except BaseException as error:  # noqa: BLE001 - all that asyncio throws in belongs to the coroutine
+            step = coroutine.throw
+            value = error
 
 
 async def sweep(
@@ -49,11 +52,11 @@ async def sweep(
     before: Callable[[], Awaitable[Any]] | None = None,
     answers: tuple[type[Exception], ...] = (),
 ) -> int:
-    """Cancel `call()` at every await; after each time `usable()` must succeed. Return at how many awaits it was.
+    """Cancel `call()` at every await; after each time `usable()` must succeed. Return the number of awaits.
 
     Args:
         call: makes a fresh coroutine of the method under test.
-        usable: uses the client as if nothing had happened, and checks what must hold.
+        usable: uses the client as if nothing had happened, and checks the answers.
         before: puts things back before each run.
         answers: errors with which the call may end by itself, because a broker says no.
     """
@@ -94,7 +97,7 @@ async def sockets_close(known_count: int) -> None:
 
 
 def open_files() -> list[str]:
-    """Return what the descriptors of this process lead to: paths, and such as "socket:[17]"."""
+    """Return the targets of this process' descriptors: paths, and such as "socket:[17]"."""
     found = list[str]()
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - names are all that is wanted
         try:

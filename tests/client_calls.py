@@ -1,4 +1,4 @@
-"""Every public call of the clients that asks a broker, so that none is forgotten where all of them must be tried.
+"""Every public call of the clients that asks a broker, for tests of all calls.
 
 Each can be made again and again, in any order: it changes nothing that another one needs.
 """
@@ -17,7 +17,7 @@ __all__ = ["ADMIN", "CONSUMER", "PRODUCER", "Call", "Clients", "asking_methods"]
 
 
 class Clients(NamedTuple):
-    """What a test holds: open clients, a topic of one partition, and the group that `consumer` is a member of.
+    """Open clients, a topic of one partition, and the group that `consumer` is a member of.
 
     Topics and groups that calls make have these names and a number behind them.
     """

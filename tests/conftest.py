@@ -1,4 +1,4 @@
-"""What tests share: a real cluster, Hypothesis without chance between runs, a check that nothing is left behind."""
+"""Fixtures of all tests: a real cluster, Hypothesis without chance, and a search for leftovers."""
 
 import os
 import tempfile

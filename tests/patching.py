@@ -1,4 +1,4 @@
-"""Replaces a method of one object whose class has slots, and so nothing of its own to put it into."""
+"""Replaces a method of one object whose class has slots."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ __all__ = ["patch_method"]
 
 
 def patch_method(patch: pytest.MonkeyPatch, one: object, name: str, replacement: Callable[..., Any]) -> None:
-    """Let calls of a method of `one` go to `replacement`, without `self`; those of others do what they did."""
+    """Let calls of a method of `one` go to `replacement`, without `self`; those of other objects stay as they are."""
     original = getattr(type(one), name)
 
     def method(self: object, *args: Any, **named: Any) -> Any:

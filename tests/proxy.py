@@ -1,12 +1,13 @@
-"""A wire between client and broker that a test can cut: bytes go in and nothing comes out, and nobody is told.
+"""A wire between client and broker that a test can cut without telling either.
 
-Unlike a broker that was suspended, which is one process, a cut wire harms one direction of one client's view; and
-unlike a killed broker it never answers with a reset. New connections are taken while it is cut, and lead nowhere.
+Bytes go in then and nothing comes out. Unlike a broker that was suspended, which is one process, a cut wire harms one
+direction of one client's view; and unlike a killed broker it never answers with a reset. New connections are taken
+while it is cut, and lead nowhere.
 
-Bytes can also vanish in one direction of the connections that there are (`lose`), as where a firewall has forgotten
-them: the other direction and new connections work.
+Bytes can also vanish in one direction of the connections that there are (`lose`), as if a firewall had forgotten them:
+the other direction and new connections work.
 
-Limit: what was read before the cut is delivered, at most one chunk each way and connection.
+Limit: chunks that were read before the cut are delivered, at most one each way and connection.
 """
 
 import asyncio
@@ -18,14 +19,15 @@ import servers
 __all__ = ["Proxy", "Way"]
 
 CHUNK_BYTES = 65_536
-Way = Literal["onwards", "back"]  # to the target, to whoever connected
+Way = Literal["onwards", "back"]  # to the target, to the client
 
 
 class Proxy:
     """Listens on `port` of loopback and forwards to `target_port`, which may be set later. Use it as `async with`."""
 
     def __init__(self, port: int = 0, target_port: int = 0) -> None:
-        self.port, self.target_port = port, target_port
+        self.port = port
+        self.target_port = target_port
         self._whole = asyncio.Event()
         self._whole.set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -50,23 +52,24 @@ class Proxy:
         self._whole.clear()
 
     def mend(self) -> None:
-        """Let everything through that was held back, and what comes."""
+        """Let everything through, also the bytes that were held back."""
         self._whole.set()
 
     def lose(self, way: Way) -> None:
-        """Let vanish whatever goes this way on the connections that are open now; nobody is told."""
+        """Let all bytes vanish that go this way on the connections that are open now; nobody is told."""
         for lost in self._lost.values():
             lost.add(way)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._is_closed:
-            # Accepted in the moment in which it was closed, when nobody knew of it yet.
+            # It was accepted in the moment of the close, when nobody knew of it yet.
             writer.transport.abort()
             return
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        lost = self._lost[task] = set[Way]()
+        lost = set[Way]()
+        self._lost[task] = lost
         task.add_done_callback(self._forget)
         with contextlib.suppress(OSError, asyncio.CancelledError), contextlib.closing(writer):
             await self._whole.wait()

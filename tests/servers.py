@@ -1,4 +1,4 @@
-"""How a test's server ends without leaving a socket behind."""
+"""Ends a test's server without leaving a socket behind."""
 
 import asyncio
 
@@ -6,10 +6,10 @@ __all__ = ["end"]
 
 
 async def end(server: asyncio.Server) -> None:
-    """Close `server`, after what it has accepted already has become a connection.
+    """Close `server`, after all sockets that it has accepted have become connections.
 
-    Else asyncio drops a socket that was accepted in the very turn of the loop in which its server is closed: making the
-    connection fails silently (Python 3.11), and the socket stays open until it is collected.
+    Otherwise asyncio drops a socket that was accepted in the very turn of the loop in which its server is closed:
+    making the connection fails silently (Python 3.11), and the socket stays open until it is collected.
     """
     loop = asyncio.get_running_loop()
     if isinstance(loop, asyncio.SelectorEventLoop):

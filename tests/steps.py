@@ -1,4 +1,4 @@
-"""Generators that yield between small pieces of work, taken to their end."""
+"""Takes generators that yield between small pieces of work to their end."""
 
 from collections.abc import Generator
 from typing import TypeVar
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def outcome(steps: Generator[None, None, T]) -> tuple[T, int]:
-    """Return what the generator returns, and how often it yielded."""
+    """Return the generator's result, and how often it yielded."""
     count = 0
     while True:
         try:

@@ -19,7 +19,8 @@ __all__ = ["Header", "Row", "Sample", "Samples", "page_of", "rows_of", "write_re
 SYSTEMS = ("barnabas", "kafka", "nats")
 COLOURS = {"barnabas": "#1b6ca8", "kafka": "#b0b0b0", "nats": "#e0a030"}
 SMALLER_IS_BETTER = ("_ms", "_us", "_s_gb", "pause_s", "ready_s", "rss_mib")
-SAMPLES, PAGE = "samples.json", "compare.html"
+SAMPLES = "samples.json"
+PAGE = "compare.html"
 BARS_MAX = 12
 GB = 1e9
 
@@ -74,7 +75,8 @@ class Row(NamedTuple):
 
     def ratio(self, peer: str) -> float | None:
         """Return how many times better Barnabas is than `peer`; None: one of them was not measured."""
-        ours, theirs = self.medians.get("barnabas"), self.medians.get(peer)
+        ours = self.medians.get("barnabas")
+        theirs = self.medians.get(peer)
         if not ours or not theirs:
             return None
         return theirs / ours if self.metric.endswith(SMALLER_IS_BETTER) else ours / theirs

@@ -38,8 +38,14 @@ NODES = 3
 CODE_FOLDERS = ("raftlog", "clients", "metadata_quorum", "broker")
 READY_LIMIT_S = 90.0
 KAFKA_FLAGS = (
-    *("-Xms1G", "-Xmx1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
-    *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true"),
+    "-Xms1G",
+    "-Xmx1G",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
 )
 KAFKA_CLUSTER_ID = "YmFybmFiYXMtYmVuY2gtMQ"  # any 16 bytes, base64 for URLs, as Kafka wants it
 
@@ -101,7 +107,8 @@ def install_kafka() -> Path:
 def install_nats() -> tuple[Path, Path]:
     """Return the server and the load generator, building both if need be."""
     source_sum = hashlib.sha256((HERE / "loads" / "nats_load" / "main.go").read_bytes()).hexdigest()[:12]
-    server, load = CACHE / "nats-server", CACHE / f"natsload-{source_sum}"
+    server = CACHE / "nats-server"
+    load = CACHE / f"natsload-{source_sum}"
     if not server.exists():
         fetch("go", "install", f"github.com/nats-io/nats-server/v2@{NATS_VERSION}", env={"GOBIN": str(CACHE)})
     if not load.exists():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from machines.modules import module_command, module_environment
 
-from barnabas_clients import Producer
+from barnabas_clients import Producer, Receipt
 
 from .source import Source
 
@@ -21,14 +21,15 @@ class Load:
     """Streams the source in. `pauses` has the longest time without an acknowledgement, in seconds, by partition."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
-        self.bootstrap, self.topic = bootstrap, topic
+        self.bootstrap = bootstrap
+        self.topic = topic
         self.pauses: dict[int, float] = {}
         self.took_s = 0.0
 
     async def run(self, source: Source, on_record: Callable[[int], Awaitable[None]]) -> None:
         """Send every line, calling `on_record` with the number of each that is watched; raise if one is lost."""
         began = time.perf_counter()
-        watched: asyncio.Queue[Awaitable[object] | None] = asyncio.Queue(UNWATCHED_MAX)
+        watched: asyncio.Queue[Awaitable[Receipt] | None] = asyncio.Queue(UNWATCHED_MAX)
         async with asyncio.TaskGroup() as tasks, Producer(self.bootstrap, linger_s=0.01) as producer:
             tasks.create_task(self._watch(watched))
             for number, (key, value) in enumerate(source):
@@ -40,11 +41,12 @@ class Load:
             await producer.flush()
         self.took_s = time.perf_counter() - began
 
-    async def _watch(self, watched: "asyncio.Queue[Awaitable[object] | None]") -> None:
+    async def _watch(self, watched: "asyncio.Queue[Awaitable[Receipt] | None]") -> None:
         last: dict[int, float] = {}
         while (delivery := await watched.get()) is not None:
             receipt = await delivery
-            now, partition = time.perf_counter(), receipt.partition  # type: ignore[attr-defined]
+            now = time.perf_counter()
+            partition = receipt.partition
             self.pauses[partition] = max(self.pauses.get(partition, 0.0), now - last.get(partition, now))
             last[partition] = now
 
@@ -55,7 +57,8 @@ class Readers:
     def __init__(self, bootstrap: str, topic: str, database: Path, total: int) -> None:
         self._command = module_command("demonstration.reader", bootstrap, topic, database)
         self._total = total
-        self.counted = self.killed_after = 0
+        self.counted = 0
+        self.killed_after = 0
         self.took_s = 0.0
 
     async def run(self, on_progress: Callable[[int], None], on_killed: Callable[[int], None]) -> None:

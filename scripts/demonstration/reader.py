@@ -109,7 +109,8 @@ async def read(bootstrap: str, topic: str, results: Results) -> None:
     async with consumer:
         async for batch in consumer.batches(max_records=5_000):
             lines = [(record.key or b"", record.value or b"") for record in batch]
-            start, end = batch[0].offset, batch[-1].offset + 1
+            start = batch[0].offset
+            end = batch[-1].offset + 1
             try:
                 await asyncio.to_thread(results.add, batch.partition.partition, start, end, lines)
             except TakenOverError:

@@ -25,8 +25,10 @@ from .reader import GROUP, Results
 from .source import Source
 from .spark import SparkResult, read_back
 
-TOPIC, PARTITIONS = "python-source", 6
-RECORDS_DEFAULT = RECORDS_MIN = 500_000
+TOPIC = "python-source"
+PARTITIONS = 6
+RECORDS_DEFAULT = 500_000
+RECORDS_MIN = 500_000
 RETURN_AFTER = 0.75  # of the records: by then the others have carried on without the killed broker for a while
 
 
@@ -81,7 +83,14 @@ async def stream(brokers: ClusterHandle, source: Source, database: Path, console
         files = results.files()
     finally:
         results.close()
-    return Figures(killed, load.took_s, max(load.pauses.values()), readers.took_s, readers.killed_after, files)
+    return Figures(
+        killed_broker=killed,
+        produce_s=load.took_s,
+        pause_s=max(load.pauses.values()),
+        read_s=readers.took_s,
+        reader_killed_after=readers.killed_after,
+        files=files,
+    )
 
 
 def differences(

@@ -29,7 +29,8 @@ class Source:
     def __init__(self, records: int) -> None:
         self.expected: dict[str, Expected] = {}
         self.files: list[tuple[str, list[bytes]]] = []
-        self.records = self.size_bytes = 0
+        self.records = 0
+        self.size_bytes = 0
         seen: set[Path] = set()
         for root in (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
             for path in sorted(Path(root).rglob("*.py")):
@@ -43,7 +44,8 @@ class Source:
         lines = path.read_bytes().splitlines()
         if not lines:
             return
-        name, chain = str(path), NOTHING_READ
+        name = str(path)
+        chain = NOTHING_READ
         for line in lines:
             chain = chained(chain, line)
         self.files.append((name, lines))

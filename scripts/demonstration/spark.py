@@ -80,14 +80,18 @@ def end_jvm() -> None:
 
 def hash_files(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Hash rows that arrive sorted by file and offset. A file never spans two Spark partitions."""
-    name, count, digest = None, 0, hashlib.sha256()
+    name = None
+    count = 0
+    digest = hashlib.sha256()
     found: list[tuple[str, int, str]] = []
     for batch in batches:
         for key, value in zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True):
             if key != name:
                 if name is not None:
                     found.append((name.decode(), count, digest.hexdigest()))
-                name, count, digest = key, 0, hashlib.sha256()
+                name = key
+                count = 0
+                digest = hashlib.sha256()
             count += 1
             digest.update(b"%d:" % len(value))
             digest.update(value)
@@ -160,11 +164,11 @@ def _read_back(bootstrap: str, topic: str) -> SparkResult:
         )
         lines = records.select(f.col("key").cast("string").alias("file"), f.col("value").cast("string").alias("line"))
         return SparkResult(
-            rows,
-            {row.file: (row.lines, row.sha256) for row in hashes},
-            [tuple(row) for row in imported(lines).collect()],
-            [tuple(row) for row in packages(lines).collect()],
-            took_s,
+            rows=rows,
+            files={row.file: (row.lines, row.sha256) for row in hashes},
+            imports=[tuple(row) for row in imported(lines).collect()],
+            packages=[tuple(row) for row in packages(lines).collect()],
+            took_s=took_s,
         )
     finally:
         spark.stop()

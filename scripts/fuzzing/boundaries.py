@@ -47,13 +47,16 @@ class Names:
     """What exists, or could: names and ids that requests are about. What answers tell of is remembered, too."""
 
     def __init__(self, topics: tuple[str, ...], groups: tuple[str, ...], topic_ids: dict[str, bytes]) -> None:
-        self.topics, self.groups, self.topic_ids = topics, groups, dict(topic_ids)
+        self.topics = topics
+        self.groups = groups
+        self.topic_ids = dict(topic_ids)
         self.members: deque[str] = deque(maxlen=LEARNED_MAX)
         self.producer_ids: deque[int] = deque([0, 1], maxlen=LEARNED_MAX)
 
     def learn(self, answer: Message) -> None:
         """Remember ids that a broker has given out."""
-        member_id, producer_id = getattr(answer, "member_id", None), getattr(answer, "producer_id", None)
+        member_id = getattr(answer, "member_id", None)
+        producer_id = getattr(answer, "producer_id", None)
         if type(member_id) is str and 0 < len(member_id) < TEXT_MAX:
             self.members.append(member_id)
         if type(producer_id) is int and producer_id >= 0:
@@ -71,7 +74,9 @@ class _Lies:
     """One request in the making; `_share` of its values lie."""
 
     def __init__(self, names: Names, chance: random.Random, version: int) -> None:
-        self._names, self._chance, self._version = names, chance, version
+        self._names = names
+        self._chance = chance
+        self._version = version
         self._share = chance.choice((0.0, 0.05, 0.2, 0.5, 1.0))
         self._left = 200  # elements of all arrays together: requests are many, so they are small
 
@@ -129,7 +134,8 @@ class _Lies:
         return min(self._chance.choice(likely), (1 << (BITS[code] - 1)) - 1)
 
     def _edge(self, code: str) -> int:
-        bits, chance = BITS[code], self._chance
+        bits = BITS[code]
+        chance = self._chance
         if code == "H":
             return chance.choice((0, 1, 0x7FFF, 0x8000, 0xFFFF))
         top = 1 << (bits - 1)
@@ -144,7 +150,9 @@ class _Lies:
 
     def _text(self, path: str) -> str:
         """Return what an honest client could say there."""
-        name, chance, names = path.rpartition(".")[2], self._chance, self._names
+        name = path.rpartition(".")[2]
+        chance = self._chance
+        names = self._names
         if "config" in path.lower() and name in {"name", "config_name", "configuration_keys"}:
             return chance.choice(CONFIGS)
         if name == "value":

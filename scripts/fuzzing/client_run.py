@@ -76,7 +76,9 @@ async def _run(plan: Plan, cluster: ClusterHandle) -> Outcome:
     _read(log, lanes)
     keep(plan.failures, plan.seed, janitor.names.topic_ids, lanes.failures)
     problems = _problems(plan, lanes, counts, noticed, resident)
-    return Outcome(lanes, counts, noticed, resident, problems, _waits(noticed))
+    return Outcome(
+        lanes=lanes, reached=counts, noticed=noticed, resident=resident, problems=problems, waits=_waits(noticed)
+    )
 
 
 async def _rounds(source: Iterator[Frame], plan: Plan, lanes: Lanes, janitor: Janitor) -> AsyncIterator[None]:

@@ -56,9 +56,9 @@ def frames(seed: int, count: int, names: Names) -> Iterator[Frame]:
         key, version = PAIRS[number % len(PAIRS)]
         whole = _well_formed(key, version, number, names, chance)
         if number // len(PAIRS) % 2 == 0:
-            yield Frame(number, key, version, True, whole)
+            yield Frame(number=number, api_key=key, version=version, is_lie=True, data=whole)
         else:
-            yield Frame(number, key, version, False, _mutated(whole, other, chance))
+            yield Frame(number=number, api_key=key, version=version, is_lie=False, data=_mutated(whole, other, chance))
         other = whole
 
 

@@ -37,7 +37,8 @@ class Lanes:
     """Some connections at a time to one broker, all on one event loop."""
 
     def __init__(self, host: str, port: int, names: Names) -> None:
-        self._address, self._names = (host, port), names
+        self._address = (host, port)
+        self._names = names
         self.sent: Counter[tuple[int, int, bool]] = Counter()
         self.answered: Counter[tuple[int, int, bool]] = Counter()
         self.connections = 0
@@ -132,7 +133,9 @@ class _Lane:
     """One connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, remembered: deque[bytes]) -> None:
-        self._reader, self.writer, self.remembered = reader, writer, remembered
+        self._reader = reader
+        self.writer = writer
+        self.remembered = remembered
 
     async def answer(self) -> bytes:
         size = int.from_bytes(await self._reader.readexactly(4), "big")

@@ -26,7 +26,8 @@ def mutated(body: bytes, other: bytes, chance: random.Random, spared: int = 0) -
 
     The first `spared` bytes stay as they are.
     """
-    head, rest = body[:spared], bytearray(body[spared:])
+    head = body[:spared]
+    rest = bytearray(body[spared:])
     for _ in range(chance.randint(1, CHANGES_MAX)):
         rest = _changed(rest, other, chance)
     return head + bytes(rest)

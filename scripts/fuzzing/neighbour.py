@@ -22,7 +22,8 @@ from barnabas_clients.protocol.registry import encode_request
 
 __all__ = ["GROUP", "TOPIC", "Neighbour", "Noticed", "neighbour"]
 
-TOPIC, GROUP = "quiet-neighbour", "quiet-neighbours"
+TOPIC = "quiet-neighbour"
+GROUP = "quiet-neighbours"
 RECORDS_PER_S = 100
 BEAT_S = 0.02
 BEAT_LIMIT_S = 30.0
@@ -55,7 +56,9 @@ class Neighbour:
         """Let it stop, read everything, and say what it noticed."""
         self._pipe.send("stop")
         if not self._pipe.poll(2 * READ_LIMIT_S):
-            return Noticed(0, 0, 0, 0.0, 0.0, ["the neighbour does not come to an end"])
+            return Noticed(
+                acked=0, consumed=0, beats=0, pause_s=0.0, busy_s=0.0, trouble=["the neighbour does not come to an end"]
+            )
         found: Noticed = self._pipe.recv()
         return found
 
@@ -81,10 +84,12 @@ class _Heart(threading.Thread):
 
     def __init__(self, address: tuple[str, int], pid: int) -> None:
         super().__init__(daemon=True)
-        self._address, self._ran = address, Path(f"/proc/{pid}/schedstat")
+        self._address = address
+        self._ran = Path(f"/proc/{pid}/schedstat")
         self.stopping = threading.Event()
         self.beats = 0
-        self.pause_s = self.busy_s = 0.0
+        self.pause_s = 0.0
+        self.busy_s = 0.0
         self.trouble: list[str] = []
 
     def run(self) -> None:
@@ -96,7 +101,8 @@ class _Heart(threading.Thread):
             self.trouble.append(f"the heartbeat's connection: {type(error).__name__}: {error}")
 
     def _beat(self, sock: socket.socket) -> None:
-        start, ran_s = time.monotonic(), self._ran_s()
+        start = time.monotonic()
+        ran_s = self._ran_s()
         sock.sendall(QUESTION)
         _exactly(sock, int.from_bytes(_exactly(sock, 4), "big"))
         self.beats += 1
@@ -123,7 +129,8 @@ class _Producing:
 
     def __init__(self, bootstrap: str, trouble: list[str]) -> None:
         self.acked: dict[int, bytes] = {}
-        self._trouble, self._number = trouble, 0
+        self._trouble = trouble
+        self._number = 0
         self._producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True})
 
     def turn(self) -> None:
@@ -163,7 +170,8 @@ def _consumer(bootstrap: str, group: str, *, commits: bool) -> Consumer:
 def _consume(consumer: Consumer, bound_s: float) -> Iterator[tuple[int, bytes]]:
     """Yield what is there; end when nothing comes for `bound_s`."""
     while (message := consumer.poll(bound_s)) is not None:
-        offset, value = message.offset(), message.value()
+        offset = message.offset()
+        value = message.value()
         if message.error() is None and offset is not None and value is not None:
             yield offset, value
 

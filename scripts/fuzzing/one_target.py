@@ -41,7 +41,9 @@ def instrument_codecs() -> None:
 
 
 def main() -> None:
-    target, seconds, folder = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
+    target = sys.argv[1]
+    seconds = int(sys.argv[2])
+    folder = Path(sys.argv[3])
     instrument_codecs()
     limits = [f"-max_total_time={seconds}", f"-runs={RUNS_MAX}", f"-max_len={INPUT_BYTES_MAX}", f"-timeout={TIMEOUT_S}"]
     options = [*limits, f"-rss_limit_mb={RSS_MIB_MAX}", f"-artifact_prefix={folder}/", "-print_final_stats=1"]

@@ -40,9 +40,20 @@ from .batches import lying_batch, sealed
 __all__ = ["HANDSHAKE_KINDS", "KINDS", "PeerLies"]
 
 METHODS = (
-    *("status", "ping", "replica failed", "lost voter", "metadata.formation", "leaders", "leaders.check", "nobody's"),
-    *("leaders.checked", "controller", catch_up.MANIFEST, catch_up.READ, catch_up.ENTRIES),
-    *(catch_up.DAMAGED,),
+    "status",
+    "ping",
+    "replica failed",
+    "lost voter",
+    "metadata.formation",
+    "leaders",
+    "leaders.check",
+    "nobody's",
+    "leaders.checked",
+    "controller",
+    catch_up.MANIFEST,
+    catch_up.READ,
+    catch_up.ENTRIES,
+    catch_up.DAMAGED,
 )
 TERMS = (0, 1, 1, 2, 3, 5, 1 << 20, (1 << 20) + 5, TERM_MAX - 1, TERM_MAX)
 INDEXES = (0, 0, 1, 1, 2, 3, 10, 1_000, 1 << 40, (1 << 63) - 2, (1 << 63) - 1)
@@ -54,7 +65,9 @@ class PeerLies:
     """What node `source` says to node `target`, of `groups` and of groups that there are not."""
 
     def __init__(self, groups: Sequence[bytes], source: int, target: int) -> None:
-        self._groups, self._source, self._target = groups, source, target
+        self._groups = groups
+        self._source = source
+        self._target = target
 
     def frame(self, kind: str, chance: random.Random) -> bytes:
         """Return a well-formed frame of a kind, its size in front."""
@@ -87,9 +100,17 @@ class PeerLies:
         large = (0, 1, 2, 1 << 31, 1 << 63, (1 << 64) - 1)
         counts = [ByteCounts(chance.choice((0, 1, (1 << 32) - 1)), *chance.choices(large, k=2)) for _ in range(2)]
         node_id = chance.choice((self._source, self._source, self._source, -1, 0, (1 << 31) - 1))
-        numbers = (chance.choice((*large, 7)), chance.choice(large), chance.choice(large), chance.choice(large))
-        delay_ms = chance.choice((-1, 0, 1, 1_000, (1 << 31) - 1))
-        return Datagram(node_id, *numbers, delay_ms, counts[0], counts[1], is_busy=chance.random() < 0.5)
+        return Datagram(
+            node_id=node_id,
+            incarnation=chance.choice((*large, 7)),
+            sequence=chance.choice(large),
+            echo_incarnation=chance.choice(large),
+            echo_sequence=chance.choice(large),
+            echo_delay_ms=chance.choice((-1, 0, 1, 1_000, (1 << 31) - 1)),
+            dialled=counts[0],
+            accepted=counts[1],
+            is_busy=chance.random() < 0.5,
+        )
 
     def body(self, chance: random.Random) -> bytes:
         """Return the body of a call."""
@@ -105,10 +126,20 @@ class PeerLies:
     def digest(self, chance: random.Random) -> list[bytes | bytearray | memoryview]:
         said = []
         for _ in range(chance.choice((1, 1, 3, 50))):
-            place = (chance.choice(TERMS), chance.choice((None, 0, 1, 2, 3, 4, 1 << 31)), chance.choice(INDEXES))
-            last = (min(place[0], chance.choice(TERMS)), chance.choice((0, 1, 1 << 30)), chance.random() < 0.5)
-            said.append((self._group(chance), PeerDigest(self._source, *place, *last, False)))
-        wants_answer, directory_id = chance.random() < 0.5, chance.choice(DIRECTORIES)
+            term = chance.choice(TERMS)
+            digest = PeerDigest(
+                peer=self._source,
+                term=term,
+                leader_id=chance.choice((None, 0, 1, 2, 3, 4, 1 << 31)),
+                last_index=chance.choice(INDEXES),
+                last_term=min(term, chance.choice(TERMS)),
+                round=chance.choice((0, 1, 1 << 30)),
+                at_rest=chance.random() < 0.5,
+                wants_answer=False,
+            )
+            said.append((self._group(chance), digest))
+        wants_answer = chance.random() < 0.5
+        directory_id = chance.choice(DIRECTORIES)
         frames = encode_digests(said, wants_answer=wants_answer, directory_id=directory_id)
         return [buffer for frame in frames for buffer in frame]
 
@@ -133,27 +164,53 @@ class PeerLies:
 
     def _message(self, kind: type[Message], chance: random.Random) -> Message:
         head = (chance.choice(TERMS), self._source, self._target)
-        terms, indexes = iter(chance.choices(TERMS, k=2)), iter(chance.choices(INDEXES, k=2))
+        terms = iter(chance.choices(TERMS, k=2))
+        indexes = iter(chance.choices(INDEXES, k=2))
         if kind is VoteRequest:
-            flags = [chance.random() < share for share in (0.5, 0.2, 0.2)]
-            return VoteRequest(*head, next(indexes), next(terms), *flags)
+            return VoteRequest(
+                *head,
+                pre=chance.random() < 0.5,
+                transfer=chance.random() < 0.2,
+                is_learner=chance.random() < 0.2,
+                last_index=next(indexes),
+                last_term=next(terms),
+            )
         if kind is VoteResponse:
-            granted, pre, uncertain, blank = (chance.random() < 0.5 for _ in range(4))
-            return VoteResponse(*head, granted, pre, bytes(16), uncertain, next(indexes), next(terms), blank)
+            return VoteResponse(
+                *head,
+                granted=chance.random() < 0.5,
+                pre=chance.random() < 0.5,
+                directory_id=bytes(16),
+                uncertain=chance.random() < 0.5,
+                blank=chance.random() < 0.5,
+                commit_index=next(indexes),
+                commit_term=next(terms),
+            )
         if kind is AppendEntries:
             return self._append(head, chance)
         if kind is AppendResponse:
-            match_index, hint_index, hint_term = next(indexes), next(indexes), next(terms)
-            round_ = chance.choice((0, 1, 1 << 40))
-            return AppendResponse(*head, match_index, round_, chance.random() < 0.5, hint_index, hint_term)
+            return AppendResponse(
+                *head,
+                match_index=next(indexes),
+                hint_index=next(indexes),
+                hint_term=next(terms),
+                round=chance.choice((0, 1, 1 << 40)),
+                rejected=chance.random() < 0.5,
+            )
         if kind is InstallSnapshot:
             data = chance.choice((b"", b"", chance.randbytes(40)))
             voters = chance.choice(((1, 2, 3), (), (self._target,), (1 << 30,)))
             since = chance.choice((None, None, (next(terms), next(indexes))))
-            configuration = Configuration(tuple(Member(node_id) for node_id in voters))
-            return InstallSnapshot(*head, next(indexes), next(terms), data, configuration, since)
+            return InstallSnapshot(
+                *head,
+                snapshot_index=next(indexes),
+                snapshot_term=next(terms),
+                data=data,
+                configuration=Configuration(tuple(Member(node_id) for node_id in voters)),
+                witness_since=since,
+            )
         if kind is Removed:
-            return Removed(*head, next(indexes), next(terms))
+            return Removed(*head, index=next(indexes), index_term=next(terms))
         assert kind in {TimeoutNow, LeadershipEnded}
         return kind(*head)
 
@@ -163,16 +220,25 @@ class PeerLies:
         term = min(head[0], chance.choice(TERMS))
         for number in range(chance.choice((0, 0, 1, 1, 3))):
             if chance.random() < 0.5:
-                kind, body = chance.choice(list(ControlKind)), chance.choice((b"", chance.randbytes(12)))
+                kind = chance.choice(list(ControlKind))
+                body = chance.choice((b"", chance.randbytes(12)))
                 frame = bytearray(control_frame(chance.choice((0, 1, 1 << 40)), term, kind, body))
             else:
                 frame = bytearray(sealed(lying_batch(chance, (0, 1))))
             if len(frame) >= 16:
                 stamp(frame, chance.choice((0, 1, 2, 1 << 40)), term)
             entries.append(Entry(previous + 1 + number, term, bytes(frame)))
-        numbers = (previous, chance.choice(TERMS), chance.choice(INDEXES), chance.choice((0, 1, 1 << 40)))
-        certain, released = chance.choice((0, 0, 1, 1 << 40)), chance.choice((0, 0, *INDEXES))
-        return AppendEntries(*head, *numbers, chance.random() < 0.2, entries, certain, released)
+        return AppendEntries(
+            *head,
+            prev_index=previous,
+            prev_term=chance.choice(TERMS),
+            commit_index=chance.choice(INDEXES),
+            round=chance.choice((0, 1, 1 << 40)),
+            certain=chance.choice((0, 0, 1, 1 << 40)),
+            released_index=chance.choice((0, 0, *INDEXES)),
+            quiesce=chance.random() < 0.2,
+            entries=entries,
+        )
 
     def _body(self, method: str, chance: random.Random) -> bytes:
         group = self._group(chance)
@@ -206,7 +272,14 @@ def _raft(kind: type[Message]) -> Callable[[PeerLies, random.Random], list[bytes
 
 
 RAFT_KINDS: tuple[type[Message], ...] = (
-    *(VoteRequest, VoteResponse, AppendEntries, AppendResponse, InstallSnapshot, TimeoutNow, LeadershipEnded, Removed),
+    VoteRequest,
+    VoteResponse,
+    AppendEntries,
+    AppendResponse,
+    InstallSnapshot,
+    TimeoutNow,
+    LeadershipEnded,
+    Removed,
 )
 KINDS: dict[str, Callable[[PeerLies, random.Random], list[bytes | bytearray | memoryview]]] = {
     **{kind.__name__: _raft(kind) for kind in RAFT_KINDS},

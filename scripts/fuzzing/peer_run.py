@@ -35,10 +35,12 @@ from .watch import GROWTH_BYTES_MAX, SETTINGS, LogWatch, resident_bytes
 
 __all__ = ["BROKERS", "SECRET", "PeerOutcome", "run", "settings"]
 
-BROKERS, GONE = 4, 4
+BROKERS = 4
+GONE = 4
 SECRET = "known to four, and to nobody else"  # noqa: S105 - of clusters that live for a minute
 FUZZED = "fuzzed-by-peers"
-ROUNDS, WARM_ROUNDS = 10, 3
+ROUNDS = 10
+WARM_ROUNDS = 3
 LANES = 4
 PATIENCE_S = 1.0
 AT_ONCE = 16
@@ -96,7 +98,9 @@ async def _run(seed: int, of_each: int, cluster: ClusterHandle, kinds: Collectio
     for node_id, last in resident[-1].items() if len(resident) == ROUNDS else ():
         if (grown := last - max(found[node_id] for found in resident[:WARM_ROUNDS])) > GROWTH_BYTES_MAX:
             problems.append(f"broker {node_id} has grown by {grown >> 20} MiB, {GROWTH_BYTES_MAX >> 20} are allowed")
-    return PeerOutcome(strangers.sent, strangers.connections, noticed, resident, problems)
+    return PeerOutcome(
+        sent=strangers.sent, connections=strangers.connections, noticed=noticed, resident=resident, problems=problems
+    )
 
 
 def _make_topics(cluster: ClusterHandle) -> None:
@@ -112,7 +116,10 @@ class _Strangers:
     """Connections and datagrams in the fourth node's name, or in nobody's."""
 
     def __init__(self, cluster_id: str, port: int, groups: list[GroupId], work: list[tuple[str, bool]]) -> None:
-        self._cluster_id, self._port, self._groups, self._kinds = cluster_id, port, groups, work
+        self._cluster_id = cluster_id
+        self._port = port
+        self._groups = groups
+        self._kinds = work
         self.sent: Counter[str] = Counter()
         self.connections = 0
 
@@ -206,7 +213,8 @@ class _Line:
     """One connection to a node."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
+        self._reader = reader
+        self._writer = writer
 
     def send(self, data: bytes) -> None:
         self._writer.write(data)

@@ -50,9 +50,11 @@ def parsed() -> argparse.Namespace:
 def table(outcome: Outcome) -> None:
     """Print how often each API and version was sent, was answered, and reached its handler."""
     print(f"{'API and version':34} {'lies sent':>9} {'answered':>9} {'bytes sent':>10} {'answered':>9} {'handled':>9}")
-    sent, answered = outcome.lanes.sent, outcome.lanes.answered
+    sent = outcome.lanes.sent
+    answered = outcome.lanes.answered
     for key, version in PAIRS:
-        lies, other = (key, version, True), (key, version, False)
+        lies = (key, version, True)
+        other = (key, version, False)
         name = name_of(key, version)
         numbers = f"{sent[lies]:9} {answered[lies]:9} {sent[other]:10} {answered[other]:9}"
         print(f"{name:34} {numbers} {outcome.reached.get(name, 0):9}")

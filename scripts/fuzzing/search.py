@@ -31,15 +31,18 @@ class Found(NamedTuple):
 
 def search(target: str, seconds: int, seed: int) -> Found:
     """Search for so long, in one process after the other. Nothing is left behind."""
-    until_s, said = time.monotonic() + seconds, list[str]()
+    until_s = time.monotonic() + seconds
+    said = list[str]()
     with tempfile.TemporaryDirectory(prefix="barnabas-fuzz-") as name:
         folder = Path(name)
         (folder / "inputs").mkdir()
         for data in (*corpus.kept(target), *seeds(target, seed)):
             (folder / "inputs" / sha1(data, usedforsecurity=False).hexdigest()).write_bytes(data)
-        broke, status = list[bytes](), 0
+        broke = list[bytes]()
+        status = 0
         while not broke and not status and (left_s := round(until_s - time.monotonic())) > 0:
-            command, environment = module_command("fuzzing.one_target", target, left_s, name), module_environment()
+            command = module_command("fuzzing.one_target", target, left_s, name)
+            environment = module_environment()
             done = subprocess.run(
                 command, env=environment, capture_output=True, text=True, errors="replace", check=False
             )

@@ -44,14 +44,21 @@ PLAIN_BYTES_MAX = 64 << 10
 BOUNDS = BatchBounds(records_max=10_000, bytes_max=PLAIN_BYTES_MAX)
 NONCE = bytes(range(16))
 SECRET = b"a secret of three"
-ME, PEER = Identity("cluster", 1, 7), Identity("cluster", 2, 8)
+ME = Identity("cluster", 1, 7)
+PEER = Identity("cluster", 2, 8)
 STREAM_PIECE = 1_000
 CATCH_UP_KINDS: tuple[type[Any], ...] = (
-    *(catch_up.ManifestRequest, catch_up.ManifestReply, catch_up.ReadRequest),
-    *(catch_up.EntriesRequest, catch_up.DamagedNotice),
+    catch_up.ManifestRequest,
+    catch_up.ManifestReply,
+    catch_up.ReadRequest,
+    catch_up.EntriesRequest,
+    catch_up.DamagedNotice,
 )
 METADATA_DECODERS: tuple[Callable[[bytes], object], ...] = (
-    *(decode_command, decode_reply, decode_answer, decode_announcements),
+    decode_command,
+    decode_reply,
+    decode_answer,
+    decode_announcements,
 )
 
 
@@ -72,7 +79,8 @@ class Meter:
         Raises:
             TooDearError: it took too long or too much.
         """
-        peak, resident = _peak_bytes(), _resident_bytes()
+        peak = _peak_bytes()
+        resident = _resident_bytes()
         start_s = time.thread_time()
         self._target(data)
         took_s = time.thread_time() - start_s
@@ -100,7 +108,9 @@ def requests(data: bytes) -> None:
     route = ROUTES.get(header.api_key)
     if route is None or header.api_version not in route.advertised or header.api_version < route.served_from:
         return
-    kind, version, position = APIS[header.api_key].request, header.api_version, header.body_position
+    kind = APIS[header.api_key].request
+    version = header.api_version
+    position = header.body_position
     whole: Message | None
     try:
         whole = kind.decode(data, version, position, exact=False)

@@ -8,7 +8,8 @@ from machines.cluster_handle import ClusterHandle
 
 __all__ = ["GROWTH_BYTES_MAX", "SETTINGS", "LogWatch", "growth_bytes_max", "reached", "resident_bytes"]
 
-GROWTH_BYTES_MAX, EARLY_GROWTH_BYTES_MAX = 16 << 20, 64 << 20
+GROWTH_BYTES_MAX = 16 << 20
+EARLY_GROWTH_BYTES_MAX = 64 << 20
 """From the end of the warm-up to the end of a run; in a short run much happens for the first time after the warm-up."""
 WARM_FRAMES = 100_000  # The largest requests of a seed, which leave holes in the memory, are among so many.
 SETTINGS = {"log.tail.cache.bytes": str(2 << 20)}

@@ -14,7 +14,9 @@ from typing import Any
 from barnabas_clients import Admin, Consumer, Producer
 from barnabas_raftlog.errors import BarnabasError
 
-TOPIC, GROUP, PARTITIONS = "beside", "beside", 3
+TOPIC = "beside"
+GROUP = "beside"
+PARTITIONS = 3
 VALUE_BYTES = 200
 BOUND_S = 30.0  # for all that was acknowledged to be consumed
 
@@ -23,16 +25,22 @@ class Pauses:
     """When something happened last, and the longest time between two such moments."""
 
     def __init__(self) -> None:
-        self.last, self.longest, self.count = time.monotonic(), 0.0, 0
+        self.last = time.monotonic()
+        self.longest = 0.0
+        self.count = 0
 
     def note(self) -> None:
         now = time.monotonic()
-        self.longest, self.last, self.count = max(self.longest, now - self.last), now, self.count + 1
+        self.longest = max(self.longest, now - self.last)
+        self.last = now
+        self.count = self.count + 1
 
     def take(self) -> tuple[int, float]:
         """Return how many there were and the longest pause, the one that lasts included; begin anew."""
-        count, longest = self.count, max(self.longest, time.monotonic() - self.last)
-        self.count, self.longest = 0, 0.0
+        count = self.count
+        longest = max(self.longest, time.monotonic() - self.last)
+        self.count = 0
+        self.longest = 0.0
         return count, longest
 
 
@@ -40,12 +48,15 @@ class Client:
     """Both halves, and what became of them."""
 
     def __init__(self, bootstrap: str, per_s: int) -> None:
-        self.bootstrap, self.per_s = bootstrap, per_s
-        self.acknowledged, self.consumed = Pauses(), Pauses()
+        self.bootstrap = bootstrap
+        self.per_s = per_s
+        self.acknowledged = Pauses()
+        self.consumed = Pauses()
         self.latency_s = 0.0
         self.errors: list[str] = []
         self.missing: set[bytes] = set()
-        self.stopping, self._has_consumed = asyncio.Event(), asyncio.Event()
+        self.stopping = asyncio.Event()
+        self._has_consumed = asyncio.Event()
         self._sends: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -56,7 +67,8 @@ class Client:
             # The group has met, and reads, once a first record came back.
             await self._send(producer, b"first")
             await self._all_consumed()
-            self.acknowledged, self.consumed = Pauses(), Pauses()
+            self.acknowledged = Pauses()
+            self.consumed = Pauses()
             print("ready", flush=True)
             await self._produce(producer)
             await self._all_consumed()
@@ -76,13 +88,15 @@ class Client:
         return Consumer(self.bootstrap, topics=[TOPIC], group_id=GROUP, auto_offset_reset="earliest")
 
     async def _produce(self, producer: Producer) -> None:
-        number, at = 0, time.monotonic()
+        number = 0
+        at = time.monotonic()
         while not self.stopping.is_set():
             value = b"%d-" % number + bytes(VALUE_BYTES)
             task = asyncio.create_task(self._send(producer, value))
             self._sends.add(task)
             task.add_done_callback(self._sends.discard)
-            number, at = number + 1, at + 1 / self.per_s
+            number = number + 1
+            at = at + 1 / self.per_s
             await asyncio.sleep(max(0.0, at - time.monotonic()))
         if self._sends:
             await asyncio.wait(self._sends)
@@ -112,7 +126,8 @@ class Client:
 
     def take(self) -> dict[str, Any]:
         """Return what happened since the last time."""
-        (acknowledged, ack_s), (consumed, consume_s) = self.acknowledged.take(), self.consumed.take()
+        (acknowledged, ack_s) = self.acknowledged.take()
+        (consumed, consume_s) = self.consumed.take()
         found = {
             "acknowledged": acknowledged,
             "consumed": consumed,
@@ -121,7 +136,8 @@ class Client:
             "errors": self.errors[:20],
             "error_count": len(self.errors),
         }
-        self.latency_s, self.errors = 0.0, []
+        self.latency_s = 0.0
+        self.errors = []
         return found
 
 

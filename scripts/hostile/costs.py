@@ -164,7 +164,15 @@ def longest_of(status: dict[str, Any], first_slot: int = 0, stills: Stills = ())
     for slot in slots:
         processor = slot["processor"]
         stood_ms = still_ms(stills, processor["ended_ms"], processor["lasted_ms"])
-        found.append(Longest(processor["longest_ms"], processor["in"], wall["longest_ms"], wall["in"], stood_ms))
+        found.append(
+            Longest(
+                processor_ms=processor["longest_ms"],
+                processor_in=processor["in"],
+                wall_ms=wall["longest_ms"],
+                wall_in=wall["in"],
+                still_ms=stood_ms,
+            )
+        )
     return max(found, key=lambda one: one.own_ms), ""
 
 

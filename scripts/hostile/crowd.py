@@ -26,12 +26,20 @@ from .costs import BrokerCosts
 from .machine import Machine
 from .processes import Told, end_when_told
 
-TOPIC, PARTITIONS = "crowd", 6
-RATIO_MAX, SHARE_MIN, BUSY_MAX = 2.0, 0.95, 0.8
-CLOSED_S, PROBE_S = 20.0, 20.0
-LOWER, KEEPS_UP_MS, KEEPS_UP_SHARE, RATE_MIN = 0.8, 1_000.0, 0.99, 50.0
+TOPIC = "crowd"
+PARTITIONS = 6
+RATIO_MAX = 2.0
+SHARE_MIN = 0.95
+BUSY_MAX = 0.8
+CLOSED_S = 20.0
+PROBE_S = 20.0
+LOWER = 0.8
+KEEPS_UP_MS = 1_000.0
+KEEPS_UP_SHARE = 0.99
+RATE_MIN = 50.0
 SETTLES_S = 5.0
-FAILED, SELF_MEASURED = 1, 2
+FAILED = 1
+SELF_MEASURED = 2
 
 
 def carried(load: Told) -> float:

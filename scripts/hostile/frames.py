@@ -51,7 +51,8 @@ def raw_frame(api_key: int, version: int, body: bytes, client_id: bytes | None =
 
 def send_some(made: socket.socket, data: bytes) -> int:
     """Send until all is gone, or until nothing goes for the socket's time limit; return how much was taken."""
-    view, sent = memoryview(data), 0
+    view = memoryview(data)
+    sent = 0
     try:
         while sent < len(view):
             sent += made.send(view[sent : sent + (1 << 20)])

@@ -43,7 +43,9 @@ class Asked(NamedTuple):
 def ask(address: Address, frame: bytes) -> Asked:
     """Send one request and count what comes back, without looking into it."""
     began = time.monotonic()
-    received, wanted, head = 0, -1, b""
+    received = 0
+    wanted = -1
+    head = b""
     try:
         with connect(address, timeout_s=ANSWER_S) as made:
             made.sendall(frame)

@@ -143,13 +143,17 @@ class _Filler:
         topic_id: bytes,
         text_bytes: int = 0,
     ) -> None:
-        self._version, self._shape, self._open_count = version, shape, open_count
-        self._topic, self._topic_id = topic, topic_id
+        self._version = version
+        self._shape = shape
+        self._open_count = open_count
+        self._topic = topic
+        self._topic_id = topic_id
         self._text_max = min(text_bytes, TEXT_BYTES_MAX)
         self._blob_bytes = min(text_bytes, 1_000_000)
         self._chance = random.Random(version)
         self._fields: dict[type[Any], Sequence[Field]] = {}
-        self.elements = self.values = 0
+        self.elements = 0
+        self.values = 0
 
     def message(self, message: type[Message]) -> Message:
         made: Message = self._struct(message, 0)

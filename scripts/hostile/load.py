@@ -47,14 +47,27 @@ class Connection:
     """One of them: since when it waits for which answers, and what has come of the next one."""
 
     __slots__ = (
-        *("address", "again", "answered", "due", "frame", "index", "offered", "received", "socket", "stale", "unsent"),
+        "address",
+        "again",
+        "answered",
+        "due",
+        "frame",
+        "index",
+        "offered",
+        "received",
+        "socket",
+        "stale",
+        "unsent",
     )
 
     def __init__(self, index: int, address: Address, frame: bytes) -> None:
-        self.index, self.frame = index, frame
+        self.index = index
+        self.frame = frame
         self.due: deque[float] = deque()
         self.again: list[float] = []  # when those were due that go to the next leader
-        self.offered = self.answered = self.stale = 0
+        self.offered = 0
+        self.answered = 0
+        self.stale = 0
         self.connect(address)
 
     def connect(self, address: Address) -> None:
@@ -62,7 +75,8 @@ class Connection:
         self.socket = connect(address, timeout_s=30.0)
         self.socket.setblocking(False)
         self.address = address
-        self.received, self.unsent = b"", b""
+        self.received = b""
+        self.unsent = b""
 
     def send(self, due: float) -> None:
         """Send one request more; what the socket does not take is sent with the next one.
@@ -99,8 +113,10 @@ class Leaders:
     """Who leads which partition (`now`), asked by a thread so that nobody waits for it; `looks`: how often it was."""
 
     def __init__(self, brokers: list[Address], topic: str) -> None:
-        self._attacks, self._topic = [Attack([one], []) for one in brokers], topic
-        self.now, self.looks = self._attacks[0].leaders(topic), 0
+        self._attacks = [Attack([one], []) for one in brokers]
+        self._topic = topic
+        self.now = self._attacks[0].leaders(topic)
+        self.looks = 0
         self._is_asked = threading.Event()
         threading.Thread(target=self._ask, daemon=True).start()
 
@@ -147,7 +163,8 @@ class Load:
     def closed(self, seconds: float) -> dict[str, Any]:
         """Keep one request of each connection under way, and return what came back a second."""
         now = time.monotonic()
-        from_s, until = now + WARM_S, now + WARM_S + seconds
+        from_s = now + WARM_S
+        until = now + WARM_S + seconds
         count = 0
         for one in self.all:
             self._send(one, now)
@@ -160,13 +177,18 @@ class Load:
 
     def open(self, rate: float, seconds: float) -> dict[str, Any]:
         """Offer so many requests a second, all connections in turn, and return how they fared."""
-        self.latencies_s, self.errors, self.followed = array("d"), {}, 0
+        self.latencies_s = array("d")
+        self.errors = {}
+        self.followed = 0
         for one in self.all:
-            one.offered = one.answered = 0
+            one.offered = 0
+            one.answered = 0
             one.again.clear()
             one.stale = len(one.due)  # Whatever comes of these belongs to an earlier run.
-        used_s, began = time.process_time(), time.monotonic()
-        number, total = 0, int(rate * seconds)
+        used_s = time.process_time()
+        began = time.monotonic()
+        number = 0
+        total = int(rate * seconds)
         while number < total:
             due = began + number / rate
             now = time.monotonic()
@@ -176,7 +198,8 @@ class Load:
                 if number % 16:
                     continue
             self._receive(max(0.0, min(POLL_S, due - now)))
-        used_s, took_s = time.process_time() - used_s, time.monotonic() - began
+        used_s = time.process_time() - used_s
+        took_s = time.monotonic() - began
         self._drain()
         shares = [one.answered / one.offered for one in self.all if one.offered]
         ranked = sorted(self.latencies_s)
@@ -251,7 +274,8 @@ class Load:
             try:
                 if leaders[one.index] != one.address:
                     self._move(one, leaders[one.index])
-                again, one.again = sorted(one.again), []
+                again = sorted(one.again)
+                one.again = []
                 for due in again:
                     one.send(due)
             except OSError as error:

@@ -130,10 +130,14 @@ class Hostile:
     """One connection, which is made when it first acts."""
 
     def __init__(self, way: Way, address: Address, chance: random.Random) -> None:
-        self.way, self.address, self.chance = way, address, chance
+        self.way = way
+        self.address = address
+        self.chance = chance
         self.socket: socket.socket | None = None
         self.pending = b""
-        self.turn = self.opened = self.sent_bytes = 0
+        self.turn = 0
+        self.opened = 0
+        self.sent_bytes = 0
 
     def act(self) -> None:
         """Take one turn. Whatever the other end does about it is its own affair."""
@@ -145,7 +149,9 @@ class Hostile:
     def close(self) -> None:
         if self.socket is not None:
             self.socket.close()
-        self.socket, self.pending, self.turn = None, b"", 0
+        self.socket = None
+        self.pending = b""
+        self.turn = 0
 
     def _act(self) -> None:
         if self.socket is None:
@@ -169,7 +175,8 @@ class Hostile:
             sent = self.socket.send(self.pending) if self.pending else 0
         except BlockingIOError:
             sent = 0
-        self.pending, self.sent_bytes = self.pending[sent:], self.sent_bytes + sent
+        self.pending = self.pending[sent:]
+        self.sent_bytes = self.sent_bytes + sent
         if not self.way.stays:
             self.close()
 
@@ -202,14 +209,16 @@ def main(topic: str, count: int, seed: str, ports: list[int]) -> None:
     ]
     until = threading.Event()
     thread = threading.Thread(target=misbehave, args=(crowd, chance, until))
-    used_s, began = time.process_time(), time.monotonic()
+    used_s = time.process_time()
+    began = time.monotonic()
     thread.start()
     print("ready", flush=True)
     sys.stdin.readline()
     until.set()
     thread.join()
     share = (time.process_time() - used_s) / (time.monotonic() - began)
-    opened, sent = sum(one.opened for one in crowd), sum(one.sent_bytes for one in crowd)
+    opened = sum(one.opened for one in crowd)
+    sent = sum(one.sent_bytes for one in crowd)
     print(json.dumps({"opened": opened, "sent_bytes": sent, "processor": share}), flush=True)
 
 

@@ -33,7 +33,8 @@ class Told:
     def __init__(self, module: str, *arguments: object, limit_s: float = 60.0) -> None:
         command = module_command(f"hostile.{module}", *arguments)
         pipe = subprocess.PIPE
-        self.module, self._buffer = module, b""
+        self.module = module
+        self._buffer = b""
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=module_environment())
         try:
             self._line(limit_s)
@@ -72,7 +73,8 @@ class Told:
 
     def _line(self, limit_s: float) -> bytes:
         assert self.process.stdout is not None
-        until, poll = time.monotonic() + limit_s, select.poll()  # `select` knows no descriptor above 1,023.
+        until = time.monotonic() + limit_s
+        poll = select.poll()  # `select` knows no descriptor above 1,023.
         poll.register(self.process.stdout, select.POLLIN)
         while b"\n" not in self._buffer:
             if not poll.poll(max(0.0, until - time.monotonic()) * 1000):

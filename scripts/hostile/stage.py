@@ -73,7 +73,7 @@ class Stage:
         complaints = judge(client, costs, timed=self._is_timed)
         if not was_forgotten:
             complaints.append("the brokers still remembered what was before it when it began")
-        return result, Measured(took_s, client, costs, kept.idle_ms, complaints)
+        return result, Measured(took_s=took_s, client=client, costs=costs, idle_ms=kept.idle_ms, complaints=complaints)
 
     def end(self) -> list[str]:
         """Let the client finish; return its errors."""

@@ -71,7 +71,9 @@ class ClusterHandle:
     """A cluster of broker processes in `data`. Nodes count from 1."""
 
     def __init__(self, data: Path, port: int, brokers: int = 3, settings: Mapping[str, str] | None = None) -> None:
-        self.data, self.port, self.brokers = data, port, brokers
+        self.data = data
+        self.port = port
+        self.brokers = brokers
         self.settings = dict(settings or {})
         self.ready_s = 0.0
         self.keeps_files = False  # when all is over

@@ -46,12 +46,16 @@ __all__ = [
 INSIDE = "TORTURE_INSIDE"
 TUN = Path("/dev/net/tun")
 FORWARDER = Path(__file__).with_suffix(".c")
-SET_INTERFACE, A_TUN, WITHOUT_HEADERS = 0x400454CA, 0x0001, 0x1000
-DEVICE, TABLE = "slow0", 77
+SET_INTERFACE = 0x400454CA
+A_TUN = 0x0001
+WITHOUT_HEADERS = 0x1000
+DEVICE = "slow0"
+TABLE = 77
 PACKET_BYTES_MAX = 65_535
 WAITING_BYTES_MAX = 256 << 20
 # Rules are asked in this order: cut links (100 and up), the delay, local addresses.
-DELAY_PREFERENCE, LOCAL_PREFERENCE = 500, 1_000
+DELAY_PREFERENCE = 500
+LOCAL_PREFERENCE = 1_000
 
 
 class MissingError(RuntimeError):
@@ -113,7 +117,8 @@ def address_of(node_id: int) -> str:
 
 def lay_cable(node_id: int) -> None:
     """Make the network of one machine, and join it to the router."""
-    namespace, cable = namespace_of(node_id), cable_of(node_id)
+    namespace = namespace_of(node_id)
+    cable = cable_of(node_id)
     inside = ("ip", "-n", namespace)
     command("ip", "netns", "add", namespace)
     command("ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", namespace)
@@ -185,7 +190,9 @@ def start_forwarder(device: str, delay_ns: int) -> subprocess.Popen[bytes]:
 
 # The test of itself.
 
-CHUNK_BYTES, CHUNKS, ECHOES = 1 << 18, 1_600, 50
+CHUNK_BYTES = 1 << 18
+CHUNKS = 1_600
+ECHOES = 50
 STREAM_BYTES = CHUNKS * CHUNK_BYTES
 TEST_PORT = 7_777
 
@@ -196,7 +203,8 @@ def serve_test() -> None:
         datagrams.bind((address_of(2), TEST_PORT))
         print("ready", flush=True)
         with server.accept()[0] as stream:
-            count, room = 0, bytearray(CHUNK_BYTES)
+            count = 0
+            room = bytearray(CHUNK_BYTES)
             while count < STREAM_BYTES:
                 count += stream.recv_into(room)
             stream.sendall(b"%d" % count)

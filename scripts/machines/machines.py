@@ -49,8 +49,10 @@ from .delayed_network import (
 
 __all__ = ["Machine", "Machines", "MissingError", "command", "enter", "missing"]
 
-EXT4_SHUTDOWN, WITHOUT_FLUSHING_ITS_JOURNAL = 0x8004587D, 2
-CLIENT_PORT, PEER_PORT = 9092, 10092
+EXT4_SHUTDOWN = 0x8004587D
+WITHOUT_FLUSHING_ITS_JOURNAL = 2
+CLIENT_PORT = 9092
+PEER_PORT = 10092
 SECRET = "torture"  # noqa: S105 - nobody else is on their network
 READY_TIMEOUT_S = 180.0  # a few seconds on a quiet computer
 FILLER = "filler"
@@ -89,14 +91,19 @@ class Machine:
     """One machine and the broker on it. Node ids count from 1."""
 
     def __init__(self, node_id: int, folder: Path, library: Path, disk_bytes: int) -> None:
-        self.node_id, self.folder = node_id, folder / f"machine-{node_id}"
-        self.namespace, self.address = namespace_of(node_id), address_of(node_id)
+        self.node_id = node_id
+        self.folder = folder / f"machine-{node_id}"
+        self.namespace = namespace_of(node_id)
+        self.address = address_of(node_id)
         self.process: subprocess.Popen[bytes] | None = None
         self.folder.mkdir()
-        self.disk, self.image = self.folder / "disk", self.folder / "disk.img"
-        self.boot_id, self.log = self.folder / "boot_id", self.folder / "broker.log"
+        self.disk = self.folder / "disk"
+        self.image = self.folder / "disk.img"
+        self.boot_id = self.folder / "boot_id"
+        self.log = self.folder / "broker.log"
         self.config = self.folder / "broker.toml"
-        self._library, self._ready = library, -1
+        self._library = library
+        self._ready = -1
         control = self.folder / "control"
         control.write_bytes(bytes(16))
         with control.open("r+b") as file:
@@ -147,7 +154,8 @@ class Machine:
         Raises:
             RuntimeError: it ended, or did not say so in time.
         """
-        deadline, said = time.monotonic() + timeout_s, b""
+        deadline = time.monotonic() + timeout_s
+        said = b""
         try:
             while b"\n" not in said:
                 ready, _, _ = select.select([self._ready], [], [], max(0.0, deadline - time.monotonic()))

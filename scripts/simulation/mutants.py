@@ -36,7 +36,9 @@ def main() -> int:
     places = operator_mutants([options.module] if options.module else JUDGED)
     names = [name for name in places if options.only in name]
     print(f"{len(names)} mutants, at most {len(SEEDS)} seeds each", flush=True)
-    started_s, fates, wrong_count = time.monotonic(), Counter[str](), 0
+    started_s = time.monotonic()
+    fates = Counter[str]()
+    wrong_count = 0
     for name in sorted(HARMLESS.keys() - operator_mutants().keys()):
         print(f"listed, but no operator makes it any more: {name}")
         wrong_count += 1

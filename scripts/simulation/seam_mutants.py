@@ -28,7 +28,9 @@ def main() -> int:
         chosen = {options.seam: chosen[options.seam]}
     total = sum(len(names) for names in chosen.values())
     print(f"{total} mutants, seed {seed}", flush=True)
-    noticed = harmless = wrong = 0
+    noticed = 0
+    harmless = 0
+    wrong = 0
     with copy_of_checkout() as copy:
         for seam, names in chosen.items():
             for name in names:

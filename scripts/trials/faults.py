@@ -163,21 +163,73 @@ def _restore_power(scene: Scene, node_ids: list[int]) -> None:
 
 SHORT = (1.0, 2.0)
 FAULTS = (
-    Fault("kill-leader", lambda scene: _kill(scene, [scene.a_leader()]), _restart, SHORT, "", KILLED_LEADER, 5),
-    Fault("kill-any", lambda scene: _kill(scene, [scene.a_broker()]), _restart, SHORT),
-    Fault("kill-all", lambda scene: _kill(scene, scene.machines.others()), _restart, (0.0, 0.5)),
-    Fault("suspend-leader", _suspend, _resume, (2.0, 6.0)),
-    Fault("cut-leader-unheard", _cut_one_way, _mend_links, (3.0, 5.0), "links", CUT_LINK),
-    Fault("cut-leader-deaf", _cut_other_way, _mend_links, (3.0, 5.0), "links", CUT_LINK),
-    Fault("cut-leader-both-ways", _cut_both_ways, _mend_links, (3.0, 5.0), "links", CUT_LINK, 2),
-    Fault("cut-one-link", _cut_one_link, _mend_links, (3.0, 5.0), "links", CUT_LINK),
-    # Under no promise: its clients know it only by the time, of which librdkafka looks once a second.
-    Fault("cut-off-leader", _cut_off, _mend_links, (3.0, 5.0), "links"),
-    Fault("disk-full", _fill_disk, _empty_disk, (2.0, 4.0), "disks"),
-    Fault("clock-jump", _jump_clock, _set_clock, (1.0, 3.0), "clock and syncs"),
-    Fault("power-cut-leader", lambda scene: _lose_power(scene, [scene.a_leader()]), _restore_power, SHORT, "disks"),
     Fault(
-        "power-cut-all", lambda scene: _lose_power(scene, scene.machines.others()), _restore_power, (0, 0.5), "disks"
+        name="kill-leader",
+        strike=lambda scene: _kill(scene, [scene.a_leader()]),
+        mend=_restart,
+        hold_s=SHORT,
+        needs="",
+        promise=KILLED_LEADER,
+        cards=5,
+    ),
+    Fault(
+        name="kill-any",
+        strike=lambda scene: _kill(scene, [scene.a_broker()]),
+        mend=_restart,
+        hold_s=SHORT,
+    ),
+    Fault(
+        name="kill-all",
+        strike=lambda scene: _kill(scene, scene.machines.others()),
+        mend=_restart,
+        hold_s=(0.0, 0.5),
+    ),
+    Fault(name="suspend-leader", strike=_suspend, mend=_resume, hold_s=(2.0, 6.0)),
+    Fault(
+        name="cut-leader-unheard",
+        strike=_cut_one_way,
+        mend=_mend_links,
+        hold_s=(3.0, 5.0),
+        needs="links",
+        promise=CUT_LINK,
+    ),
+    Fault(
+        name="cut-leader-deaf",
+        strike=_cut_other_way,
+        mend=_mend_links,
+        hold_s=(3.0, 5.0),
+        needs="links",
+        promise=CUT_LINK,
+    ),
+    Fault(
+        name="cut-leader-both-ways",
+        strike=_cut_both_ways,
+        mend=_mend_links,
+        hold_s=(3.0, 5.0),
+        needs="links",
+        promise=CUT_LINK,
+        cards=2,
+    ),
+    Fault(
+        name="cut-one-link", strike=_cut_one_link, mend=_mend_links, hold_s=(3.0, 5.0), needs="links", promise=CUT_LINK
+    ),
+    # Under no promise: its clients know it only by the time, of which librdkafka looks once a second.
+    Fault(name="cut-off-leader", strike=_cut_off, mend=_mend_links, hold_s=(3.0, 5.0), needs="links"),
+    Fault(name="disk-full", strike=_fill_disk, mend=_empty_disk, hold_s=(2.0, 4.0), needs="disks"),
+    Fault(name="clock-jump", strike=_jump_clock, mend=_set_clock, hold_s=(1.0, 3.0), needs="clock and syncs"),
+    Fault(
+        name="power-cut-leader",
+        strike=lambda scene: _lose_power(scene, [scene.a_leader()]),
+        mend=_restore_power,
+        hold_s=SHORT,
+        needs="disks",
+    ),
+    Fault(
+        name="power-cut-all",
+        strike=lambda scene: _lose_power(scene, scene.machines.others()),
+        mend=_restore_power,
+        hold_s=(0, 0.5),
+        needs="disks",
     ),
 )
 BY_NAME = {fault.name: fault for fault in FAULTS}

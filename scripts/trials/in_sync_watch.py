@@ -29,7 +29,8 @@ __all__ = ["Excuses", "InSync", "InSyncWatch", "Steady", "refusals"]
 
 INTERVAL_S = 0.1
 ANSWER_TIMEOUT_S = 2.0
-STEADY_TOPIC, STEADY_PARTITIONS = "steady", 3
+STEADY_TOPIC = "steady"
+STEADY_PARTITIONS = 3
 STEADY_RECORDS_PER_S = 900
 STEADY_ACKS_ALL_EVERY = 30
 QUEUED_MAX = 10_000
@@ -203,7 +204,9 @@ class Steady(threading.Thread):
         admin.create_topics([topic], operation_timeout=30)[STEADY_TOPIC].result(60)
 
     def run(self) -> None:
-        value, number, due = b"x" * 100, 0, time.monotonic()
+        value = b"x" * 100
+        number = 0
+        due = time.monotonic()
         while not self._stop_asked.is_set():
             due = max(due + 1 / STEADY_RECORDS_PER_S, time.monotonic() - 1.0)
             while (left_s := due - time.monotonic()) > 0:

@@ -28,7 +28,9 @@ from machines.cluster_handle import ClusterHandle, add_link_options, cluster, li
 from .in_sync_watch import InSyncWatch, Steady
 from .times import percentile
 
-TOPIC, PARTITIONS, RECORD_BYTES = "kill-rounds", 6, 256
+TOPIC = "kill-rounds"
+PARTITIONS = 6
+RECORD_BYTES = 256
 RECORDS_PER_SECOND = 3_000
 SETTLE_S = 1.0  # how long the load runs before each kill and after each return
 EVENTS_SHOWN = 40
@@ -48,7 +50,8 @@ class Load(threading.Thread):
         records_per_second: int = RECORDS_PER_SECOND,
     ) -> None:
         super().__init__(name="load")
-        self._topic, self._records_per_second = topic, records_per_second
+        self._topic = topic
+        self._records_per_second = records_per_second
         self.sent = [0] * partitions
         self.acked = [0] * partitions
         self.last_ack = [time.perf_counter()] * partitions
@@ -74,7 +77,8 @@ class Load(threading.Thread):
         )
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
-        partition, now = message.partition(), time.perf_counter()
+        partition = message.partition()
+        now = time.perf_counter()
         if error is not None:
             self.failures.append(str(error))
             return
@@ -90,7 +94,8 @@ class Load(threading.Thread):
 
     def run(self) -> None:
         padding = b"x" * (RECORD_BYTES - 12)
-        due, partition = time.perf_counter(), 0
+        due = time.perf_counter()
+        partition = 0
         while not self._stop_asked.is_set():
             due += 1 / self._records_per_second
             while (left := due - time.perf_counter()) > 0:
@@ -173,7 +178,8 @@ def wait_whole(
     while True:
         try:
             answer = consumer.list_topics(topic, timeout=5)
-            partitions, asked = answer.topics[topic].partitions, answer.orig_broker_id
+            partitions = answer.topics[topic].partitions
+            asked = answer.orig_broker_id
             if len(partitions) == partitions_wanted and all(
                 len(p.isrs) == replicas and p.leader > 0 for p in partitions.values()
             ):
@@ -243,7 +249,9 @@ def read_back(bootstrap: str, acked: list[int]) -> list[str]:
         {"bootstrap.servers": bootstrap, "group.id": "check", "enable.partition.eof": True, "enable.auto.commit": False}
     )
     consumer.assign([TopicPartition(TOPIC, p, 0) for p in range(PARTITIONS)])
-    wrong, following, at_end = [], [0] * PARTITIONS, set[int]()
+    wrong = []
+    following = [0] * PARTITIONS
+    at_end = set[int]()
     deadline = time.perf_counter() + 120
     while len(at_end) < PARTITIONS and time.perf_counter() < deadline:
         for message in consumer.consume(5000, 1.0):
@@ -269,7 +277,8 @@ def run_rounds(options: argparse.Namespace, brokers: ClusterHandle) -> list[str]
     lag_max_s = int(brokers.settings[LAG_MAX]) / 1000
     create_topic(brokers, replicas=replicas)
     wait_whole(brokers, replicas=replicas)
-    load, watermarks = Load(brokers.bootstrap), Watermarks(brokers.bootstrap)
+    load = Load(brokers.bootstrap)
+    watermarks = Watermarks(brokers.bootstrap)
     round_trip_s = 2 * (options.link_delay + options.link_jitter) / 1000
     watch = InSyncWatch(brokers.bootstrap, brokers.logs, lag_max_s, round_trip_s)
     steady = Steady(brokers.bootstrap)

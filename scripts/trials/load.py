@@ -26,7 +26,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from barnabas_broker.history import Checker, Event, HistoryError, encode
 from barnabas_broker.history import events as e
 
-TOPIC, GROUP = "torture", "torture-group"
+TOPIC = "torture"
+GROUP = "torture-group"
 PARTITIONS = 6
 WAIT_LIMIT_S = 180.0  # sixty times what anything here takes on a quiet computer
 # What every client of ours is told. Twice the brokers' liveness timeout: a slow answer is not yet a lost one.
@@ -47,7 +48,8 @@ class Recorder:
     """Writes the history and judges it while it grows. Any thread may call; lines are in the order of calls."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.checker = path, Checker()
+        self.path = path
+        self.checker = Checker()
         # What this load itself told wrongly: a mistake of ours, or of the client library. The run means nothing then.
         self.contradictions: list[str] = []
         self._file = path.open("wb")
@@ -144,10 +146,16 @@ class Producing(Worker):
         self, recorder: Recorder, bootstrap: str, name: str, partitions: int, records_per_s: int, value_bytes: int = 200
     ) -> None:
         super().__init__(name)
-        self._recorder, self._servers, self._partitions = recorder, bootstrap, partitions
-        self._interval_s, self._value_bytes = 1 / records_per_s, value_bytes
-        self._due, self._turn, self._life = time.monotonic(), 0, 0
-        self.acknowledged, self.lost_lives = 0, 0
+        self._recorder = recorder
+        self._servers = bootstrap
+        self._partitions = partitions
+        self._interval_s = 1 / records_per_s
+        self._value_bytes = value_bytes
+        self._due = time.monotonic()
+        self._turn = 0
+        self._life = 0
+        self.acknowledged = 0
+        self.lost_lives = 0
         self._moved = threading.Condition()
         self._first_after: dict[int, tuple[int, float]] = {}
         self._begin_life()
@@ -216,7 +224,8 @@ class Producing(Worker):
 
     def _end_life(self) -> None:
         """Let go of the producer; what it has not been told about is unknown."""
-        name, ended = self._producer_name, self._producer
+        name = self._producer_name
+        ended = self._producer
         self._producer_name = ""
         for partition, sequence in sorted(self._undecided):
             self._recorder.tell(e.Unknown(producer=name, partition=name_of(partition), sequence=sequence))
@@ -284,7 +293,8 @@ class Following(Worker):
 
     def __init__(self, recorder: Recorder, bootstrap: str, partitions: int) -> None:
         super().__init__("follower")
-        self._recorder, self._partitions = recorder, partitions
+        self._recorder = recorder
+        self._partitions = partitions
         self._consumer = Consumer(
             {
                 **IMPATIENT,
@@ -320,7 +330,8 @@ class Watching(Worker):
 
     def __init__(self, recorder: Recorder, bootstrap: str, partitions: int) -> None:
         super().__init__("watcher")
-        self._recorder, self._partitions = recorder, partitions
+        self._recorder = recorder
+        self._partitions = partitions
         self._consumer = Consumer({**IMPATIENT, "bootstrap.servers": bootstrap, "group.id": "watcher"})
 
     def work(self) -> None:
@@ -342,10 +353,14 @@ class Member(Worker):
 
     def __init__(self, recorder: Recorder, bootstrap: str, name: str, stays_s: float) -> None:
         super().__init__(name)
-        self._recorder, self._servers, self._stays_s = recorder, bootstrap, stays_s
-        self._life, self.commits = 0, 0
+        self._recorder = recorder
+        self._servers = bootstrap
+        self._stays_s = stays_s
+        self._life = 0
+        self.commits = 0
         self._consumer: Any = None
-        self._leaves_at = self._commit_due = 0.0
+        self._leaves_at = 0.0
+        self._commit_due = 0.0
         self._positions: dict[int, int] = {}
 
     def work(self) -> None:
@@ -364,7 +379,8 @@ class Member(Worker):
             self.close()
 
     def _join(self, now: float) -> None:
-        self._leaves_at, self._life = now + self._stays_s, self._life + 1
+        self._leaves_at = now + self._stays_s
+        self._life = self._life + 1
         self._consumer = Consumer(
             {
                 **IMPATIENT,
@@ -426,7 +442,8 @@ class Member(Worker):
         if self._consumer is not None:
             self._commit()
             self._consumer.close()
-            self._consumer, self._positions = None, {}
+            self._consumer = None
+            self._positions = {}
 
 
 def _identity(metadata: bytes) -> tuple[int, str]:
@@ -548,7 +565,8 @@ def audit(
             "auto.offset.reset": "error",
         }
     )
-    ends, going = list(starts), set(range(len(starts)))
+    ends = list(starts)
+    going = set(range(len(starts)))
     for partition, start in enumerate(starts):
         recorder.tell(e.Positioned(consumer=name, partition=name_of(partition), offset=start))
     consumer.assign([TopicPartition(TOPIC, partition, start) for partition, start in enumerate(starts)])

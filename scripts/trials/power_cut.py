@@ -94,7 +94,8 @@ def run_rounds(options: argparse.Namespace, trial: Trial) -> Iterator[int]:
     Raises:
         RuntimeError: something hung, or a broker did not start.
     """
-    machines, recorder = trial.machines, trial.recorder
+    machines = trial.machines
+    recorder = trial.recorder
     machines.start()
     create_topic(machines.bootstrap, flush_mode=options.mode)
     rounds = Rounds(trial, random.Random(options.seed), options.records_per_s)

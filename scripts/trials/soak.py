@@ -49,7 +49,8 @@ class Sampler(threading.Thread):
         self.series: Series = defaultdict(lambda: defaultdict(list))
         self.began = time.monotonic()
         self.stopping = threading.Event()
-        self._machines, self._every_s = machines, every_s
+        self._machines = machines
+        self._every_s = every_s
 
     def run(self) -> None:
         while not self.stopping.wait(self._every_s):
@@ -110,7 +111,9 @@ def judge(series: Series) -> bool:
             # A broker that is killed begins anew each time: its lines say nothing about a trend.
             counts = node_id != MORTAL
             word = "flat" if found.is_flat else "GROWS" if counts else "grows (it was restarted: does not count)"
-            level, rise, noise = found.level / scale, found.rise / scale, found.noise / scale
+            level = found.level / scale
+            rise = found.rise / scale
+            noise = found.noise / scale
             numbers = f"level {level:8.1f} {unit:3}, rise {rise:+7.2f}, noise {noise:6.2f}"
             print(f"{title:18} broker {node_id}: {numbers}: {word}")
             flat = flat and (found.is_flat or not counts)
@@ -124,7 +127,8 @@ def run_load(options: argparse.Namespace, trial: Trial, sampler: Sampler, struck
         RuntimeError: something hung, or a broker did not start.
     """
     chance = random.Random(options.seed)
-    machines, recorder = trial.machines, trial.recorder
+    machines = trial.machines
+    recorder = trial.recorder
     machines.start()
     create_topic(machines.bootstrap, **KEEPING)
     load = whole_load(recorder, machines.bootstrap, options.records_per_s)

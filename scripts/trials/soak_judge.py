@@ -48,14 +48,18 @@ def trend(metric: str, samples: Sequence[tuple[float, float]]) -> Trend | None:
     times, values = zip(*rest, strict=True)
     slope, intercept = statistics.linear_regression(times, values)
     noise = statistics.pstdev([value - (intercept + slope * at) for at, value in rest])
-    level, rise = statistics.fmean(values), slope * (times[-1] - times[0])
+    level = statistics.fmean(values)
+    rise = slope * (times[-1] - times[0])
     share, least = ALLOWED[metric]
     return Trend(level, rise, noise, rise <= max(NOISE_FACTOR * noise, share * level, least))
 
 
 def plot(series: Mapping[str, Mapping[int, Sequence[tuple[float, float]]]], faults: Sequence[float]) -> str:
     """Draw one panel a metric, one line a broker; a fault is a grey stroke."""
-    width, height, left, top = 860, 120, 64, 26
+    width = 860
+    height = 120
+    left = 64
+    top = 26
     panels = [metric for metric in TITLES if series.get(metric)]
     end_s = max((at for metric in panels for line in series[metric].values() for at, _ in line), default=1.0) or 1.0
     total = len(panels) * (height + 40) + top

@@ -27,7 +27,8 @@ __all__ = ["LogReader", "Pause", "Phases", "medians", "percentile", "phases_of"]
 # 2026-11-21 23:18:03,221 INFO barnabas_broker.status.events: torture-3: leader elected: votes of [2, 3] (term 3)
 _LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) \w+ barnabas_broker\.status\.events: (\S+): ([a-z ]+): ")
 _MISSED = frozenset({"leader lost", "leadership ended", "campaign"})
-_ELECTED, _CONFIRMED = "leader elected", "leadership confirmed"
+_ELECTED = "leader elected"
+_CONFIRMED = "leadership confirmed"
 
 
 class Phases(NamedTuple):
@@ -59,7 +60,9 @@ def phases_of(lines: Iterable[str], partition: str, struck_at: float, seconds: f
     Several elections may have been needed: the one that counts is the last that was confirmed before the
     acknowledgement. None: there was none.
     """
-    missed, elected, confirmed = [], [], []
+    missed = []
+    elected = []
+    confirmed = []
     for line in lines:
         found = _LINE.match(line)
         if found is None or found[2] != partition:

@@ -55,7 +55,8 @@ def strike(
     hold_s = chance.uniform(*fault.hold_s)
     logs = LogReader([machine.log for machine in machines.all])
     logs.skip()
-    moment, struck_at = time.monotonic(), time.time()
+    moment = time.monotonic()
+    struck_at = time.time()
     load.marked.mark(moment)
     load.recorder.fault(fault.name, "")
     if watch is not None:
@@ -71,7 +72,8 @@ def strike(
     load.recorder.fault_ended(fault.name, target)
     waits = load.marked.wait_for_marks()
     slowest = max(waits, key=lambda partition: waits[partition])
-    name, seconds = name_of(slowest), waits[slowest]
+    name = name_of(slowest)
+    seconds = waits[slowest]
     return target, Pause(name, seconds, phases_of(logs.lines(), name, struck_at, seconds))
 
 
@@ -82,7 +84,8 @@ def report(pauses: dict[str, list[Pause]]) -> list[dict[str, Any]]:
     for fault in torture_faults.FAULTS:
         if of_fault := pauses.get(fault.name):
             values = [pause.seconds for pause in of_fault]
-            p99, middle = percentile(values, 0.99), statistics.median(values)
+            p99 = percentile(values, 0.99)
+            middle = statistics.median(values)
             way = medians(of_fault)
             print(f"{fault.name:22} {len(values):6} {middle:7.3f} {p99:7.3f} {max(values):7.3f}   {way or ''}".rstrip())
             met = None if fault.promise is None else p99 <= fault.promise.p99_s
@@ -116,7 +119,8 @@ def run_rounds(
         RuntimeError: something hung, or a broker did not start.
     """
     chance = random.Random(options.seed)
-    machines, recorder = trial.machines, trial.recorder
+    machines = trial.machines
+    recorder = trial.recorder
     print(f"three brokers ready in {machines.start():.2f} s")
     create_topic(machines.bootstrap, min_insync_replicas="2")
     wait_whole(machines.bootstrap)

@@ -15,7 +15,8 @@ from .load import Recorder
 
 __all__ = ["FAILED", "SHOWN_MAX", "Trial", "cannot"]
 
-FAILED, CANNOT = 1, 2
+FAILED = 1
+CANNOT = 2
 SHOWN_MAX = 20
 
 

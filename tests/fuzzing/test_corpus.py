@@ -1,4 +1,4 @@
-"""What searches found worth keeping goes through every decoder again: nothing but the declared errors comes out."""
+"""Inputs that searches have kept go through every decoder again: only declared errors come out."""
 
 import pytest
 from fuzzing import corpus

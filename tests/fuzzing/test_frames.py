@@ -1,4 +1,4 @@
-"""The stream of frames that a seed stands for, and what is kept of a failure."""
+"""The stream of frames of a seed, and the file of a failure."""
 
 import random
 from collections import Counter
@@ -97,7 +97,8 @@ def test_mutations_spare_what_they_are_told_to() -> None:
 
 
 def test_every_kind_of_peer_frame_is_a_frame() -> None:
-    lies, chance = PeerLies((bytes(20),), 4, 1), random.Random(1)
+    lies = PeerLies((bytes(20),), 4, 1)
+    chance = random.Random(1)
     for kind in KINDS:
         read_header(frame_of(memoryview(lies.frame(kind, chance)[4:]), owned=True).header)
     for kind in HANDSHAKE_KINDS:

@@ -1,4 +1,4 @@
-"""Whole metadata quorums in one process: real links on loopback and real MultiRaft over logs in memory.
+"""Runs whole metadata quorums in one process: real links, real MultiRaft, logs in memory.
 
 A `Disk` outlives its node, so a node can be stopped or killed and started again on it. Everything is waited for by
 event; nothing here sleeps.
@@ -38,7 +38,7 @@ PATIENCE_S = 10.0
 
 
 class InlineWorker:
-    """Does each job at once; with `held`, when it is told to."""
+    """Carries out each job at once; with `held`, at `release`."""
 
     def __init__(self) -> None:
         self.held = False
@@ -50,7 +50,8 @@ class InlineWorker:
             self.release()
 
     def release(self) -> None:
-        jobs, self.jobs = self.jobs, []
+        jobs = self.jobs
+        self.jobs = []
         for job in jobs:
             job()
 
@@ -67,7 +68,7 @@ class ReplayedLog(MemoryLog):
 
 
 class Disk:
-    """What survives the node. `open` comes before the node is made, `close` when it has ended."""
+    """The part of a node that survives it. `open` comes before the node is made, `close` when it has ended."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -90,7 +91,8 @@ class RealDisk(Disk):
 
     async def open(self, on_durable: Callable[[], None]) -> MetadataLog:
         loop = asyncio.get_running_loop()
-        self.sync_worker, self.worker = ThreadWorker(loop, "sync"), ThreadWorker(loop, "write")
+        self.sync_worker = ThreadWorker(loop, "sync")
+        self.worker = ThreadWorker(loop, "write")
         config = StorageConfig(journal_file_bytes=1 << 20)
         self.opened = await Storage.open(
             OsFiles(),
@@ -115,12 +117,17 @@ class Node:
 
     def __init__(self, node_id: int, incarnation: int, disk: Disk, ports: dict[int, NodeAddress], plan: "Plan") -> None:
         self.plan = plan
-        self.node_id, self.incarnation, self.disk, self.facts = node_id, incarnation, disk, list[Fact]()
+        self.node_id = node_id
+        self.incarnation = incarnation
+        self.disk = disk
+        self.facts = list[Fact]()
         bind = ports.get(node_id, NodeAddress("127.0.0.1", 0))
         self.links = Links(CLUSTER, node_id, incarnation, bind, {})
 
     async def start(self) -> None:
-        node_id, plan, disk = self.node_id, self.plan, self.disk
+        node_id = self.node_id
+        plan = self.plan
+        disk = self.disk
         log = await disk.open(self._on_durable)
         rng = Random(node_id * 1_000 + self.incarnation)
         self.multiraft = MultiRaft(
@@ -133,12 +140,24 @@ class Node:
             lambda _group, fact: self.facts.append(fact),
         )
         self.service = MetadataService(
-            Membership(node_id, CLUSTER, plan.voters, plan.learners, disk.storage.directory_id),
+            Membership(
+                node_id=node_id,
+                cluster_id=CLUSTER,
+                voters=plan.voters,
+                learners=plan.learners,
+                directory_id=disk.storage.directory_id,
+            ),
             self.multiraft,
             self.links,
             log,
             SnapshotStore(OsFiles(), disk.directory, disk.worker),
-            broker=BrokerIdentity(self.incarnation, "127.0.0.1", 9_000 + node_id, None, disk.storage.directory_id),
+            broker=BrokerIdentity(
+                incarnation=self.incarnation,
+                host="127.0.0.1",
+                port=9_000 + node_id,
+                rack=None,
+                directory_id=disk.storage.directory_id,
+            ),
             config=plan.config,
             clocks=Clocks(monotonic_ms, lambda: 0),
             on_fact=self.facts.append,
@@ -172,19 +191,23 @@ class Node:
 
 
 class Plan:
-    """Who votes, who learns, and how the controller behaves."""
+    """The voters, the learners, and the controller's settings."""
 
     def __init__(
         self, voters: Sequence[int], learners: Sequence[int], config: ControllerConfig, disk: type[Disk] = Disk
     ) -> None:
-        self.voters, self.learners, self.config, self.disk = frozenset(voters), frozenset(learners), config, disk
+        self.voters = frozenset(voters)
+        self.learners = frozenset(learners)
+        self.config = config
+        self.disk = disk
 
 
 class Quorum:
-    """Nodes by id, and what they need to be started again."""
+    """Nodes by id, with their disks and ports for the next start."""
 
     def __init__(self, directory: Path, plan: Plan) -> None:
-        self.plan, self.nodes = plan, dict[int, Node]()
+        self.plan = plan
+        self.nodes = dict[int, Node]()
         self.disks = {node_id: plan.disk(directory / str(node_id)) for node_id in sorted(plan.voters | plan.learners)}
         self._ports: dict[int, NodeAddress] = {}
         self._incarnations = 100
@@ -243,7 +266,7 @@ async def quorum(
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run one test; what is still running when it ends is a leak."""
+    """Run one test; a task that is still running when it ends is a leak."""
 
     async def limited() -> None:
         async with asyncio.timeout(TIMEOUT_S):

@@ -1,4 +1,4 @@
-"""What waits for a commit, what leadership's end does to it, and how a command finds its controller."""
+"""Commands wait for their commit, find their controller, and get an answer when leadership ends."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -42,7 +42,7 @@ BLOCK = ProducerIdBlock(0, 1_000)
 
 
 class Group:
-    """Appends what is proposed, and commits when it is told to."""
+    """Appends proposals, and commits them at `commit`."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -197,7 +197,9 @@ class World:
     """A controller elsewhere, whose answers are scripted; each failure is followed by a sign that things changed."""
 
     def __init__(self, *script: Exception | Reply, leaders: tuple[int | None, ...] = (2,)) -> None:
-        self.script, self.leaders, self.asked = list(script), list(leaders), list[tuple[int, Command]]()
+        self.script = list(script)
+        self.leaders = list(leaders)
+        self.asked = list[tuple[int, Command]]()
         self.changed = Pulse()
         self.submission = Submission(1, self, self.leader_id, self.here, self.changed)
 
@@ -315,7 +317,8 @@ def test_a_controller_that_swallows_a_question_is_left_as_soon_as_another_leads(
 
 def test_who_waits_while_something_is_so_looks_at_every_pulse_and_not_for_ever() -> None:
     async def main() -> None:
-        pulse, left = Pulse(), 2
+        pulse = Pulse()
+        left = 2
         await pulse.wait_while(lambda: False, 0.0)
         waiting = asyncio.create_task(pulse.wait_while(lambda: left > 0, 60.0))
         while left:
@@ -330,10 +333,11 @@ def test_who_waits_while_something_is_so_looks_at_every_pulse_and_not_for_ever()
 
 
 def test_who_has_asked_a_pulse_hears_of_it_before_it_comes_to_waiting() -> None:
-    """Who waits for one of several asks them all first; what fires then must not be lost."""
+    """A caller that waits for one of several asks them all first; a pulse that fires then must not be lost."""
 
     async def main() -> None:
-        first, second = Pulse(), Pulse()
+        first = Pulse()
+        second = Pulse()
         changes = [asyncio.ensure_future(pulse.wait()) for pulse in (first, second)]
         second.fire()
         done, waiting = await asyncio.wait(changes, timeout=10.0, return_when=asyncio.FIRST_COMPLETED)
@@ -345,7 +349,8 @@ def test_who_has_asked_a_pulse_hears_of_it_before_it_comes_to_waiting() -> None:
 
 def test_a_pulse_wakes_all_who_wait_and_nobody_twice() -> None:
     async def main() -> None:
-        pulse, woken = Pulse(), list[int]()
+        pulse = Pulse()
+        woken = list[int]()
 
         async def wait(number: int) -> None:
             await pulse.wait()

@@ -24,7 +24,8 @@ from barnabas_metadata_quorum.registration import BrokerIdentity, Registration
 
 from .harness import run
 
-FENCED, UP = HeartbeatAnswer(True, False), HeartbeatAnswer(False, False)
+FENCED = HeartbeatAnswer(True, False)
+UP = HeartbeatAnswer(False, False)
 STALE = Refused(RefusalReason.STALE_BROKER_EPOCH, "another incarnation")
 TIMED_OUT = Refused(RefusalReason.TIMED_OUT, "no controller is known")
 
@@ -33,7 +34,9 @@ class Controller:
     """Answers from a script; when it has come to its end, nothing is answered any more."""
 
     def __init__(self, *script: Answer | Refused) -> None:
-        self.script, self.asked, self.ended = list(script), list[Command](), asyncio.Event()
+        self.script = list(script)
+        self.asked = list[Command]()
+        self.ended = asyncio.Event()
 
     async def submit(self, command: Command, timeout_s: float) -> Reply:
         if not self.script:
@@ -63,7 +66,7 @@ async def play(controller: Controller, beat_s: float = 0) -> Registration:
     return registration
 
 
-REGISTER = RegisterBroker(1, 77, "host", 9_092, "rack")
+REGISTER = RegisterBroker(node_id=1, incarnation=77, host="host", port=9_092, rack="rack")
 
 
 def test_the_first_heartbeat_shows_that_the_registration_is_applied() -> None:

@@ -1,4 +1,4 @@
-"""The replica applies committed entries once and in order; the snapshot file is the old one or the new one."""
+"""Committed entries are applied once and in order; a snapshot file is whole."""
 
 import uuid
 from pathlib import Path
@@ -80,7 +80,8 @@ class ReplicaMachine(RuleBasedStateMachine):
 
 
 def test_much_that_is_committed_together_is_applied_in_pieces_of_whole_entries() -> None:
-    replica, topics = MetadataReplica(NEW), 1_000
+    replica = MetadataReplica(NEW)
+    topics = 1_000
     frames = [bytes(encode_frame([created(f"t{number}")], 0)) for number in range(topics)]
     replica.append([Entry(index, 1, frame) for index, frame in enumerate(frames, 1)])
     pieces = []
@@ -115,7 +116,9 @@ def test_a_frame_that_cannot_be_read_changes_nothing(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(("count", "per_entry"), [(SNAPSHOT_RECORDS, 100), (SNAPSHOT_BYTES // 20_000, 1)])
 def test_a_snapshot_is_due_after_many_records_or_many_bytes(count: int, per_entry: int) -> None:
-    replica, index, number = MetadataReplica(NEW), 0, 0
+    replica = MetadataReplica(NEW)
+    index = 0
+    number = 0
     while not replica.snapshot_is_due:
         index += 1
         records: list[Record] = []
@@ -185,7 +188,8 @@ def snapshot(index: int) -> Snapshot:
 
 
 def test_the_newest_snapshot_is_the_only_one_kept(tmp_path: Path) -> None:
-    store, saved = SnapshotStore(OsFiles(), str(tmp_path), InlineWorker()), list[object]()
+    store = SnapshotStore(OsFiles(), str(tmp_path), InlineWorker())
+    saved = list[object]()
     assert store.load() is None
     for index in (9, 10, 100):
         store.save(snapshot(index), saved.append)

@@ -1,4 +1,4 @@
-"""The metadata quorum as a running thing: three and more nodes in one process, over real links and real Raft."""
+"""The metadata quorum at work: several nodes in one process, real links, real Raft."""
 
 import asyncio
 import shutil
@@ -95,7 +95,8 @@ def test_what_names_much_is_done_in_parts_that_everybody_sees_whole(tmp_path: Pa
 
             for node in nodes:
                 node.service.subscribe(partial(watch, node.node_id))
-            names, service = [f"t{number}" for number in range(300)], nodes.leader().service
+            names = [f"t{number}" for number in range(300)]
+            service = nodes.leader().service
             fates = await service.create_topics(
                 [NewTopic("large", 500, 3), *(NewTopic(name, 1, 3) for name in names), NewTopic("t7", 1, 3)], PATIENCE_S
             )
@@ -130,7 +131,8 @@ def test_what_there_was_no_time_for_is_said_of_each(tmp_path: Path, monkeypatch:
             monkeypatch.setattr(node.service._submission, "submit", submit)
             fates = await node.service.create_topics([NewTopic(f"t{number}") for number in range(300)], PATIENCE_S)
             assert len(parts) == 2
-            done, others = fates[:WEIGHT_MAX], fates[WEIGHT_MAX:]
+            done = fates[:WEIGHT_MAX]
+            others = fates[WEIGHT_MAX:]
             assert {fate.error for fate in done} == {None}
             assert {fate.error for fate in others} == {RefusalReason.TIMED_OUT}
             with pytest.raises(Refused, match="late"):
@@ -322,7 +324,8 @@ def test_a_snapshot_that_cannot_be_read_is_refused_and_replaces_nothing(
     monkeypatch.setattr(replica_module, "SNAPSHOT_RECORDS", 10)
 
     async def main() -> None:
-        refused, refuse = asyncio.Event(), Links.refuse
+        refused = asyncio.Event()
+        refuse = Links.refuse
 
         def noted(links: Links, node_id: int, text: str) -> None:
             refuse(links, node_id, text)
@@ -380,7 +383,8 @@ def test_a_log_that_ends_before_the_snapshot_is_fetched_anew(
 ) -> None:
     """The other half: the snapshot's file was there, and the log's step to it was not."""
     monkeypatch.setattr(replica_module, "SNAPSHOT_RECORDS", 10)
-    directory, old = tmp_path / str(member), tmp_path / "old"
+    directory = tmp_path / str(member)
+    old = tmp_path / "old"
 
     async def main() -> None:
         async with quorum(tmp_path, (1, 2, 3), (4,), disk=RealDisk, session_timeout_ms=600_000) as nodes:

@@ -1,4 +1,4 @@
-"""The metadata quorum over the real storage: journal, segments, threads, and files that were copied in mid-flight."""
+"""The metadata quorum over real storage, and over files that were copied in mid-flight."""
 
 import asyncio
 import shutil
@@ -21,7 +21,7 @@ def snapshots(directory: Path) -> list[int]:
 
 
 async def copy_of(node: Node, target: Path) -> None:
-    """Copy what is on a running node's disk, between two jobs of the thread that makes and removes files there."""
+    """Copy the disk of a running node, between two jobs of the thread that makes and removes files there."""
     copied = asyncio.get_running_loop().create_future()
     node.disk.worker.submit(lambda: shutil.copytree(node.disk.directory, target), copied.set_result)
     await copied
@@ -61,7 +61,7 @@ def test_what_was_answered_survives_the_crash_of_every_node(tmp_path: Path, monk
         async with quorum(tmp_path / "running", disk=RealDisk) as nodes:
             for name in NAMES:
                 await nodes.nodes[1].create(name)
-            # What the files hold at this moment is what a power cut would leave, at best.
+            # The files hold now, at best, what a power cut would leave.
             for node in nodes:
                 await copy_of(node, crashed / str(node.node_id))
         async with quorum(crashed, disk=RealDisk) as nodes:

@@ -1,4 +1,4 @@
-"""Bytes between nodes that are no text where text is due, or nest without end, are malformed like any others."""
+"""Bytes between nodes that are no text, or nest without end, are malformed like others."""
 
 from collections.abc import Callable
 from functools import partial

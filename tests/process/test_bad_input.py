@@ -1,4 +1,4 @@
-"""Bytes that nobody should send, on every port a broker opens. The client that produces meanwhile notices nothing."""
+"""Sends bytes that nobody should to every port of a broker; its other client is unharmed."""
 
 import random
 import socket
@@ -20,7 +20,8 @@ class Bystander(threading.Thread):
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__()
-        self.acked, self.errors = 0, list[str]()
+        self.acked = 0
+        self.errors = list[str]()
         self._stop_asked = threading.Event()
         self._moved = threading.Condition()
         self._producer = Producer(
@@ -71,7 +72,7 @@ def bystander(cluster: cluster_handle.ClusterHandle) -> Iterator[Bystander]:
 
 
 def answer_to(port: int, data: bytes) -> tuple[bytes, str]:
-    """Send `data`; return what comes back until the broker closes the connection, and our own address."""
+    """Send `data`; return all bytes until the broker closes the connection, and our own address."""
     with socket.create_connection(("127.0.0.1", port), timeout=15) as link:
         host, own_port = link.getsockname()
         link.sendall(data)
@@ -85,7 +86,7 @@ def answer_to(port: int, data: bytes) -> tuple[bytes, str]:
 
 
 class Logs:
-    """What the brokers have logged since this was made: who uses the cluster before may have had the same ports."""
+    """The lines that brokers have logged since this was made: earlier users may have had the same ports."""
 
     def __init__(self, cluster: cluster_handle.ClusterHandle) -> None:
         self._begins = {path: path.stat().st_size for path in cluster.data.glob("broker-*/broker.log")}
@@ -119,7 +120,7 @@ BAD_FRAMES = {
     "a string that lies about its length": frame(header(3, 1) + struct.pack(">ih", 1, 32767) + b"abc"),
     "a varint without end": frame(header(3, 12) + b"\x00" + b"\xff" * 30),
 }
-FOREIGN = {  # protocol: what its clients begin with
+FOREIGN = {  # protocol: the first bytes of its clients
     "HTTP": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "TLS": bytes.fromhex("1603010200010001fc0303") + bytes(500),
 }

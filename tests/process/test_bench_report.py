@@ -1,4 +1,4 @@
-"""What the comparison's report makes of samples: medians, ratios in the right direction, costs, and a page."""
+"""The report of a comparison: medians, ratios in the right direction, costs, and a page."""
 
 import subprocess
 import sys
@@ -13,22 +13,34 @@ from bench.measures.quick import verdict
 from bench.report import Header, Row, Sample, Samples, page_of, rows_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-HEADER = Header("abc", "2026-01-01", "2 cores", {"kafka": "1"}, {"rounds": "2"})
+HEADER = Header(commit="abc", date="2026-01-01", machine="2 cores", versions={"kafka": "1"}, settings={"rounds": "2"})
 
 
 def sample(system: str, number: int, **metrics: float) -> Sample:
-    return Sample(system, "synced", number, "1 <KiB>", Measured("produce", metrics, 3.0, {1: 4.0, 2: 1.0, 3: 2.0}))
+    return Sample(
+        system=system,
+        mode="synced",
+        round=number,
+        workload="1 <KiB>",
+        measured=Measured("produce", metrics, 3.0, {1: 4.0, 2: 1.0, 3: 2.0}),
+    )
 
 
 def test_medians_and_ratios_are_over_all_rounds() -> None:
     values = {"barnabas": [10.0, 30.0, 20.0], "kafka": [5.0, 10.0, 40.0], "nats": [40.0]}
-    row = Row("synced", "1 KiB", "produce", "mb_s", values)
+    row = Row(mode="synced", workload="1 KiB", phase="produce", metric="mb_s", values=values)
     assert row.medians == {"barnabas": 20.0, "kafka": 10.0, "nats": 40.0}
     assert (row.ratio("kafka"), row.ratio("nats")) == (2.0, 0.5)
 
 
 def test_where_less_is_better_the_ratio_is_turned_round() -> None:
-    row = Row("synced", "1,000 records/s", "latency", "p99_ms", {"barnabas": [2.0], "kafka": [10.0]})
+    row = Row(
+        mode="synced",
+        workload="1,000 records/s",
+        phase="latency",
+        metric="p99_ms",
+        values={"barnabas": [2.0], "kafka": [10.0]},
+    )
     assert row.ratio("kafka") == 5.0
     assert row.ratio("nats") is None
 
@@ -43,9 +55,18 @@ def test_processor_time_is_told_per_gigabyte() -> None:
 
 
 def test_processor_time_of_requests_leaves_the_kernels_out() -> None:
-    spent, own = {1: 9.0, 2: 8.0, 3: 8.0}, {1: 6.0, 2: 4.0, 3: 5.0}
-    tiny = Measured("tiny", {"requests": 1e5, "requests_s": 1e4}, 3.0, spent, own)
-    rows = rows_of(Samples(HEADER, [Sample("barnabas", "synced", 1, "requests", tiny)]))
+    spent = {1: 9.0, 2: 8.0, 3: 8.0}
+    own = {1: 6.0, 2: 4.0, 3: 5.0}
+    tiny = Measured(
+        phase="tiny",
+        metrics={"requests": 1e5, "requests_s": 1e4},
+        client_cpu_s=3.0,
+        broker_cpu_s=spent,
+        broker_user_s=own,
+    )
+    rows = rows_of(
+        Samples(HEADER, [Sample(system="barnabas", mode="synced", round=1, workload="requests", measured=tiny)])
+    )
     told = {row.metric: row.values["barnabas"] for row in rows}
     assert told == {"requests_s": [1e4], "most_busy_broker_user_us": [60.0], "least_busy_broker_user_us": [40.0]}
 
@@ -97,11 +118,14 @@ def test_a_commit_is_slower_only_beyond_the_range_of_the_others_rounds(
     metric: str, now: list[float], before: list[float], said: str
 ) -> None:
     values = {name: found for name, found in (("barnabas", now), ("before", before)) if found}
-    assert against_bench.verdict(Row("synced", "1 KiB", "produce", metric, values)).startswith(said)
+    assert against_bench.verdict(
+        Row(mode="synced", workload="1 KiB", phase="produce", metric=metric, values=values)
+    ).startswith(said)
 
 
 def test_the_files_of_a_commit_are_taken_out_of_git_whole_and_once(tmp_path: Path) -> None:
-    repository, cache = tmp_path / "repository", tmp_path / "cache"
+    repository = tmp_path / "repository"
+    cache = tmp_path / "cache"
     (repository / "folder").mkdir(parents=True)
     (repository / "folder" / "file").write_text("committed")
     who = ("-c", "user.name=n", "-c", "user.email=e")

@@ -1,4 +1,4 @@
-"""`.venv` is made of the quickest of several interpreters of one version (`scripts/choose_python.py`)."""
+"""The interpreter of `.venv` is the quickest of several of one version (`scripts/choose_python.py`)."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ SCRIPT = Path(choose_python.__file__)
         ({}, "default"),
         ({"default": 1.0}, "default"),
         ({"default": 1.0, "other": 0.8}, "other"),
-        ({"default": 1.0, "other": 0.95}, "default"),  # not by what two runs differ
+        ({"default": 1.0, "other": 0.95}, "default"),  # two runs differ by as much
         ({"default": 1.0, "other": 0.9, "third": 0.8}, "third"),
         ({"other": 3.0}, "other"),  # the default cannot make an environment
     ],
@@ -26,7 +26,8 @@ def test_another_interpreter_must_be_worth_it(best_s: dict[str, float], chosen: 
 
 
 def test_what_is_no_interpreter_or_another_version_is_passed_over(tmp_path: Path) -> None:
-    broken, other = tmp_path / "broken", tmp_path / "other"
+    broken = tmp_path / "broken"
+    other = tmp_path / "other"
     broken.write_text("#!/bin/sh\necho so many words\n")
     other.write_text("#!/bin/sh\necho 3 8 0.0\n")
     for path in (broken, other):

@@ -1,4 +1,4 @@
-"""The well-behaved of a crowd go after leaders that move, at a rate that brokers keep up with. Nothing is timed."""
+"""The well-behaved of a crowd follow leaders, at a rate that brokers keep up with. Nothing is timed."""
 
 import socket
 import threading
@@ -19,7 +19,8 @@ class Broker:
     """Answers every produce with the same code, and counts them."""
 
     def __init__(self, code: ErrorCode) -> None:
-        self.code, self.count = code, 0
+        self.code = code
+        self.count = 0
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.address: tuple[str, int] = self._listening.getsockname()
         threading.Thread(target=self._accept, daemon=True).start()
@@ -49,7 +50,9 @@ class Leaders:
     """Says at first that the old one leads, and after a look that the new one does."""
 
     def __init__(self, old: Broker, new: Broker) -> None:
-        self.now, self.looks, self._next = {0: old.address}, 0, {0: new.address}
+        self.now = {0: old.address}
+        self.looks = 0
+        self._next = {0: new.address}
 
     def look(self) -> None:
         self.now = self._next
@@ -58,7 +61,8 @@ class Leaders:
 
 @pytest.fixture
 def brokers() -> Iterator[tuple[Broker, Broker]]:
-    old, new = Broker(ErrorCode.NOT_LEADER_OR_FOLLOWER), Broker(ErrorCode.NONE)
+    old = Broker(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    new = Broker(ErrorCode.NONE)
     yield old, new
     old.close()
     new.close()
@@ -85,7 +89,8 @@ def test_a_leader_that_takes_requests_again_gets_them_again(
     old, _ = brokers
     leaders = Leaders(old, old)
     monkeypatch.setattr(load_module, "Leaders", lambda *_: leaders)
-    load, look = Load([], "t", 1), leaders.look
+    load = Load([], "t", 1)
+    look = leaders.look
 
     def mended() -> None:
         look()
@@ -104,7 +109,8 @@ class Told:
         self.asked: list[str] = []
 
     def ask(self, word: str, limit_s: float) -> dict[str, Any]:
-        kind, rate = word.split(maxsplit=1)[0], float(word.split()[1])
+        kind = word.split(maxsplit=1)[0]
+        rate = float(word.split()[1])
         self.asked.append(kind)
         if kind == "closed":
             return {"per_s": 1_000.0}

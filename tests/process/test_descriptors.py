@@ -1,4 +1,4 @@
-"""Brokers that may open few files, and somebody who opens connections until there are none left."""
+"""Brokers that may open few files, while a client opens connections without end."""
 
 import os
 import socket
@@ -40,7 +40,7 @@ def narrow(tmp_path: Path) -> Iterator[NarrowCluster]:
 
 
 class Sent:
-    """Produces to all partitions; `acknowledged` is what must be there."""
+    """Produces to all partitions; the `acknowledged` records must be there."""
 
     def __init__(self, bootstrap: str) -> None:
         self.acknowledged: set[tuple[int, int]] = set()
@@ -114,13 +114,22 @@ def test_connections_leave_files_and_other_brokers_their_descriptors(narrow: Nar
 def test_a_broker_that_may_open_too_few_files_says_so(tmp_path: Path) -> None:
     file = tmp_path / "broker.toml"
     port = cluster_handle.free_port(1)
-    lines = ["node.id = 1", 'cluster.id = "c"', f'log.dir = "{tmp_path}/data"', f'listeners = "127.0.0.1:{port}"',
-             f'cluster.nodes.1 = "127.0.0.1:{port + 1000}"']  # fmt: skip
+    lines = [
+        "node.id = 1",
+        'cluster.id = "c"',
+        f'log.dir = "{tmp_path}/data"',
+        f'listeners = "127.0.0.1:{port}"',
+        f'cluster.nodes.1 = "127.0.0.1:{port + 1000}"',
+    ]
     file.write_text("\n".join(lines))
     command = ["bash", "-c", 'ulimit -n 100 && exec "$@"', "-", str(cluster_handle.BARNABAS)]
     done = subprocess.run(
-        [*command, "broker", "run", "--config", str(file)], capture_output=True, text=True, timeout=60, check=False,
+        [*command, "broker", "run", "--config", str(file)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
         env=os.environ.copy(),
-    )  # fmt: skip
+    )
     assert done.returncode == 1
     assert "may open 100 files, a broker needs 160 at least" in done.stderr

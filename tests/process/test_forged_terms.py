@@ -1,4 +1,7 @@
-"""Terms that no honest cluster reaches, in directories of real brokers: no start, one command, every record back."""
+"""Terms that no honest cluster reaches, in directories of real brokers: no start.
+
+One command mends the directories, and every record is back.
+"""
 
 import asyncio
 import subprocess
@@ -54,7 +57,9 @@ async def forge(directory: Path, forged: Sequence[GroupId], term: int) -> None:
     """Keep a vote in that term, as a broker did when it believed any."""
     worker = ThreadWorker(asyncio.get_running_loop(), "forging")
     storage = await Storage.open(
-        *(OsFiles(), str(directory), StorageConfig()),
+        OsFiles(),
+        str(directory),
+        StorageConfig(),
         sync_worker=worker,
         write_worker=worker,
         on_durable=lambda: None,

@@ -1,4 +1,4 @@
-"""A share of `scripts/fuzz`, by count and with fixed seeds: real brokers, and a client beside that notices nothing."""
+"""A share of `scripts/fuzz`, with fixed seeds: real brokers, and a client beside."""
 
 from pathlib import Path
 
@@ -10,7 +10,8 @@ from machines import cluster_handle
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
-FRAMES, REQUIRED = 12_000, 12
+FRAMES = 12_000
+REQUIRED = 12
 PEERS = 200
 
 

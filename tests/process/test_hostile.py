@@ -1,6 +1,6 @@
-"""A short, seeded share of `scripts/torture --workload hostile`: nobody ends, nobody is harmed, memory stays bounded.
+"""Plays a short, seeded share of `scripts/torture --workload hostile`: nobody is harmed, memory stays bounded.
 
-Nothing is timed here; how long callbacks and pauses are is asserted by the script alone.
+Nothing is timed here; only the script asserts how long callbacks and pauses are.
 """
 
 import contextlib
@@ -24,9 +24,18 @@ from barnabas_raftlog.errors import TooManyElementsError
 
 LIMIT_S = 240
 SHARE = (
-    *("nine-half-requests", "foreign-protocols", "pipelines-unread", "readers-that-do-not-read", "long-polls"),
-    *("describe-configs-duplicates", "group-of-huge-members", "odd-group-names", "headers-that-lie"),
-    *("topics-that-cannot-be", "peer-garbage", "forged-terms"),
+    "nine-half-requests",
+    "foreign-protocols",
+    "pipelines-unread",
+    "readers-that-do-not-read",
+    "long-polls",
+    "describe-configs-duplicates",
+    "group-of-huge-members",
+    "odd-group-names",
+    "headers-that-lie",
+    "topics-that-cannot-be",
+    "peer-garbage",
+    "forged-terms",
 )
 WELL = {"pause_s": 0.1, "error_count": 0, "errors": []}
 FINE = Cost(1, alive=True, memory_mib=90, processor_s=1.0, longest=Longest(3.0, "turn", 8.0, "turn"), missing="")
@@ -36,7 +45,8 @@ FINE = Cost(1, alive=True, memory_mib=90, processor_s=1.0, longest=Longest(3.0, 
 @pytest.mark.slow
 def test_a_share_of_all_hostile_scenes_harms_nobody() -> None:
     words = ["--untimed", "--share", "0.1", "--seconds", "1", "--scenes", ",".join(SHARE)]
-    command, environment = module_command("hostile.run", *words), module_environment()
+    command = module_command("hostile.run", *words)
+    environment = module_environment()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{len(SHARE)} of {len(SHARE)} scenes, 0 beyond the limits" in done.stdout
@@ -55,8 +65,22 @@ def test_every_finding_of_a_client_has_its_scene_and_as_many_more() -> None:
         (FINE._replace(alive=False), "has ended"),
         (FINE._replace(memory_mib=MEMORY_MIB_MAX + 1), "513 MiB"),
         (FINE._replace(longest=Longest(CALLBACK_MS_MAX + 0.1, "turn: Metadata", 11.0, "")), "10.1 ms: turn: Metadata"),
-        (FINE._replace(longest=Longest(30.0, "turn: Metadata", 31.0, "", 21.0)), None),
-        (FINE._replace(longest=Longest(30.0, "turn: Metadata", 31.0, "", 19.0)), "30.0 ms: turn: Metadata"),
+        (
+            FINE._replace(
+                longest=Longest(
+                    processor_ms=30.0, processor_in="turn: Metadata", wall_ms=31.0, wall_in="", still_ms=21.0
+                )
+            ),
+            None,
+        ),
+        (
+            FINE._replace(
+                longest=Longest(
+                    processor_ms=30.0, processor_in="turn: Metadata", wall_ms=31.0, wall_in="", still_ms=19.0
+                )
+            ),
+            "30.0 ms: turn: Metadata",
+        ),
         (FINE._replace(longest=None, missing="no answer"), "not measured: no answer"),
     ],
 )
@@ -93,9 +117,12 @@ def test_what_was_before_a_scene_is_not_of_it() -> None:
         }
 
     status = {"loop": {"callbacks": 9, "slots": [slot(7, 40.0, 50.0), slot(8, 3.0, 30.0), slot(10, 9.0, 20.0)]}}
-    most, half = [[], [Still(70_085.0, 35.0)]], [[Still(70_110.0, 30.0)]]
+    most = [[], [Still(70_085.0, 35.0)]]
+    half = [[Still(70_110.0, 30.0)]]
     assert longest_of(status, stills=most)[0] == Longest(9.0, "processor 10", 50.0, "wall 7")
-    assert longest_of(status, stills=half)[0] == Longest(40.0, "processor 7", 50.0, "wall 7", 20.0)
+    assert longest_of(status, stills=half)[0] == Longest(
+        processor_ms=40.0, processor_in="processor 7", wall_ms=50.0, wall_in="wall 7", still_ms=20.0
+    )
     assert longest_of(status)[0] == Longest(40.0, "processor 7", 50.0, "wall 7")
     assert longest_of(status, 8)[0] == Longest(9.0, "processor 10", 30.0, "wall 8")
     assert longest_of(status, 11)[0] is None, "it is not measured, then"
@@ -161,7 +188,8 @@ def shape(name: str) -> Shape:
 def test_the_largest_requests_name_as_much_as_they_may(key: int, version: int, form: str) -> None:
     frame = largest(APIS[key], version, shape(form), "t", bytes(16))
     assert frame is not None
-    header, body = read_request_header(frame[4:]), bytearray(frame[4:])
+    header = read_request_header(frame[4:])
+    body = bytearray(frame[4:])
     decode = APIS[key].request.decode_in_steps
     for _ in decode(body, version, header.body_position, elements_max=ELEMENTS_MAX):
         pass

@@ -1,4 +1,4 @@
-"""What the rounds under load take for an excuse, and what not. Pure: no broker runs."""
+"""The excuses that rounds under load accept for a missing replica. Pure: no broker runs."""
 
 import pytest
 from trials.in_sync_watch import Excuses, InSync, refusals

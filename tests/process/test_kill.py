@@ -1,4 +1,4 @@
-"""kill -9 under load from a client that nobody here wrote. The long run of the same is `scripts/trials/kill-rounds`."""
+"""Kills brokers under the load of a foreign client. The long run is `scripts/trials/kill-rounds`."""
 
 from collections.abc import Iterator
 
@@ -22,7 +22,8 @@ def own_cluster(request: pytest.FixtureRequest) -> Iterator[cluster_handle.Clust
 def test_nothing_acknowledged_is_lost_doubled_or_reordered_by_kills(own_cluster: cluster_handle.ClusterHandle) -> None:
     kill_rounds.create_topic(own_cluster)
     kill_rounds.wait_whole(own_cluster)
-    load, watermarks = kill_rounds.Load(own_cluster.bootstrap), kill_rounds.Watermarks(own_cluster.bootstrap)
+    load = kill_rounds.Load(own_cluster.bootstrap)
+    watermarks = kill_rounds.Watermarks(own_cluster.bootstrap)
     watch = InSyncWatch(own_cluster.bootstrap, own_cluster.logs, LAG_MAX_S, round_trip_s=0.04)
     threads = (load, watermarks, watch)
     for thread in threads:

@@ -1,4 +1,4 @@
-"""kill -9 around the deletion of records: what was deleted stays deleted, and nothing else goes."""
+"""Kills brokers around the deletion of records: those stay deleted, and nothing else goes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,7 +87,7 @@ def test_what_was_deleted_stays_deleted_and_nothing_else_goes(own_cluster: clust
     produce(cluster.bootstrap, 800, 100)
     expected += [(number, number) for number in range(800, 900)]
     assert read_all(cluster.bootstrap, 900) == expected
-    # Whoever was away had none of this, and has what is left of it.
+    # The broker that was away had none of this, and has the rest of it.
     cluster.stop()
     for node_id in (1, 2, 3):
         assert START - 200 < lowest_offset(cluster, node_id) <= START

@@ -1,4 +1,4 @@
-"""Three real brokers, all controllers: one is killed and loses its disk, comes back, and counts when another dies."""
+"""A controller that lost its disk comes back, and counts when another one dies."""
 
 import shutil
 import time

@@ -1,4 +1,4 @@
-"""Commands name modules that exist, and every module of `scripts/` can be loaded: nothing is run here."""
+"""Commands name modules that exist, and all modules of `scripts/` load: nothing is run."""
 
 import ast
 import os

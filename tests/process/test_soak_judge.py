@@ -1,4 +1,4 @@
-"""What the soak calls flat, and what it does not; the plot is one that a browser can read."""
+"""The soak's verdict: series that are flat, series that are not, and a readable plot."""
 
 import random
 from xml.etree import ElementTree as ET

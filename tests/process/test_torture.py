@@ -1,6 +1,7 @@
-"""Short shares of `torture` and `power-cut`: each broker on a machine whose disk forgets what is unsynced.
+"""Plays short shares of `torture` and `power-cut`, each broker on a machine of its own.
 
-They need root and loop devices. Where those are missing the tests are skipped by name; where `CI` is set they fail.
+The disk of such a machine forgets everything unsynced. They need root and loop devices. Without them the tests are
+skipped by name, or fail if `CI` is set.
 """
 
 import json
@@ -26,7 +27,8 @@ def run(tmp_path: Path, module: str, *arguments: object) -> tuple[int, dict[str,
             pytest.fail(reason)
         pytest.skip(reason)
     result = tmp_path / "result.json"
-    command, environment = module_command(module, "--json", result, *arguments), module_environment()
+    command = module_command(module, "--json", result, *arguments)
+    environment = module_environment()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     return done.returncode, json.loads(result.read_text()) if result.exists() else {}, done.stdout + done.stderr
 

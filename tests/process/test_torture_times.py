@@ -1,4 +1,4 @@
-"""What the torture says about times: where they went, how often a fault strikes, which figure stands for 99 of 100."""
+"""The figures of the torture: times by phase, frequency of faults, and the 99th percentile."""
 
 import random
 from collections import Counter

@@ -1,8 +1,8 @@
-"""A copy of the checkout in which one file has a mistake in it, and the tests that are run there.
+"""Copies the checkout, plants a mistake in one file, and runs tests there.
 
-The shells between the pure cores are made of coroutines, sockets and files, and are tested by whatever drives them, in
-this process or another. So a mutant of a shell is a checkout of its own: its tests import what stands beside them,
-and so does every process that they start.
+The shells between the pure cores are made of coroutines, sockets and files, and their tests drive them in this process
+or in another. So a mutant of a shell is a checkout of its own: its tests import the modules beside them, and so does
+every process that they start.
 
 A test that hangs has noticed the mistake as well; `TEST_LIMIT_S` and `RUN_LIMIT_S` end it.
 """
@@ -21,8 +21,11 @@ __all__ = ["ROOT", "Copy", "copy_of_checkout"]
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDERS = ("raftlog", "clients", "metadata_quorum", "broker", "spark", "tests", "scripts", "docs")
 FILES = ("pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md")
-TEST_LIMIT_S, RUN_LIMIT_S = 60, 400
-PASSED, FAILED, INTERRUPTED = 0, 1, 2
+TEST_LIMIT_S = 60
+RUN_LIMIT_S = 400
+PASSED = 0
+FAILED = 1
+INTERRUPTED = 2
 
 
 class Copy:

@@ -1,4 +1,4 @@
-"""Which modules are seams, which tests drive each, and which mistakes there make no difference.
+"""The seams: modules, the tests that drive each, and the mistakes that make no difference.
 
 `harmless.txt` is written as `tests/sim/harmless.txt` is: a reason in a line of its own, and under it, indented, the
 names that `sim.operators` gives the mutants.
@@ -18,7 +18,8 @@ AT_LEAST = 5
 """Mutants of each seam in a draw."""
 
 CLIENTS = "clients/barnabas_clients"
-LINKS, MULTIRAFT = "raftlog/barnabas_raftlog/links", "raftlog/barnabas_raftlog/multiraft"
+LINKS = "raftlog/barnabas_raftlog/links"
+MULTIRAFT = "raftlog/barnabas_raftlog/multiraft"
 COORDINATORS = "broker/barnabas_broker/coordinators"
 HANDLERS = "broker/barnabas_broker/server/handlers"
 SEAMS: dict[str, tuple[str, tuple[str, ...]]] = {  # name: files, and the tests that drive them, nearest first

@@ -1,4 +1,4 @@
-"""Every kept mistake is noticed by its test, and what is listed as harmless exists."""
+"""Every kept mistake is noticed by its test, and every harmless one exists."""
 
 from collections.abc import Iterator
 

@@ -1,9 +1,9 @@
 """A node's disk, and the log that lives on it, on virtual time.
 
-Writes queue in order and reach the disk together when a sync completes. A crash keeps any prefix of what was still
-queued and loses the rest. In `page-cache` mode the log's own writes survive a crash at once, and only hard states
+Writes queue in order and reach the disk together when a sync completes. A crash keeps any prefix of the queue
+and loses the rest. In `page-cache` mode the log's own writes survive a crash at once, and only hard states
 queue: so log and hard state can reach the disk in either order, which a core must survive. A loss of power takes any
-part of the log behind the newest change of members: that one, and what follows it until then, waits for a sync.
+part of the log behind the newest change of members: that one, and the entries until it is synced, wait for a sync.
 """
 
 from collections import deque
@@ -16,7 +16,7 @@ CHANGE = b"membership "  # Before an encoded configuration it makes a frame that
 
 
 class Image:
-    """The log as a list. `base_index` and `base_term` stand for what a snapshot covers."""
+    """The log as a list. `base_index` and `base_term` stand for the entries that a snapshot covers."""
 
     def __init__(
         self,
@@ -25,7 +25,9 @@ class Image:
         entries: Sequence[Entry] = (),
         members: ConfigurationHistory | None = None,
     ) -> None:
-        self.base_index, self.base_term, self.held = base_index, base_term, list(entries)
+        self.base_index = base_index
+        self.base_term = base_term
+        self.held = list(entries)
         self.members = members or ConfigurationHistory()
         self.partial_since: Place | None = None
 
@@ -67,7 +69,8 @@ class Image:
         return self.base_term if position == -1 else (0 if index == 0 else None)
 
     def entries(self, start_index: int, bytes_max: int) -> Sequence[Entry] | None:
-        position, size_bytes = start_index - self.base_index - 1, 0
+        position = start_index - self.base_index - 1
+        size_bytes = 0
         assert position >= 0
         stop = position
         while stop < len(self.held) and (stop == position or size_bytes < bytes_max):
@@ -88,23 +91,28 @@ class Image:
         self.members.truncate_from(index)
 
     def drop_prefix(self, index: int) -> None:
-        """Forget what a snapshot of `index` stands for.
+        """Forget the entries that a snapshot of `index` stands for.
 
         Of a log as its owner sees it this is only about memory: its disk keeps it all.
         """
         term = self.term_at(index)
         assert term is not None
-        self.held, self.base_index, self.base_term = self.held[index - self.base_index :], index, term
+        self.held = self.held[index - self.base_index :]
+        self.base_index = index
+        self.base_term = term
         self.members.drop_prefix(index)
 
     def forget(self, index: int, since: Place) -> None:
-        """Forget, as a witness, what others have."""
+        """Forget, as a witness, the entries that others have."""
         Image.drop_prefix(self, index)
         self.partial_since = max(since, self.partial_since or since)
 
     def install(self, index: int, term: int, configuration: Configuration, since: Place | None = None) -> None:
         """Begin behind `index`, as a witness if `since` is given."""
-        self.base_index, self.base_term, self.held, self.partial_since = index, term, [], since
+        self.base_index = index
+        self.base_term = term
+        self.held = []
+        self.partial_since = since
         self.members.restart(index, configuration if configuration.voters else self.configuration)
 
 
@@ -112,13 +120,14 @@ Operation = tuple[str, tuple[object, ...]]
 
 
 class MemoryLog(Image):
-    """The log as its owner sees it: a `LogReader`, plus what a driver does to a log."""
+    """The log as its owner sees it: a `LogReader`, plus the calls of a driver."""
 
     def __init__(self, disk: "Disk") -> None:
         image = disk.image
         members = ConfigurationHistory.from_rows(image.members.rows())
         super().__init__(image.base_index, image.base_term, image.held, members)
-        self.disk, self.partial_since = disk, image.partial_since
+        self.disk = disk
+        self.partial_since = image.partial_since
         self.synced_index = self.last_index
 
     @property
@@ -153,7 +162,7 @@ def _has_change(arguments: tuple[object, ...]) -> bool:
 
 
 class Disk:
-    """What survives a crash, and what is still on its way there."""
+    """The writes that survive a crash, and those still on their way there."""
 
     syncs_changes = True  # False: what this would be without that rule, for a test of the tests
 
@@ -165,13 +174,15 @@ class Disk:
             self.image.members.assign(0, configuration)
         self.hard_state = HardState(0, None)
         self.queue = deque[Operation]()
-        self.queued_count = self.done_count = 0
+        self.queued_count = 0
+        self.done_count = 0
         self.log = MemoryLog(self)
-        self.is_uncertain = self.is_blank = False
+        self.is_uncertain = False
+        self.is_blank = False
 
     @property
     def newest_hard_state(self) -> HardState:
-        """What was saved last, durable or not."""
+        """The hard state that was saved last, durable or not."""
         for kind, arguments in reversed(self.queue):
             if kind == "save":
                 (hard_state,) = arguments
@@ -236,7 +247,7 @@ class Disk:
                 self.kept_index = self.image.last_index
 
     def _durable_index(self) -> int:
-        """Where the disk and the log are equal: up to the lowest truncation that is still queued."""
+        """The end up to which disk and log are equal: the lowest truncation that is still queued."""
         index = self.image.last_index
         for kind, arguments in self.queue:
             if kind == "truncate_from":

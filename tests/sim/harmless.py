@@ -1,4 +1,4 @@
-"""Mutants of the core that something does not notice; each with the reason.
+"""Mutants of the core that tests or seeds do not notice, each with the reason.
 
 `harmless.txt`: nothing notices them, because they make no difference that anybody should mind. `scripts/mutants` ends
 with status 1 if one of these is noticed all the same, or if one that is not here is noticed by nothing.
@@ -17,7 +17,8 @@ __all__ = ["BEYOND_SEEDS", "HARMLESS", "read_reasons"]
 
 def read_reasons(file: Path) -> dict[str, str]:
     """Return the reason of each name in such a file."""
-    found, reason = dict[str, str](), ""
+    found = dict[str, str]()
+    reason = ""
     for line in filter(None, file.read_text().splitlines()):
         if line.startswith(" "):
             assert line.strip() not in found, f"twice: {line}"

@@ -1,9 +1,9 @@
-"""Who notices a mistake in the core: seeds of the simulator, and the examples.
+"""The judges of a mistake in the core: seeds of the simulator, and the examples.
 
-*Seeds* look for broken promises, whatever led to them, and for groups that do not recover. *Examples* are the tests of
-the paper and of the core, and the golden stories, which say word by word what a group does: what only costs time, say
-an election that begins late, breaks no promise and shows in a story. Both run in this process, so that a mistake that
-is in place (`mutants`) is judged without a start.
+*Seeds* look for broken promises, however they came about, and for groups that do not recover. *Examples* are the tests
+of the paper and of the core, and the golden stories, which say word by word what a group does: a mistake that only
+costs time, say an election that begins late, breaks no promise and shows in a story. Both run in this process, so that
+a mistake that is in place (`mutants`) is judged without a start.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -18,24 +18,47 @@ import pytest
 from .scenario import run_seed
 
 SEEDS = (
-    *(40, 345, 26, 445, 248, 388, 181, 213, 304, 81, 152, 129),
-    *(171, 188, 223, 452, 455, 486, 16, 51, 133, 384, 392, 27),
+    40,
+    345,
+    26,
+    445,
+    248,
+    388,
+    181,
+    213,
+    304,
+    81,
+    152,
+    129,
+    171,
+    188,
+    223,
+    452,
+    455,
+    486,
+    16,
+    51,
+    133,
+    384,
+    392,
+    27,
 )
 """A mistake that breaks a promise must be noticed by one of these: of the first 500 those with most faults,
 and two for mistakes that need a rare one."""
 
 EXAMPLES = (
-    *(
-        "paper.test_raft",
-        "paper.test_membership",
-        "test_core",
-        "test_elections",
-        "test_standing",
-        "test_following",
-        "test_consent",
-        "test_leading",
-    ),
-    *("test_power_loss", "test_progress", "test_log_ends", "test_distant_elections"),
+    "paper.test_raft",
+    "paper.test_membership",
+    "test_core",
+    "test_elections",
+    "test_standing",
+    "test_following",
+    "test_consent",
+    "test_leading",
+    "test_power_loss",
+    "test_progress",
+    "test_log_ends",
+    "test_distant_elections",
 )
 STORIES = "test_stories"
 

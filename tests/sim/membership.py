@@ -1,4 +1,4 @@
-"""Changes of members, and disks that are replaced by empty ones: what an operator, and bad luck, do to a group."""
+"""Changes of members, and losses of disks: an operator's work, and bad luck."""
 
 from functools import partial
 
@@ -13,7 +13,7 @@ CATCH_UP_MS = 1_000
 
 
 def change(sim: Simulator, node_id: int, new: Configuration) -> bool:
-    """Have a node that believes it leads change the members; return False if it does not, or may not now."""
+    """Let a node that believes it leads change the members; return False if it does not, or may not now."""
     node = sim.nodes[node_id]
     core = node.core
     if not node.is_up or sim.now_ms < node.stalled_until_ms or core.role.name != "LEADER" or core.is_witness:
@@ -34,7 +34,7 @@ def change(sim: Simulator, node_id: int, new: Configuration) -> bool:
 
 
 def change_somehow(sim: Simulator) -> None:
-    """Be an operator who asks whoever seems to lead for some change that makes sense, or half of it."""
+    """Be an operator who asks the apparent leader for some change that makes sense, or half of it."""
     leaders = [node for node in sim.nodes.values() if node.is_up and node.core.role.name == "LEADER"]
     if leaders:
         node = sim.rng.choice(leaders)
@@ -47,7 +47,9 @@ def _wanted(sim: Simulator, node: Node) -> list[Configuration]:
     """Return the changes to choose from: half of the time those alone that get rid of a lost member."""
     core = node.core
     present = core.log.configuration
-    voters, learners, witnesses = set(present.voters), set(present.learners), set(present.witnesses)
+    voters = set(present.voters)
+    learners = set(present.learners)
+    witnesses = set(present.witnesses)
     lost = [member for member in present.members if member in sim.lost]
     of = partial(_of, witnesses=witnesses)
     if lost and sim.rng.random() < 0.5:
@@ -108,9 +110,9 @@ def can_decide(
         full = [voter for voter in left if voter.node_id not in configuration.witnesses]
         beginnings = [sim.disks[voter].base_index for voter in left if voter not in full]
         if not any(sim.disks[voter].last_index >= max(beginnings, default=0) for voter in full):
-            return False  # What the witness lacks, the lost ones had alone.
+            return False  # The lost ones alone had the entries that the witness lacks.
         return len(voters) - len(lost) - len(doubtful) >= needed
-    # All of them can still elect; and what was acknowledged, one of the others has, which is no witness.
+    # All of them can still elect; and one of the others, which is no witness, has all acknowledged entries.
     certain = {voter.node_id for voter in voters} - {voter.node_id for voter in doubtful} - set(configuration.witnesses)
     return len(doubtful) < needed and (not configuration.witnesses or bool(certain))
 
@@ -126,7 +128,7 @@ def deciding(sim: Simulator) -> list[Configuration]:
 
 
 def cut_power(sim: Simulator, node_id: int, down_ms: int) -> None:
-    """Lose a part of a log in page-cache mode, and crash. Of one node at a time: more may lose what counts."""
+    """Lose a part of a log in page-cache mode, and crash. One node at a time: more may lose committed entries."""
     node = sim.nodes[node_id]
     others = [other.disk for other in sim.nodes.values() if other is not node]
     if not node.is_up or any(disk.is_uncertain for disk in others):
@@ -134,13 +136,14 @@ def cut_power(sim: Simulator, node_id: int, down_ms: int) -> None:
     if all(can_decide(sim, configuration, forgetful=node.member) for configuration in deciding(sim)):
         sim.counts["power cuts"] += 1
         sim.history.is_forgetful = True
-        held_count, rng = len(node.disk.image.held), sim.power_rng
+        held_count = len(node.disk.image.held)
+        rng = sim.power_rng
         node.disk.lose_power(max(rng.randrange(held_count + 1), held_count - rng.choice([2, 1000])))
         sim.crash_for(node_id, down_ms)
 
 
 def replace_disk(sim: Simulator, node_id: int) -> None:
-    """Let a node come back with nothing, as somebody else; what the lost one promised, nobody keeps now.
+    """Let a node come back with nothing, as somebody else; nobody keeps the promises of the lost one.
 
     Only if a majority is left of every configuration that may still decide something: more no Raft survives.
     """
@@ -158,7 +161,7 @@ def replace_disk(sim: Simulator, node_id: int) -> None:
 
 
 def forget_lost(sim: Simulator, leader_id: int) -> bool:
-    """Have the leader remove one member whose disk is gone; return False if there is none."""
+    """Let the leader remove one member whose disk is gone; return False if there is none."""
     present = sim.nodes[leader_id].core.configuration
     for member in present.members:
         if member in sim.lost:

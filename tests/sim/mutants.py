@@ -1,11 +1,11 @@
-"""Put a mistake into the core while it is there for all to use, and see what notices it.
+"""Puts a mistake into the core while it is there for all to use.
 
 A function of Python can be given other code, and keeps its name, its place in every table and its callers. So a mutant
 is the whole module compiled with one mistake, and its functions' code in place of theirs until it was judged. Nothing
-is copied, and whatever tests the core tests the mutant: simulated seeds, golden stories, tests of the paper.
+is copied, and all tests of the core test the mutant: simulated seeds, golden stories, tests of the paper.
 
 A mutant may never end. Every `while` of the modules is compiled with a limit of turns, and the simulator has a limit
-of steps; so what hangs is caught by counting, in every run alike, and not by a clock.
+of steps; so a mutant that hangs is caught by counting, in every run alike, and not by a clock.
 """
 
 import ast
@@ -20,19 +20,20 @@ from .operators import mutants_of, mutated
 
 PACKAGE = "barnabas_raftlog.raft"
 MODULES = (
-    *(
-        "quorum",
-        "log_ends",
-        "progress",
-        "state",
-        "uncertainty",
-        "witness",
-        "election",
-        "follower",
-        "replication",
-        "leadership",
-    ),
-    *("reconnect", "membership", "membership_change", "core"),
+    "quorum",
+    "log_ends",
+    "progress",
+    "state",
+    "uncertainty",
+    "witness",
+    "election",
+    "follower",
+    "replication",
+    "leadership",
+    "reconnect",
+    "membership",
+    "membership_change",
+    "core",
 )
 """The core without its messages, which decide nothing, and without its invariants, which are a judge."""
 
@@ -57,7 +58,7 @@ def operator_mutants(modules: Iterable[str] = JUDGED) -> dict[str, str]:
 
 @contextmanager
 def operator_mutant(name: str) -> Iterator[None]:
-    """Have the mistake of that name in the core."""
+    """Keep the mistake of that name in the core."""
     module = name.partition(".")[0]
     tree = mutated(module, source_of(module), name) if module in MODULES else None
     assert tree is not None, f"no operator makes this of the core any more: {name}"
@@ -67,7 +68,7 @@ def operator_mutant(name: str) -> Iterator[None]:
 
 @contextmanager
 def mutant(module: str, line: str, instead: str) -> Iterator[None]:
-    """Have `instead` in the core where `module` says `line`."""
+    """Keep `instead` in the core in place of `line` of `module`."""
     source = source_of(module)
     assert source.count(line) == 1, f"the mutant no longer fits {module}.py; write it anew"
     with _in_place(module, ast.parse(source.replace(line, instead))):
@@ -85,7 +86,7 @@ def _imported(module: str) -> ModuleType:
 
 @contextmanager
 def in_place(module: ModuleType, tree: ast.Module) -> Iterator[None]:
-    """Have the functions of any module do what `tree` says, which is that module with a mistake in it."""
+    """Let the functions of a module run as in `tree`, which is that module with a mistake in it."""
     with ExitStack() as stack:
         _replace(stack, module, _codes(tree))
         yield

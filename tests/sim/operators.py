@@ -1,4 +1,4 @@
-"""Small mistakes, made everywhere: what mutation operators can do to a module, one place at a time.
+"""Mutation operators: small mistakes in a module, one place at a time.
 
 An operator changes one place of a syntax tree. The mutant's name says what it did, and where, and stays the same as
 long as that function has that expression, wherever its lines go:
@@ -12,10 +12,10 @@ nothing); *drop* a statement that changes something, a persist or a reset among 
 a statement sets at once as it was; *leave out* one condition of an `and` or an `or`; *swap* two neighbouring statements
 that change something, or *swap* `min` and `max`.
 
-Left alone: assertions and docstrings, which change nothing in a run that is right; what is only said to people;
-statements of constructors, and of what they call by the name of `_init_...`, where one that is missing shows as an
-AttributeError; variables of a function, which would show as a NameError; and the order of two assignments of which
-neither reads what the other writes.
+Left alone: assertions and docstrings, which change nothing in a run that is right; messages to people; statements of
+constructors, and of what they call by the name of `_init_...`, because one that is missing shows as an AttributeError;
+variables of a function, which would show as a NameError; and the order of two assignments of which neither reads what
+the other writes.
 """
 
 import ast
@@ -48,7 +48,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Edit(NamedTuple):
-    """What an operator would do to a tree: its name, the text and the line it concerns, and a function that does it."""
+    """A possible change of a tree: its name, the text and the line it concerns, and a function that makes it."""
 
     operator: str
     concerns: str
@@ -120,7 +120,7 @@ def _in_block(block: list[ast.stmt]) -> Iterator[Edit]:
 
 
 def _kept(statement: ast.Assign) -> Iterator[Edit]:
-    """Yield for `a, b = 1, 2` and for `a = b = 0` what leaves one of the two as it was."""
+    """Yield for `a, b = 1, 2` and for `a = b = 0` the changes that leave one of the two as it was."""
     for targets in (statement.targets, *(t.elts for t in statement.targets if isinstance(t, ast.Tuple))):
         for place, target in enumerate(targets):
             if len(targets) > 1 and isinstance(target, ast.Attribute | ast.Subscript):

@@ -38,7 +38,7 @@ def run_seed(seed: int, *, digest: bool = False) -> Simulator:
 
 
 def describe(sim: Simulator, error: AssertionError) -> str:
-    """Say all that is needed to look into a failure."""
+    """Describe the run for the search of a failure."""
     events = "\n".join(f"  {at_ms:>6} ms  node {node}  {event}" for at_ms, node, event in sim.trace)
     cores = "\n".join(
         f"  node {n}: {node.core.role.name} term={node.core.term} leader={node.core.leader_id}"
@@ -55,7 +55,10 @@ def describe(sim: Simulator, error: AssertionError) -> str:
 
 
 def _safety_phase(sim: Simulator) -> None:
-    swarm, rng, members, busy_rng = sim.swarm, sim.rng, sim.members, sim.busy_rng
+    swarm = sim.swarm
+    rng = sim.rng
+    members = sim.members
+    busy_rng = sim.busy_rng
 
     def every(interval_ms: int, action: Callable[[], object], rng: Random = rng) -> None:
         if interval_ms:
@@ -115,7 +118,8 @@ def _mend(sim: Simulator) -> None:
 def _cut(sim: Simulator) -> None:
     """Heal everything, cut one way between two, or cut one node or some part off both ways."""
     sim.counts["cuts"] += 1
-    rng, members = sim.rng, sim.members
+    rng = sim.rng
+    members = sim.members
     kind = rng.randrange(0, 4)
     if kind == 0:
         sim.cut.clear()
@@ -137,7 +141,8 @@ def _liveness_phase(sim: Simulator) -> None:
     while forget_lost(sim, _leader_id(sim)):
         sim.run(REMOVAL_MS)
         check_converged(sim)
-    before, sent_count = _leaders(sim), sim.counts["messages"]
+    before = _leaders(sim)
+    sent_count = sim.counts["messages"]
     sim.run(LASTING_MS)
     assert _leaders(sim) == before, "a healthy group changed its leader"
     assert sim.counts["messages"] == sent_count, "a quiescent group sent messages"
@@ -158,7 +163,7 @@ def _members(sim: Simulator) -> list[Node]:
 
 
 def _retire_forgotten(sim: Simulator) -> None:
-    """Stop the removed nodes that know no voter but other removed ones: nobody whom they ask can tell them."""
+    """Stop the removed nodes that know no voter but other removed ones: nobody that they ask can tell them."""
     member_ids = {node.node_id for node in _members(sim)}
     for node in sim.nodes.values():
         if node.node_id not in member_ids and not node.core.voters & member_ids and not node.core.is_outside:

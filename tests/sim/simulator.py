@@ -1,7 +1,7 @@
 """A group of Raft cores in one thread, on virtual time, driven by one seed.
 
-Every node has a core, a disk and the few duties of a driver: carry out each `Ready` in its order, hold back what
-waits for the disk, tick when the deadline has passed, report which peers are live. The network and the disk are
+Every node has a core, a disk and the few duties of a driver: carry out each `Ready` in its order, hold back messages
+that wait for the disk, tick when the deadline has passed, report which peers are live. The network and the disk are
 unreliable in the ways that the seed has chosen. Invariants are checked after every step.
 
 Not simulated, on purpose: an fsync that lies, rotten bits, and a clock that runs backwards.
@@ -43,7 +43,7 @@ from .witness import keep_what_a_witness_keeps
 TICK_MS = 25
 STALL_MS = 500  # A gap in ticks that a driver would notice: half the election timeout.
 TRACE_EVENTS = 60
-STEPS_MAX = 300_000  # Five times what the longest of 2,000 seeds takes.
+STEPS_MAX = 300_000  # Five times the longest of 2,000 seeds.
 WITNESS_SHARE = 0.4  # of the seeds with three voters or more
 
 
@@ -59,9 +59,11 @@ class Node:
     """One node: its disk survives, the rest is lost when it crashes."""
 
     def __init__(self, member: Member, disk: Disk) -> None:
-        self.member, self.node_id, self.disk = member, member.node_id, disk
+        self.member = member
+        self.node_id = member.node_id
+        self.disk = disk
         self.core: RaftCore
-        self.configuration = NOBODY  # As far as the core was told who of it is live.
+        self.configuration = NOBODY  # As far as the core was told which of them are live.
         self.is_up = False
         self.incarnation = 0
         self.busy_peers = set[int]()  # To whom it sends no entries.
@@ -81,11 +83,13 @@ class Simulator:
     """Same seed, same run. Nothing here reads the wall clock or an unseeded generator."""
 
     def __init__(self, seed: int, *, digest: bool = False) -> None:
-        self.seed, self.rng, self.now_ms = seed, Random(seed), 0
+        self.seed = seed
+        self.rng = Random(seed)
+        self.now_ms = 0
         self.swarm = Swarm.chosen_by(self.rng)
         self.power_rng = Random(f"power {seed}")
         if self.swarm.page_cache and self.swarm.voter_count > 1:
-            # A generator of its own, so that other seeds are what they were.
+            # A generator of its own, so that other seeds stay the same.
             self.swarm = replace(self.swarm, power_interval_ms=self.power_rng.choice([0, 400, 1500]))
         if self.swarm.voter_count >= 3 and Random(f"witness {seed}").random() < WITNESS_SHARE:
             self.swarm = replace(self.swarm, witness_count=1)
@@ -142,13 +146,15 @@ class Simulator:
         node.held.clear()
         node.waiting.clear()
         node.reads.clear()
-        node.syncing, node.tick_at_ms, node.stalled_until_ms = False, None, 0
+        node.syncing = False
+        node.tick_at_ms = None
+        node.stalled_until_ms = 0
         self.make_core(node)
         self.schedule_tick(node)
         self.links_changed()
 
     def make_core(self, node: Node) -> None:
-        """Begin with what is stored, and what is on its way there."""
+        """Begin with the stored state, and with the writes on their way there."""
         node.core = RaftCore(
             node.member,
             node.disk.newest_hard_state,
@@ -175,7 +181,7 @@ class Simulator:
             self.after(down_ms, partial(self.boot_if_down, node_id))
 
     def crash(self, node_id: int) -> None:
-        """Lose all but the disk, and of what is queued for it all but some first part."""
+        """Lose all but the disk, and of the writes queued for it all but some first part."""
         node = self.nodes[node_id]
         node.is_up = False
         self.counts["crashes"] += 1
@@ -199,7 +205,8 @@ class Simulator:
         if not self._runs(node, incarnation):
             return
         node.stalled_until_ms = 0
-        backlog, node.backlog = node.backlog, []
+        backlog = node.backlog
+        node.backlog = []
         if node.stall_is_noticed:
             backlog.insert(self.rng.choice([0, len(backlog)]), Stalled())
         for event in backlog:
@@ -211,7 +218,7 @@ class Simulator:
         return node.is_up and node.incarnation == incarnation
 
     def deliver(self, node: Node, event: Event) -> None:
-        """Step a node that runs; keep what a stalled one will find in its sockets."""
+        """Step a node that runs; keep the messages that a stalled one will find in its sockets."""
         if not node.is_up:
             return
         if self.now_ms < node.stalled_until_ms:
@@ -230,7 +237,8 @@ class Simulator:
         ready = core.step(event, self.now_ms)
         self._carry_out(node, ready)
         if not core.uncertain:
-            node.disk.is_uncertain = node.disk.is_blank = False
+            node.disk.is_uncertain = False
+            node.disk.is_blank = False
         check_member(core)
         if type(event) is Tick:
             check_quorum(core)
@@ -251,7 +259,8 @@ class Simulator:
         self.schedule_tick(node)
 
     def _carry_out(self, node: Node, ready: Ready) -> None:
-        log, disk = node.disk.log, node.disk
+        log = node.disk.log
+        disk = node.disk
         durable_before = log.durable_index
         if ready.truncate_from is not None:
             self.counts["truncations"] += 1
@@ -283,7 +292,7 @@ class Simulator:
         self._start_sync(node)
 
     def _start_sync(self, node: Node) -> None:
-        """A sync covers what was queued when it began; what comes meanwhile waits for the next."""
+        """Begin a sync: it covers the writes queued now; later ones wait for the next."""
         if node.disk.queue and not node.syncing:
             node.syncing = True
             delay_ms = self.rng.randrange(0, self.swarm.sync_ms_max + 1)
@@ -315,7 +324,8 @@ class Simulator:
 
     def _install(self, node: Node, snapshot: InstallSnapshot) -> None:
         self.counts["snapshots"] += 1
-        index, term = snapshot.snapshot_index, snapshot.snapshot_term
+        index = snapshot.snapshot_index
+        term = snapshot.snapshot_term
         assert self.history.committed[index][0] == term
         is_for_witness = snapshot.witness_since is not None
         assert bool(snapshot.data) != is_for_witness, "a witness needs no state, and everybody else does"
@@ -329,8 +339,9 @@ class Simulator:
         return index, term, b"state" if start_index is None else b""
 
     def _introduce(self, node: Node) -> None:
-        """Say of its new peers which are live, as a driver does: the core asked for no news of them before."""
-        known, node.configuration = node.configuration, node.core.configuration
+        """Report which of its new peers are live, as a driver does: the core asked for no news of them before."""
+        known = node.configuration
+        node.configuration = node.core.configuration
         for member in node.configuration.members:
             if member not in known.members and node.view.get(member.node_id) is not None:
                 self.after(1, partial(self.introduce_peer, node, node.incarnation, member.node_id))
@@ -340,7 +351,7 @@ class Simulator:
             self.deliver(node, PeerLive(peer))
 
     def schedule_tick(self, node: Node) -> None:
-        """Ticks come on a grid, and only to nodes whose deadline has passed: as a driver with a heap does it."""
+        """Schedule a tick: on a grid, and only if the deadline has passed, as a driver with a heap does."""
         deadline_ms = node.core.deadline_ms
         if deadline_ms is None:
             return
@@ -404,7 +415,7 @@ class Simulator:
         return self.nodes[peer].incarnation if self.is_connected(node.node_id, peer) else None
 
     def _notice(self, node: Node, incarnation: int, peer: int) -> None:
-        """Report what has changed; a peer that came back as another incarnation was silent in between."""
+        """Report changes; a peer that came back as another incarnation was silent in between."""
         if self._runs(node, incarnation) and self._is_news(node, peer):
             if node.view.pop(peer, None) is not None:
                 self.deliver(node, PeerSilent(peer))
@@ -478,7 +489,7 @@ class Simulator:
                 self.acknowledged_index = max(self.acknowledged_index, index)
 
     def start_read(self, node_id: int) -> None:
-        """Ask a leader for a round; what was acknowledged before must be visible once it is answered."""
+        """Ask a leader for a round; all earlier acknowledgements must be visible once it is answered."""
         node = self.nodes[node_id]
         serves = node.core.role.name == "LEADER" and not node.core.is_witness
         if node.is_up and self.now_ms >= node.stalled_until_ms and serves:

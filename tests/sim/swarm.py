@@ -1,4 +1,4 @@
-"""Which faults a seed switches on. Swarm testing: runs that lack a fault go deeper into the others."""
+"""The faults that a seed switches on. Swarm testing: runs that lack a fault go deeper into the others."""
 
 from dataclasses import dataclass
 from random import Random

@@ -1,8 +1,8 @@
-"""The simulator must catch these. If it does not, it is the simulator that is broken.
+"""The simulator must catch these mistakes; if it does not, the simulator is broken.
 
 Each mutant must fail within `SEEDS` seeds; most fail on one of the first three. One that survives is either no
-mistake (say why, and replace it) or shows what the simulator does not look at. Some need a rare accident, and are
-caught by about one seed in fifty: their search starts at `FIRST`, so that the test is quick.
+mistake (say why, and replace it) or shows something that the simulator does not look at. Some need a rare accident, and
+are caught by about one seed in fifty: their search starts at `FIRST`, so that the test is quick.
 
 Not here, because they change nothing: granting a learner a pre-vote (it does not stand); taking a node with a new disk
 for the voter that it was (its leader ignores it, so its log stays too short to win).
@@ -29,7 +29,7 @@ FIRST = {
     "falls silent before it leaves": 10_270,
 }
 
-MUTANTS = {  # what is broken: (module, the line, the line instead)
+MUTANTS = {  # the claim that is broken: (module, the line, the line instead)
     "half is a majority": ("quorum", "return voter_count // 2 + 1", "return (voter_count + 1) // 2"),
     "half commits": ("quorum", "return values[(len(values) - 1) // 2]", "return values[len(values) // 2]"),
     "old terms are committed by counting": ("quorum", " and index >= term_start_index else", " else"),

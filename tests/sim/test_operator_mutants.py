@@ -1,14 +1,15 @@
-"""A share of the mutants that operators make of the core: each is noticed, or is listed with the reason why it is not.
+"""Judges a share of the core's mutants: each is noticed, or listed with the reason.
 
 All of them take minutes (`scripts/mutants`). Two shares run here, chosen by name, so that they stay the same while
 other functions change; no mutant is in both, and each share holds mutants of every judged module.
 
-- *By seeds alone*: the simulator must notice within `SEEDS_ALONE` seeds, without any example. What it cannot see in
-  principle, because no promise is broken, stands in `beyond_seeds.txt`; the examples notice it (`scripts/mutants`).
+- *By seeds alone*: the simulator must notice within `SEEDS_ALONE` seeds, without any example. Mutants that it cannot
+  see in principle, because no promise is broken, stand in `beyond_seeds.txt`; the examples notice them
+  (`scripts/mutants`).
 - *By seeds or examples*: one of all `SEEDS`, or an example.
 
 If a mutant here is noticed by nothing any more, something that used to be visible no longer is: give the simulator a
-check, or write a story. Only what makes no difference belongs into `harmless.txt`, with the reason.
+check, or write a story. Only mutants that make no difference belong into `harmless.txt`, with the reason.
 """
 
 import zlib

@@ -1,4 +1,4 @@
-"""What each operator makes of a few lines, and the names that it gives it."""
+"""The edits of each operator to a few lines, and their names."""
 
 import ast
 

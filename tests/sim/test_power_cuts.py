@@ -1,8 +1,9 @@
-"""Page-cache mode: a power cut of one machine, crashes of others, and nothing acknowledged is lost.
+"""Power cuts in page-cache mode, one machine at a time: nothing acknowledged is lost.
 
-Every leader must have every committed entry (`GroupHistory`), and at the end every acknowledged value must be there
-once (`scenario.check_converged`). Members change meanwhile, and disks are replaced, as long as what is left of every
-configuration is enough to live on (`membership.can_decide`). The mutants show that these seeds would notice.
+Other machines crash meanwhile. Every leader must have every committed entry (`GroupHistory`), and at the end every
+acknowledged value must be there once (`scenario.check_converged`). Members change meanwhile, and disks are replaced, as
+long as enough is left of every configuration to live on (`membership.can_decide`). The mutants show that these seeds
+would notice.
 """
 
 from collections import Counter
@@ -33,7 +34,8 @@ def run_many(seeds: Iterator[int]) -> None:
 
 
 def test_power_cuts_of_one_machine_at_a_time_lose_nothing_acknowledged() -> None:
-    counts, acknowledged = Counter[str](), 0
+    counts = Counter[str]()
+    acknowledged = 0
     for seed, _ in zip(seeds_with_power_cuts(4_000), range(15), strict=False):
         sim = run_seed(seed)
         counts.update(sim.counts)

@@ -1,4 +1,4 @@
-"""A share of the simulator's seeds for every test run; `scripts/sim` runs the others."""
+"""A share of the simulator's seeds. `scripts/sim` runs the others."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What a driver does for a witness: drop what the core says that it may, and begin anew when it is one no more."""
+"""Carries out a driver's duties for a witness: drop its entries, or begin anew."""
 
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,12 +10,14 @@ __all__ = ["keep_what_a_witness_keeps"]
 
 
 def keep_what_a_witness_keeps(sim: "Simulator", node: "Node") -> None:
-    """Forget what the others have; or begin with nothing, if this is a witness no more and is to have everything."""
-    log, core = node.disk.log, node.core
+    """Forget the entries that others have; or begin with nothing, if this is no witness any more and is to have all."""
+    log = node.disk.log
+    core = node.core
     if core.lacks_beginning:
         sim.counts["begun anew"] += 1
         log.install(0, 0, log.configuration)
-        node.disk.is_uncertain = node.disk.is_blank = True
+        node.disk.is_uncertain = True
+        node.disk.is_blank = True
         node.waiting.clear()
         node.reads.clear()
         sim.make_core(node)

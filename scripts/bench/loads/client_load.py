@@ -19,7 +19,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
 
-LINGER_MS, BATCH_BYTES, MANY = 5, 65_536, 500
+LINGER_MS = 5
+BATCH_BYTES = 65_536
+MANY = 500
 DEADLINE_S = 120.0
 
 
@@ -37,10 +39,12 @@ class Watch:
     """Wall-clock and processor time from `start` to `stop`."""
 
     def start(self) -> None:
-        self._began, self._cpu = time.perf_counter(), time.process_time()
+        self._began = time.perf_counter()
+        self._cpu = time.process_time()
 
     def stop(self) -> None:
-        self.seconds, self.cpu_seconds = time.perf_counter() - self._began, time.process_time() - self._cpu
+        self.seconds = time.perf_counter() - self._began
+        self.cpu_seconds = time.process_time() - self._cpu
 
 
 def values(load: Load) -> list[bytes]:
@@ -124,7 +128,8 @@ async def consume_many_barnabas(load: Load, watch: Watch) -> None:
 
     async with Consumer(load.bootstrap, topics=[load.topic], auto_offset_reset="earliest") as consumer:
         watch.start()
-        count = size = 0
+        count = 0
+        size = 0
         while count < load.records:
             for records in (await consumer.get_many(MANY, DEADLINE_S)).values():
                 count += len(records)
@@ -139,7 +144,8 @@ async def consume_each_barnabas(load: Load, watch: Watch) -> None:
 
     async with Consumer(load.bootstrap, topics=[load.topic], auto_offset_reset="earliest") as consumer:
         watch.start()
-        count = size = 0
+        count = 0
+        size = 0
         async for record in consumer:
             size += len(record.value or b"")
             count += 1
@@ -155,7 +161,8 @@ async def consume_many_aiokafka(load: Load, watch: Watch) -> None:
     reading = AIOKafkaConsumer(load.topic, bootstrap_servers=load.bootstrap, auto_offset_reset="earliest")
     async with reading as consumer:
         watch.start()
-        count = size = 0
+        count = 0
+        size = 0
         while count < load.records:
             for records in (await consumer.getmany(timeout_ms=int(DEADLINE_S * 1000), max_records=MANY)).values():
                 count += len(records)
@@ -171,7 +178,8 @@ async def consume_each_aiokafka(load: Load, watch: Watch) -> None:
     reading = AIOKafkaConsumer(load.topic, bootstrap_servers=load.bootstrap, auto_offset_reset="earliest")
     async with reading as consumer:
         watch.start()
-        count = size = 0
+        count = 0
+        size = 0
         async for record in consumer:
             size += len(record.value)
             count += 1
@@ -198,7 +206,8 @@ def _consume_confluent(load: Load, watch: Watch, many: int) -> None:
     partitions = consumer.list_topics(load.topic, timeout=DEADLINE_S).topics[load.topic].partitions
     consumer.assign([TopicPartition(load.topic, partition, 0) for partition in partitions])
     watch.start()
-    count = size = 0
+    count = 0
+    size = 0
     while count < load.records:
         if many == 1:
             message = consumer.poll(DEADLINE_S)
@@ -248,7 +257,8 @@ def main() -> int:
     parser.add_argument("load", help="a JSON object with the fields of Load")
     parser.add_argument("--uvloop", action="store_true")
     options = parser.parse_args()
-    load, watch = Load(**json.loads(options.load)), Watch()
+    load = Load(**json.loads(options.load))
+    watch = Watch()
     factory = None
     if options.uvloop:
         import uvloop

@@ -23,7 +23,9 @@ from .load import Load, percentile, phase
 TURN = 512  # so many records in a row go to one partition, which is how batches fill
 VALUES = 64
 CREATED_AT_ONCE = 500  # partitions a request
-LEADERS_LIMIT_S, DELIVERY_LIMIT_S, READ_LIMIT_S = 180.0, 300.0, 300.0
+LEADERS_LIMIT_S = 180.0
+DELIVERY_LIMIT_S = 300.0
+READ_LIMIT_S = 300.0
 READ_AT_ONCE_BYTES = 4 << 20  # more would be new memory each time
 IN_FLIGHT_MAX = 10_000  # requests; bytes are the limit then
 WARM_S = 2.0  # of an open loop, not counted
@@ -103,7 +105,8 @@ def producer_for(load: Load, report: Callable[[KafkaError | None, Message], None
 
 def send_all(producer: Producer, topic: str, load: Load) -> None:
     """Produce `load.records`, as fast as the queue takes them, and wait until all are acknowledged."""
-    values, partitions = values_of(load), load.partitions
+    values = values_of(load)
+    partitions = load.partitions
     turn = TURN if load.record_bytes <= 4_096 else 1  # a batch of large records is full soon
     for number in range(load.records):
         while True:
@@ -131,7 +134,8 @@ def read_all(topic: str, load: Load, records: int) -> None:
         }
     )
     consumer.assign([TopicPartition(topic, index, 0) for index in range(load.partitions)])
-    deadline, seen = time.monotonic() + READ_LIMIT_S, 0
+    deadline = time.monotonic() + READ_LIMIT_S
+    seen = 0
     at_once = max(1, min(2_000, READ_AT_ONCE_BYTES // load.record_bytes))
     while seen < records:
         # It waits until there are as many as it is asked for: for more than are left it would wait a second.
@@ -179,9 +183,12 @@ def latency(load: Load) -> None:
 
 def open_loop(topic: str, load: Load) -> list[float]:
     """Return the seconds from when each record was due to its acknowledgement, but for the first `WARM_S`."""
-    waits, deliveries, value = list[float](), Deliveries(), values_of(load)[0]
+    waits = list[float]()
+    deliveries = Deliveries()
+    value = values_of(load)[0]
     producer = producer_for(load, deliveries, **{"linger.ms": 0})
-    began, first = time.perf_counter(), int(WARM_S * load.rate)
+    began = time.perf_counter()
+    first = int(WARM_S * load.rate)
 
     def report_for(due: float, *, counts: bool) -> Callable[[KafkaError | None, Message], None]:
         def report(error: KafkaError | None, message: Message) -> None:
@@ -233,7 +240,8 @@ def note_latencies(metrics: dict[str, float], waits: list[float]) -> None:
 def tiny(load: Load) -> None:
     """Send requests of one record, `in_flight` at a time."""
     with topic_for(load) as topic:
-        deliveries, value = Deliveries(), values_of(load)[0]
+        deliveries = Deliveries()
+        value = values_of(load)[0]
         producer = producer_for(
             load,
             deliveries,
@@ -245,21 +253,24 @@ def tiny(load: Load) -> None:
             },
         )
         with phase("tiny") as metrics:
-            sent, end = 0, time.perf_counter() + load.seconds
+            sent = 0
+            end = time.perf_counter() + load.seconds
             while time.perf_counter() < end:
                 while sent - deliveries.count >= load.in_flight:
                     producer.poll(0.1)
                 producer.produce(topic, value, partition=sent % load.partitions)
                 sent += 1
                 producer.poll(0)
-            metrics["requests_s"], metrics["requests"] = deliveries.count / load.seconds, deliveries.count
+            metrics["requests_s"] = deliveries.count / load.seconds
+            metrics["requests"] = deliveries.count
             deliveries.check(producer.flush(DELIVERY_LIMIT_S))
 
 
 def fan_out(load: Load) -> None:
     """One producer, and `consumers` that read all of it while it comes."""
     with topic_for(load) as topic:
-        deliveries, failures = Deliveries(), list[BaseException]()
+        deliveries = Deliveries()
+        failures = list[BaseException]()
 
         def read() -> None:
             try:
@@ -303,7 +314,8 @@ def failover(load: Load) -> None:
     """Kill the leader of a partition that is written to; the pause is the longest time between acknowledgements."""
     one = msgspec.structs.replace(load, partitions=1)
     with topic_for(one) as topic:
-        acknowledged, deliveries = list[float](), Deliveries()
+        acknowledged = list[float]()
+        deliveries = Deliveries()
 
         def report(error: KafkaError | None, message: Message) -> None:
             deliveries(error, message)
@@ -318,11 +330,13 @@ def failover(load: Load) -> None:
             "topic.metadata.refresh.fast.interval.ms": 10,
             "log_level": 0,
         }
-        producer, value = producer_for(one, report, **impatient), values_of(one)[0]
+        producer = producer_for(one, report, **impatient)
+        value = values_of(one)[0]
         metadata = AdminClient({"bootstrap.servers": one.address}).list_topics(topic, timeout=10)
         leader = metadata.topics[topic].partitions[0].leader
         with phase("failover") as metrics:
-            began, killed = time.perf_counter(), 0.0
+            began = time.perf_counter()
+            killed = 0.0
             while not killed or time.perf_counter() < killed + PAUSE_LIMIT_S:
                 now = time.perf_counter()
                 if not killed and now > began + WARM_S:

@@ -15,7 +15,8 @@ from barnabas_raftlog.records.header import parse_header
 
 __all__ = ["Waiters"]
 
-WAIT_MS, FETCH_BYTES = 500, 1 << 20
+WAIT_MS = 500
+FETCH_BYTES = 1 << 20
 OPENED_AT_ONCE = 50
 DEADLINE_S = 60.0
 
@@ -24,7 +25,10 @@ class Waiters:
     """`received` counts answers with records in them. `run` belongs to a loop, the rest to any thread."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, count: int) -> None:
-        self._bootstrap, self._topic, self._partitions, self._count = bootstrap, topic, partitions, count
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._partitions = partitions
+        self._count = count
         self.received = 0
         self.are_waiting = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None

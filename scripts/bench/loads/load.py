@@ -107,11 +107,14 @@ def run(
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
-        name, before, client_s = "", dict[int, tuple[float, float]](), 0.0
+        name = ""
+        before = dict[int, tuple[float, float]]()
+        client_s = 0.0
         for line in process.stdout:
             word, _, rest = line.strip().partition(" ")
             if word == "ready":
-                name, client_s = rest, sum(user_and_system_s(process.pid))
+                name = rest
+                client_s = sum(user_and_system_s(process.pid))
                 before = {node: user_and_system_s(pid) for node, pid in brokers().items()}
                 process.stdin.write("go\n")
                 process.stdin.flush()
@@ -121,8 +124,10 @@ def run(
                 metrics = msgspec.json.decode(rest, type=dict[str, float])
                 found = Measured(name, metrics, sum(user_and_system_s(process.pid)) - client_s, {})
                 for node, pid in brokers().items():
-                    then, now = before.get(node, (0.0, 0.0)), user_and_system_s(pid)
-                    found.broker_user_s[node], found.broker_cpu_s[node] = now[0] - then[0], sum(now) - sum(then)
+                    then = before.get(node, (0.0, 0.0))
+                    now = user_and_system_s(pid)
+                    found.broker_user_s[node] = now[0] - then[0]
+                    found.broker_cpu_s[node] = sum(now) - sum(then)
                 measured.append(found)
         errors = process.stderr.read().strip().splitlines()
     if process.returncode:

@@ -30,7 +30,8 @@ __all__ = ["against", "tree_of", "verdict"]
 
 ROOT = Path(__file__).resolve().parents[3]
 RATIO_MIN = 0.95
-NOW, BEFORE = "barnabas", "before"  # as `Row.ratio` calls us
+NOW = "barnabas"  # as `Row.ratio` calls it
+BEFORE = "before"
 MODES = ("page-cache", "synced")
 JUDGED = ("mb_s", "p50_ms", "p99_ms", "rss_mib")
 LOADS = {
@@ -66,7 +67,8 @@ def against(options: argparse.Namespace, console: Console) -> int:
 
     Every single value is kept in the folder `options.out` (`samples.json`).
     """
-    commit, rounds = options.against, options.rounds
+    commit = options.against
+    rounds = options.rounds
     trees = {NOW: ROOT, BEFORE: tree_of(commit)}
     samples = Samples(header_of(options), [])
     for number in range(1, rounds + 1):
@@ -85,9 +87,20 @@ def _measure(name: str, mode: str, number: int, tree: Path) -> list[Sample]:
     with systems.barnabas_at(tree, synced=mode == "synced") as running:
         put_on("barnabas", running, WARM["barnabas"])
         for workload, load in LOADS.items():
-            rows += [Sample(name, mode, number, workload, measured) for measured in put_on("barnabas", running, load)]
+            rows += [
+                Sample(system=name, mode=mode, round=number, workload=workload, measured=measured)
+                for measured in put_on("barnabas", running, load)
+            ]
         largest = max(rss_mib(pid) for pid in running.pids.values())
-        rows.append(Sample(name, mode, number, "all of it", Measured("memory", {"rss_mib": largest}, 0.0, {})))
+        rows.append(
+            Sample(
+                system=name,
+                mode=mode,
+                round=number,
+                workload="all of it",
+                measured=Measured("memory", {"rss_mib": largest}, 0.0, {}),
+            )
+        )
     return rows
 
 
@@ -96,7 +109,8 @@ def verdict(row: Row) -> str:
     ratio = row.ratio(BEFORE)
     if ratio is None:
         return "not measured"
-    before, median = row.values[BEFORE], row.medians[NOW]
+    before = row.values[BEFORE]
+    median = row.medians[NOW]
     is_inside = min(before) <= median <= max(before)
     if ratio < RATIO_MIN and not is_inside:
         return f"SLOWER: {ratio:.2f} of it"

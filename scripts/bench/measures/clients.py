@@ -112,7 +112,9 @@ def collect(options: argparse.Namespace, clients: list[str], topics: Topics, con
     for size in map(int, options.bytes.split(",")):
         warm = options.records // 10
         with topics.new() as filled:
-            load = client_load.Load(topics.bootstrap, filled, options.records, size, 0)
+            load = client_load.Load(
+                bootstrap=topics.bootstrap, topic=filled, records=options.records, record_bytes=size, warm_records=0
+            )
             measure("produce", "confluent-kafka", load, uvloop=False)
             for number in range(options.rounds):
                 for client in clients if number % 2 == 0 else reversed(clients):
@@ -170,7 +172,8 @@ def main() -> int:
     parser.add_argument("--uvloop", action="store_true", help="run the asyncio clients on uvloop, all of them")
     parser.add_argument("--json", type=Path, help="write the raw samples to this file")
     options = parser.parse_args()
-    clients, console = options.only.split(","), Console(width=TABLE_WIDTH)
+    clients = options.only.split(",")
+    console = Console(width=TABLE_WIDTH)
     if unknown := set(clients) - set(CLIENTS):
         parser.error(f"unknown client: {', '.join(sorted(unknown))}")
     if options.bootstrap:

@@ -38,7 +38,9 @@ from barnabas_raftlog.wire.encoder import encoder_source
 from barnabas_raftlog.wire.schema import Message
 
 Call = Callable[[], object]
-OURS, KIO, KAFKA_PYTHON = "barnabas", "kio", "kafka-python"
+OURS = "barnabas"
+KIO = "kio"
+KAFKA_PYTHON = "kafka-python"
 LIBRARIES = (OURS, KIO, KAFKA_PYTHON)
 ROUND_S = 0.02  # long enough for the clock, short enough that a round sees one state of the machine
 
@@ -84,7 +86,8 @@ def produce_request() -> ProduceRequest:
 
 
 def encoding(name: str, message: Message, version: int) -> Case:
-    kio, kafka_python = kio_class(message, version), kafka_python_class(message)
+    kio = kio_class(message, version)
+    kafka_python = kafka_python_class(message)
     from kio.serial import entity_reader, entity_writer  # noqa: PLC0415 - needed by the comparison alone
 
     data = message.to_bytes(version)
@@ -104,11 +107,13 @@ def encoding(name: str, message: Message, version: int) -> Case:
 
 
 def decoding(name: str, message: Message, version: int) -> Case:
-    kio, kafka_python = kio_class(message, version), kafka_python_class(message)
+    kio = kio_class(message, version)
+    kafka_python = kafka_python_class(message)
     from kio.serial import entity_reader  # noqa: PLC0415 - needed by the comparison alone
 
     data = message.to_bytes(version)
-    read, received = entity_reader(kio), memoryview(bytearray(data))
+    read = entity_reader(kio)
+    received = memoryview(bytearray(data))
     return Case(
         f"{name}, decode",
         {
@@ -121,7 +126,8 @@ def decoding(name: str, message: Message, version: int) -> Case:
 
 
 def kio_class(message: Message, version: int) -> Any:
-    name, api = type(message).__name__, APIS[message.api_key].name
+    name = type(message).__name__
+    api = APIS[message.api_key].name
     return getattr(import_module(f"kio.schema.{api.lower()}.v{version}.{name.removeprefix(api).lower()}"), name)
 
 
@@ -148,7 +154,8 @@ def cases() -> list[Case]:
 
 def measure(case: Case, rounds: int) -> dict[str, float]:
     """Return the median time of one call, in microseconds, by library."""
-    numbers, times = {}, {name: list[float]() for name in LIBRARIES}
+    numbers = {}
+    times = {name: list[float]() for name in LIBRARIES}
     for name, call in case.calls.items():
         call()
         once = min(timeit.repeat(call, number=1, repeat=5))

@@ -92,7 +92,8 @@ class Comparison:
     """One run. Samples are saved after each system, so that an interrupted run is not lost."""
 
     def __init__(self, options: argparse.Namespace, console: Console) -> None:
-        self.options, self.console = options, console
+        self.options = options
+        self.console = console
         chosen = options.groups.split(",")
         wanted = re.compile(options.match)
         self.workloads = [one for one in WORKLOADS if one.group in chosen and wanted.search(one.name)]
@@ -150,7 +151,7 @@ class Comparison:
         self._note(name, mode, number, after, Measured("memory", {"rss_mib": largest}, 0.0, {}))
 
     def _note(self, name: str, mode: str, number: int, workload: str, measured: Measured) -> None:
-        self.samples.rows.append(Sample(name, mode, number, workload, measured))
+        self.samples.rows.append(Sample(system=name, mode=mode, round=number, workload=workload, measured=measured))
         values = ", ".join(f"{metric} {value:,.2f}" for metric, value in measured.metrics.items())
         self.console.print(f"round {number}, {mode}: {name}, {workload}, {measured.phase}: {values}")
 

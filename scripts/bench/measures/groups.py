@@ -39,7 +39,8 @@ class Bench:
     """One cluster and the table of what was seen. Steps are methods, in the order in which `main` calls them."""
 
     def __init__(self, brokers: ClusterHandle, options: argparse.Namespace) -> None:
-        self.brokers, self.options = brokers, options
+        self.brokers = brokers
+        self.options = options
         self.files = ClusterFiles.load(brokers.data)
         self.table = Table(title=f"{options.partitions} partitions at RF 3 on three brokers")
         for heading in ("step", "seconds", "CPU s of each broker", "what else"):
@@ -114,7 +115,8 @@ class Bench:
 
     def baseline(self) -> None:
         time.sleep(3)
-        before, began = self.cpu(), time.monotonic()
+        before = self.cpu()
+        began = time.monotonic()
         time.sleep(10)
         took_s = time.monotonic() - began
         self.empty_mib = {node_id: rss_mib(pid) for node_id, pid in self.pids().items()}
@@ -128,7 +130,9 @@ class Bench:
         admin = AdminClient({"bootstrap.servers": self.brokers.bootstrap, "log_level": 0})
         each, more = divmod(options.partitions, options.topics)
         topics = [NewTopic(f"idle-{number:05d}", each + (number < more), 3) for number in range(options.topics)]
-        before, began, slowest_s = self.cpu(), time.monotonic(), 0.0
+        before = self.cpu()
+        began = time.monotonic()
+        slowest_s = 0.0
         calls = range(0, len(topics), options.per_call)
         for first in calls:
             asked = time.monotonic()
@@ -156,7 +160,8 @@ class Bench:
 
     def idle(self) -> None:
         with self.elections() as counted:
-            before, began = self.cpu(), time.monotonic()
+            before = self.cpu()
+            began = time.monotonic()
             time.sleep(self.options.seconds)
             took_s = time.monotonic() - began
             shares = ", ".join(f"{(cpu_s(pid) - at) / took_s:.2%}" for pid, at in before.items())
@@ -185,7 +190,8 @@ class Bench:
             self.row("one killed: all led", seconds, before, counted())
 
     def start_one(self) -> None:
-        before, began = self.cpu(), time.monotonic()
+        before = self.cpu()
+        began = time.monotonic()
         ready_s = self.brokers.start(LIMIT_S)
         self.until(self.all_well)
         self.row("it started again: all well", time.monotonic() - began, before, f"ready after {ready_s:.2f} s")

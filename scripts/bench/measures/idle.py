@@ -20,7 +20,8 @@ def cpu_s(pid: int) -> float:
 
 def user_and_system_s(pid: int) -> tuple[float, float]:
     """Return the processor time of a process so far: its own, and the kernel's for it."""
-    fields, per_second = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split(), os.sysconf("SC_CLK_TCK")
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    per_second = os.sysconf("SC_CLK_TCK")
     return int(fields[11]) / per_second, int(fields[12]) / per_second
 
 

@@ -85,8 +85,12 @@ async def calls(node: Node, settings: Settings, mode: Mode) -> list[Result]:
     """Time single calls, in rounds, with the disk's work outside of the measured time."""
     log = node.storage.open_log(group(1 if mode == "fsync" else 2), f"calls-{mode}", mode)
     frame = frame_of(settings.frame_bytes)
-    appending = following = reading = 0.0
-    count = reads = followed = 0
+    appending = 0.0
+    following = 0.0
+    reading = 0.0
+    count = 0
+    reads = 0
+    followed = 0
     gc.disable()
     for _ in range(20):
         frames = [bytearray(frame) for _ in range(100)]
@@ -126,7 +130,8 @@ async def stream(node: Node, settings: Settings, mode: Mode, in_flight: int, num
     total = settings.megabytes * 1_000_000 // len(frame)
     if in_flight == 1:
         total = min(total, 300)
-    begin, begin_cpu = time.perf_counter(), time.thread_time()
+    begin = time.perf_counter()
+    begin_cpu = time.thread_time()
     copying = 0.0
     while log.last_index < total:
         await node.until_durable(log, log.last_index - in_flight + 1)
@@ -136,7 +141,8 @@ async def stream(node: Node, settings: Settings, mode: Mode, in_flight: int, num
             copying += time.thread_time() - copy
             log.append_batch(1, data)
     await node.until_durable(log, total)
-    took, cpu = time.perf_counter() - begin, time.thread_time() - begin_cpu - copying
+    took = time.perf_counter() - begin
+    cpu = time.thread_time() - begin_cpu - copying
     name = f"{mode}, {in_flight} in flight"
     return [
         (f"{name}: throughput", total * len(frame) / took / 1e6, "MB/s"),

@@ -42,7 +42,8 @@ Figures = dict[str, list[float]]
 
 def yardstick() -> float:
     """Return how many steps of plain Python this machine does in a second, now."""
-    began, total = time.perf_counter(), 0
+    began = time.perf_counter()
+    total = 0
     for number in range(YARDSTICK_STEPS):
         total += number & 7
     return YARDSTICK_STEPS / (time.perf_counter() - began)

@@ -17,7 +17,8 @@ from machines.cluster_handle import ClusterHandle, cluster
 from rich.console import Console
 from rich.table import Table
 
-TOPIC, PARTITIONS = "start", 6
+TOPIC = "start"
+PARTITIONS = 6
 
 
 def produce(bootstrap: str, records: int) -> None:
@@ -65,7 +66,8 @@ def main() -> int:
     for heading in ("situation", "ready", "longest", "first ack", "longest"):
         table.add_column(heading)
     for name, found in samples.items():
-        ready, first = [pair[0] for pair in found], [pair[1] for pair in found]
+        ready = [pair[0] for pair in found]
+        first = [pair[1] for pair in found]
         table.add_row(
             name,
             f"{statistics.median(ready):.2f} s",

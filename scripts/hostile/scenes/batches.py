@@ -11,8 +11,12 @@ from hostile.frames import Address, Wire, batch, bomb, frame_of
 
 from .scene import Attack, counted, produce, scene
 
-GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
-INT64_MAX, INT32_MAX = (1 << 63) - 1, (1 << 31) - 1
+GZIP = 1
+SNAPPY = 2
+LZ4 = 3
+ZSTD = 4
+INT64_MAX = (1 << 63) - 1
+INT32_MAX = (1 << 31) - 1
 
 
 def _lies(attack: Attack) -> dict[str, bytes]:

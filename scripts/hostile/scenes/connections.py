@@ -163,7 +163,8 @@ def sasl_garbage(attack: Attack) -> str:
     """SaslHandshake and SaslAuthenticate, which nobody offers, with bodies of every kind."""
     count = 0
     for turn in attack.turns():
-        key, version = attack.chance.choice((17, 36)), attack.chance.randrange(-1, 4)
+        key = attack.chance.choice((17, 36))
+        version = attack.chance.randrange(-1, 4)
         body = attack.chance.randbytes(attack.chance.choice((0, 2, 30, 70_000)))
         with connect(attack.brokers[turn % len(attack.brokers)], timeout_s=0.02) as one:
             send_some(one, raw_frame(key, version, body))
@@ -182,7 +183,8 @@ def pipelines_read(attack: Attack) -> str:
         made.setblocking(True)
         with made:
             made.settimeout(attack.seconds)
-            sent, received = send_some(made, data), 0
+            sent = send_some(made, data)
+            received = 0
             made.shutdown(socket.SHUT_WR)
             while part := made.recv(1 << 18):
                 received += len(part)

@@ -121,7 +121,8 @@ def join_storm(attack: Attack) -> str:
     """2,000 newcomers of one group, again and again, who leave as soon as they are there."""
     address = coordinator(attack, attack.name)
     made = attack.open_many(2_000, [address], timeout_s=0.5)
-    joins = leaves = 0
+    joins = 0
+    leaves = 0
     for turn in attack.turns():
         for one in made[turn % 4 :: 4]:
             joins += send_some(one, frame_of(_join(attack.name, b"m" * 50, protocols=10), 3)) > 0
@@ -148,7 +149,8 @@ def offsets_without_end(attack: Attack) -> str:
     """Commits with notes of 4 KB, each for a new group, without end."""
     homes = [coordinator(attack, f"{attack.name}-{k}") for k in range(6)]
     made = attack.pool(6, homes)
-    note, sent = "n" * 4_000, 0
+    note = "n" * 4_000
+    sent = 0
     for turn in attack.turns():
         for number in range(20):
             commit = _commit(f"{attack.name}-{turn}-{number}", attack.topic, 3, note)

@@ -24,8 +24,19 @@ from hostile.frames import Address, Wire, connect, send_some, take_some
 from .scene import Attack, counted, scene
 
 METHODS = (
-    *("status", "controller", "metadata", "ping", "lost voter", "leaders", "metadata.formation", "replica failed"),
-    *("catch-up-manifest", "catch-up-read", "catch-up-entries", "catch-up-damaged", "none of them"),
+    "status",
+    "controller",
+    "metadata",
+    "ping",
+    "lost voter",
+    "leaders",
+    "metadata.formation",
+    "replica failed",
+    "catch-up-manifest",
+    "catch-up-read",
+    "catch-up-entries",
+    "catch-up-damaged",
+    "none of them",
 )
 ODD_VALUES: tuple[Any, ...] = (0, -1, 1 << 62, "x", b"y", None, (), {}, 1.5, True, "a\n\x1b[2J")
 PATIENCE_S = 0.05
@@ -96,7 +107,8 @@ def _odd(attack: Attack, depth: int = 0) -> Any:
 @scene("What held")
 def peer_garbage(attack: Attack) -> str:
     """Bytes of every kind at the peer ports: random, frames that lie about their length, headers of odd values."""
-    chance, count = attack.chance, 0
+    chance = attack.chance
+    count = 0
     for turn in attack.turns():
         kind = turn % 5
         if kind == 0:
@@ -157,7 +169,8 @@ def random_datagrams(attack: Attack) -> str:
 def forged_datagrams(attack: Attack) -> str:
     """Datagrams in another node's name whose sequence lies far ahead, and whose numbers are extreme."""
     cluster_id = _cluster_id(attack)
-    mark, count = cluster_mark(cluster_id), 0
+    mark = cluster_mark(cluster_id)
+    count = 0
     incarnations = {}
     for index, address in enumerate(attack.peers):
         try:
@@ -170,7 +183,14 @@ def forged_datagrams(attack: Attack) -> str:
         for source, incarnation in incarnations.items():
             for target, address in enumerate(attack.peers, 1):
                 for sequence in (1 << 63, (1 << 64) - 1, 0) if source != target else ():
-                    forged = Datagram(source, incarnation, sequence, 0, 0, 0)
+                    forged = Datagram(
+                        node_id=source,
+                        incarnation=incarnation,
+                        sequence=sequence,
+                        echo_incarnation=0,
+                        echo_sequence=0,
+                        echo_delay_ms=0,
+                    )
                     sender.sendto(encode_datagram(forged, target, mark, None), address)
                     count += 1
     attack.wait()
@@ -205,7 +225,8 @@ def peer_administrators(attack: Attack) -> str:
 @scene("A12")
 def members_of_garbage(attack: Attack) -> str:
     """Connections in another node's name that send Raft messages, digests and calls of odd values."""
-    cluster_id, ends = _cluster_id(attack), Counter[str]()
+    cluster_id = _cluster_id(attack)
+    ends = Counter[str]()
     for turn in attack.turns():
         target = turn % len(attack.peers) + 1
         try:
@@ -228,7 +249,8 @@ def members_of_garbage(attack: Attack) -> str:
 @scene("A2")
 def forged_terms(attack: Attack) -> str:
     """Vote requests in another node's name, of terms that no cluster has reached."""
-    cluster_id, ends = _cluster_id(attack), Counter[str]()
+    cluster_id = _cluster_id(attack)
+    ends = Counter[str]()
     for target, address in enumerate(attack.peers, 1):
         source = target % len(attack.peers) + 1
         for term in (1 << 40, 1 << 31, (1 << 63) - 1, (1 << 31) - 1):
@@ -238,7 +260,15 @@ def forged_terms(attack: Attack) -> str:
                 ends[f"handshake: {type(error).__name__}"] += 1
                 continue
             with one.socket:
-                request = VoteRequest(term, source, target, 1 << 40, term, pre=False, transfer=True)
+                request = VoteRequest(
+                    term=term,
+                    source=source,
+                    target=target,
+                    last_index=1 << 40,
+                    last_term=term,
+                    pre=False,
+                    transfer=True,
+                )
                 for frame in encode_messages([(METADATA_GROUP, request)], os.urandom(16))[0]:
                     send_some(one.socket, b"".join(bytes(part) for part in frame))
                 ends["closed" if one.hears_nothing() else "open"] += 1
@@ -249,7 +279,8 @@ def forged_terms(attack: Attack) -> str:
 @scene("What held")
 def hijacked_links(attack: Attack) -> str:
     """Connections in the name of each node to each other one, again and again."""
-    cluster_id, ends = _cluster_id(attack), Counter[str]()
+    cluster_id = _cluster_id(attack)
+    ends = Counter[str]()
     nodes = len(attack.peers)
     for turn in attack.turns():
         target = turn % nodes + 1

@@ -85,7 +85,8 @@ def long_polls_at_the_end(attack: Attack) -> str:
     homes = _by_leader(attack.leaders(attack.topic))
     made = attack.open_many(1_000, [address for address, _ in homes], timeout_s=0.01)
     data = [_fetch(attack.topic, indexes, LARGEST >> 8, max_wait_ms=30_000, min_bytes=1) for _, indexes in homes]
-    sent = woken = 0
+    sent = 0
+    woken = 0
     for _ in attack.turns():
         for number, one in enumerate(made):
             sent += send_some(one, data[number % len(homes)]) > 0

@@ -24,7 +24,9 @@ from hostile.frames import Address, Wire, batch, connect, frame_of, send_some, t
 __all__ = ["SCENES", "Attack", "Pool", "Scene", "at_once", "counted", "produce", "scene"]
 
 THREADS_MAX = 24
-COLD_TOPIC, COLD_BATCHES, COLD_BATCH_BYTES = "cold", 120, 1_000_000
+COLD_TOPIC = "cold"
+COLD_BATCHES = 120
+COLD_BATCH_BYTES = 1_000_000
 LEADERS_S = 20.0
 
 
@@ -62,7 +64,8 @@ class Attack:
     def __init__(
         self, brokers: Sequence[Address], peers: Sequence[Address], chance: random.Random | None = None, **other: Any
     ) -> None:
-        self.brokers, self.peers = brokers, peers
+        self.brokers = brokers
+        self.peers = peers
         self.chance = chance or random.Random(0)
         self.topic: str = other.get("topic", "beside")
         self.share: float = other.get("share", 1.0)
@@ -109,7 +112,8 @@ class Attack:
 
     def turns(self) -> Iterable[int]:
         """Yield 0, 1, 2, ... for as long as the scene lasts."""
-        until, number = time.monotonic() + self.seconds * min(1.0, self.share * 2), 0
+        until = time.monotonic() + self.seconds * min(1.0, self.share * 2)
+        number = 0
         while time.monotonic() < until:
             yield number
             number += 1
@@ -193,7 +197,8 @@ class Pool:
     """Connections that take turns."""
 
     def __init__(self, attack: Attack, count: int, addresses: Sequence[Address], timeout_s: float) -> None:
-        self._attack, self._timeout_s = attack, timeout_s
+        self._attack = attack
+        self._timeout_s = timeout_s
         self._addresses = [addresses[number % len(addresses)] for number in range(count)]
         self._made: list[socket.socket | None] = [None] * count
         self.reopened = -count

@@ -135,7 +135,8 @@ def partitions_that_cannot_be(attack: Attack) -> str:
 @scene("like A8")
 def ten_thousand_in_a_request(attack: Attack) -> str:
     """10,000 topics in one request, and one topic that grows from 3 partitions to 10,000; then all of them go again."""
-    count, wide = attack.many(10_000), f"{attack.name}-wide"
+    count = attack.many(10_000)
+    wide = f"{attack.name}-wide"
     names = [f"{attack.name}-{k}" for k in range(count)]
     ends: Counter[str] = Counter()
     try:

@@ -28,7 +28,10 @@ from trials.kill_rounds import Load, create_topic, wait_whole
 from .watch import Observation, Workers, check_commits, check_owners, check_whole
 from .worker import Job
 
-TOPIC, GROUP, PARTITIONS, RECORD_BYTES = "group-rounds", "busy", 12, 200
+TOPIC = "group-rounds"
+GROUP = "busy"
+PARTITIONS = 12
+RECORD_BYTES = 200
 RECORDS_PER_SECOND = 1_000
 MEMBERS = 4
 SETTLE_S = 1.0  # how long the group works undisturbed before each kill
@@ -100,7 +103,8 @@ def one_round(
     os.kill(pid, signal.SIGKILL)
     # Whatever is at or above this was acknowledged after the kill.
     acked = list(load.acked)
-    read_line, back = first_line, set[int]()
+    read_line = first_line
+    back = set[int]()
 
     def partitions_are_back() -> bool:
         nonlocal read_line

@@ -23,7 +23,8 @@ from .rounds import coordinators_of
 from .watch import Workers, check_owners
 from .worker import Job
 
-MANY, LARGE = "many", "large"
+MANY = "many"
+LARGE = "large"
 ASK_S = 3.0  # between two commits of a member
 SESSION_TIMEOUT_S = 45.0
 HEARTBEAT_S = 3.0
@@ -36,7 +37,17 @@ def start(workers: Workers, bootstrap: str, topic: str, members: list[Who], proc
     began = time.monotonic()
     for number in range(processes):
         names = [(name, group) for group, name in members[number::processes]]
-        workers.start(Job(bootstrap, topic, names, ["cooperative-sticky"], SESSION_TIMEOUT_S, HEARTBEAT_S, ask_s))
+        workers.start(
+            Job(
+                bootstrap=bootstrap,
+                topic=topic,
+                members=names,
+                assignors=["cooperative-sticky"],
+                session_timeout_s=SESSION_TIMEOUT_S,
+                heartbeat_interval_s=HEARTBEAT_S,
+                ask_s=ask_s,
+            )
+        )
     return began
 
 

@@ -136,7 +136,9 @@ def check_owners(lines: Iterable[Line]) -> list[str]:
     owners: dict[tuple[str, int, int], str] = {}
     handed = sorted((line for line in lines if line["what"] == "handed"), key=lambda line: float(line["at"]))
     for line in handed:
-        group, member, generation = line["group"], line["member"], line["generation"]
+        group = line["group"]
+        member = line["member"]
+        generation = line["generation"]
         for partition in map(int, line["handed"]):
             owner = owners.setdefault((group, generation, partition), member)
             if owner != member:
@@ -181,7 +183,8 @@ def check_whole(lines: Iterable[Line], counts: dict[int, int]) -> tuple[list[str
         if line["what"] == "handed":
             for partition, (first, last) in line["handed"].items():
                 ranges[int(partition)].append((first, last))
-    wrong, again = [], 0
+    wrong = []
+    again = 0
     for partition, count in counts.items():
         following = 0
         for first, last in sorted(ranges[partition]):

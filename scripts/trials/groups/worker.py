@@ -100,7 +100,8 @@ async def commit(consumer: Consumer, name: str, group: str, generation: int) -> 
 
 
 async def main() -> None:
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
     job = Job(**json.loads(sys.stdin.readline()))
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     loop.add_signal_handler(signal.SIGINT, lambda: None)  # whoever started this process decides

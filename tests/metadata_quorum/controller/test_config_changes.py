@@ -1,4 +1,4 @@
-"""Changing what is set for a topic: what each way to ask does, what is refused, and that a retry changes nothing."""
+"""Changes of a topic's configurations: what they do, refusals, and a retry that changes nothing."""
 
 import pytest
 from hypothesis import given
@@ -142,7 +142,8 @@ changes = st.lists(
 
 @given(st.lists(st.tuples(changes, st.booleans()), max_size=6))
 def test_histories_leave_what_a_dictionary_would(history: list[tuple[list[ConfigChange], bool]]) -> None:
-    controller, model = with_topic(), dict[str, str]()
+    controller = with_topic()
+    model = dict[str, str]()
     for several, replace in history:
         wanted = {} if replace else dict(model)
         for change in several:

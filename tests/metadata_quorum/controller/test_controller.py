@@ -47,8 +47,10 @@ class Controller:
 
     def __init__(self, brokers: int = 0, **config: int) -> None:
         self.config = ControllerConfig(**config)
-        self.image, self.sessions = Image("cluster"), Sessions(self.config.session_timeout_ms)
-        self.now_ms, self.ids = 1_000, 0
+        self.image = Image("cluster")
+        self.sessions = Sessions(self.config.session_timeout_ms)
+        self.now_ms = 1_000
+        self.ids = 0
         self.records: tuple[Record, ...] = ()
         for node_id in range(brokers):
             self.join(node_id)
@@ -67,7 +69,9 @@ class Controller:
         return caught.value.reason
 
     def register(self, node_id: int, incarnation: int = 1, rack: str | None = None) -> int:
-        answer = self.ask(RegisterBroker(node_id, incarnation, "host", 9000 + node_id, rack))
+        answer = self.ask(
+            RegisterBroker(node_id=node_id, incarnation=incarnation, host="host", port=9000 + node_id, rack=rack)
+        )
         assert isinstance(answer, BrokerRegistration)
         return answer.epoch
 
@@ -92,12 +96,12 @@ class Controller:
             self.ids += 1
             with_ids.append(
                 NewTopic(
-                    topic.name,
-                    topic.partition_count,
-                    topic.replication_factor,
-                    topic.assignments,
-                    topic.configs,
-                    self.ids.to_bytes(16, "big"),
+                    name=topic.name,
+                    partition_count=topic.partition_count,
+                    replication_factor=topic.replication_factor,
+                    assignments=topic.assignments,
+                    configs=topic.configs,
+                    topic_id=self.ids.to_bytes(16, "big"),
                 )
             )
         answer = self.ask(CreateTopics(tuple(with_ids), validate_only, command_id))
@@ -119,7 +123,9 @@ class Controller:
 def test_a_broker_starts_fenced_and_is_unfenced_once_it_has_applied_its_registration() -> None:
     controller = Controller()
     epoch = controller.register(4, incarnation=77)
-    assert controller.image.brokers[4] == Broker(4, 77, epoch, "host", 9004, None, fenced=True)
+    assert controller.image.brokers[4] == Broker(
+        node_id=4, incarnation=77, epoch=epoch, host="host", port=9004, rack=None, fenced=True
+    )
     assert controller.ask(BrokerHeartbeat(4, epoch, epoch)) == HeartbeatAnswer(True, False)
     assert controller.ask(BrokerHeartbeat(4, epoch, epoch + 1)) == HeartbeatAnswer(False, False)
     assert controller.image.brokers[4].is_available

@@ -1,4 +1,4 @@
-"""Controller, image and snapshots against the dumbest model: what a list of brokers and topics would do."""
+"""Compares controller, image and snapshots with a list of brokers and topics."""
 
 import msgspec
 from hypothesis import settings
@@ -34,13 +34,15 @@ class ControllerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.config = ControllerConfig(default_partitions=2, default_replication_factor=1, session_timeout_ms=100)
-        self.image, self.sessions = Image("cluster"), Sessions(100)
+        self.image = Image("cluster")
+        self.sessions = Sessions(100)
         self.log: list[Record] = []
         self.now_ms = 0
         # The model: node -> (incarnation, "fenced" | "up" | "leaving" | "gone", last heard), names, next id.
         self.brokers: dict[int, tuple[int, str, int]] = {}
         self.topics: dict[str, tuple[int, int]] = {}
-        self.next_producer_id = self.topic_count = 0
+        self.next_producer_id = 0
+        self.topic_count = 0
 
     def ask(self, command: Command) -> Decision | None:
         before = self.image
@@ -101,7 +103,8 @@ class ControllerMachine(RuleBasedStateMachine):
         decision = self.ask(CreateTopics(tuple(topics), command_id=self.topic_count.to_bytes(16, "big")))
         assert decision is not None
         assert isinstance(decision.answer, CreateTopicsAnswer)
-        replicas, up = abs(factor), sum(state == "up" for _, state, _ in self.brokers.values())
+        replicas = abs(factor)
+        up = sum(state == "up" for _, state, _ in self.brokers.values())
         for name, fate in zip(names, decision.answer.topics, strict=True):
             free = not any(name.replace(".", "_") == other.replace(".", "_") for other in self.topics)
             placeable = 0 < replicas <= len(self.brokers) and up > replicas // 2
@@ -183,7 +186,8 @@ def test_large_answers_are_forgotten_sooner() -> None:
 
 
 def test_changes_between_images_are_found() -> None:
-    config, sessions = ControllerConfig(), Sessions(100)
+    config = ControllerConfig()
+    sessions = Sessions(100)
     empty = Image("c")
     registered = apply_all(empty, decide(empty, sessions, RegisterBroker(1, 1, "h", 1), config, 0).records)
     up = apply_all(registered, decide(registered, sessions, BrokerHeartbeat(1, 0, 1), config, 0).records)

@@ -1,4 +1,4 @@
-"""What names much goes to the controller in parts: nothing is lost or changes its order, and no part is large."""
+"""A command that names much goes in small parts: nothing is lost or reordered."""
 
 from itertools import chain
 from typing import Any

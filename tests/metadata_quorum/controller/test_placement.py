@@ -25,12 +25,20 @@ def place(partitions: int, replication_factor: int, candidates: Sequence[Candida
 def clusters(draw: st.DrawFn, availability: st.SearchStrategy[bool]) -> list[Candidate]:
     node_ids = draw(st.lists(st.integers(0, 99), min_size=1, max_size=9, unique=True))
     load = st.integers(0, 20)
-    return [Candidate(node_id, draw(racks), draw(availability), draw(load), draw(load)) for node_id in node_ids]
+    return [
+        Candidate(
+            node_id=node_id, rack=draw(racks), available=draw(availability), replicas=draw(load), leaders=draw(load)
+        )
+        for node_id in node_ids
+    ]
 
 
 def brokers(count: int, *rack_names: str | None) -> list[Candidate]:
     names = rack_names or (None,)
-    return [Candidate(node_id, names[node_id % len(names)], True, 0, 0) for node_id in range(count)]
+    return [
+        Candidate(node_id=node_id, rack=names[node_id % len(names)], available=True, replicas=0, leaders=0)
+        for node_id in range(count)
+    ]
 
 
 @settings(max_examples=50)
@@ -78,10 +86,14 @@ def test_replicas_of_one_topic_are_even_without_racks(count: int, partitions: in
 @settings(max_examples=50)
 @given(st.integers(1, 6), st.integers(1, 40))
 def test_one_partition_topics_spread_their_leaders_over_all_brokers(count: int, topics: int) -> None:
-    leaders, replicas = Counter[int](), Counter[int]()
+    leaders = Counter[int]()
+    replicas = Counter[int]()
     factor = min(3, count)
     for _ in range(topics):
-        loaded = [Candidate(node, None, True, replicas[node], leaders[node]) for node in range(count)]
+        loaded = [
+            Candidate(node_id=node, rack=None, available=True, replicas=replicas[node], leaders=leaders[node])
+            for node in range(count)
+        ]
         [placed] = place(1, factor, loaded)
         leaders[placed[0]] += 1
         replicas.update(placed)
@@ -123,7 +135,10 @@ def test_three_racks_hold_one_replica_each() -> None:
 
 
 def test_a_broker_that_is_down_gets_a_replica_only_when_it_must() -> None:
-    candidates = [Candidate(0, None, False, 0, 0), *(Candidate(node, None, True, 9, 9) for node in (1, 2, 3))]
+    candidates = [
+        Candidate(node_id=0, rack=None, available=False, replicas=0, leaders=0),
+        *(Candidate(node_id=node, rack=None, available=True, replicas=9, leaders=9) for node in (1, 2, 3)),
+    ]
     assert all(0 not in replicas for replicas in place(6, 3, candidates))
     assert all(0 in replicas[1:] for replicas in place(6, 4, candidates))
 
@@ -137,7 +152,9 @@ def test_a_broker_that_is_down_gets_a_replica_only_when_it_must() -> None:
     ],
 )
 def test_too_few_brokers_are_refused_with_the_numbers(up: int, down: int, factor: int, message: str) -> None:
-    candidates = [Candidate(node, None, node < up, 0, 0) for node in range(up + down)]
+    candidates = [
+        Candidate(node_id=node, rack=None, available=node < up, replicas=0, leaders=0) for node in range(up + down)
+    ]
     with pytest.raises(Refused) as caught:
         place(1, factor, candidates)
     assert (caught.value.reason, str(caught.value)) == (RefusalReason.INVALID_REPLICATION_FACTOR, message)

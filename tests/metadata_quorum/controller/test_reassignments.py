@@ -1,4 +1,4 @@
-"""Moves of partitions as the controller sees them: what is allowed, how a move is altered, called off and ended."""
+"""Moves of partitions in the controller: the rules, and changes, ends and cancellations."""
 
 import pytest
 from hypothesis import given, settings
@@ -153,7 +153,7 @@ def test_the_number_of_replicas_changes_only_if_that_is_allowed() -> None:
     assert fate.error is RefusalReason.INVALID_REPLICATION_FACTOR
     assert fate.message == "The replication factor is changed from 3 to 2"
     assert move(controller, 3, 4, 5, keep_factor=True).error is None
-    # While it moves the number is that of where it came from, not of everybody who has it.
+    # While it moves, the number is that of its old replicas, not of all brokers that have it.
     assert move(controller, 3, 4, 1, keep_factor=True).error is None
     assert move(controller, 3, 4).error is None
 
@@ -230,7 +230,7 @@ def test_founders_are_named_with_their_disks_until_a_move_was_finished() -> None
     founders = partition_of(controller.image).founders
     assert founders is not None
     assert founders.directories == {0: b"\0" * 16, 1: b"\1" * 16, 2: b"\2" * 16}
-    # Broker 1 comes back with an empty disk: it is registered with the new one, the founders stay what they were.
+    # Broker 1 comes back with an empty disk: it is registered with the new one, the founders stay the same.
     controller.ask(RegisterBroker(1, 2, "host", 9000, directory_id=b"n" * 16))
     controller.beat(1)
     assert partition_of(controller.image).founders == founders
@@ -277,11 +277,16 @@ def test_any_history_of_moves_says_what_a_list_of_sets_would_say(
     first: tuple[int, ...], history: list[tuple[int, ...] | str | None]
 ) -> None:
     controller = with_topic(*first)
-    standing, goal, everybody, moves = first, first, set(first), False
+    standing = first
+    goal = first
+    everybody = set(first)
+    moves = False
     for step in history:
         if step == "finish":
             assert finish(controller) == moves
-            standing, everybody, moves = goal, set(goal), False
+            standing = goal
+            everybody = set(goal)
+            moves = False
         elif step is None:
             error = cancel(controller).error
             assert (error is None) == (moves and goal != standing)
@@ -289,7 +294,8 @@ def test_any_history_of_moves_says_what_a_list_of_sets_would_say(
         else:
             assert isinstance(step, tuple)
             assert move(controller, *step).error is None
-            goal, everybody = step, everybody | set(step)
+            goal = step
+            everybody = everybody | set(step)
             if not moves and set(step) == set(standing):
                 standing = step
             moves = moves or goal != standing

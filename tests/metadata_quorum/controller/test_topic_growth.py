@@ -1,4 +1,4 @@
-"""More partitions for a topic: what the controller allows, where they go, and that a retry adds none."""
+"""Topics that grow: the rules, the placement, and a retry that adds nothing."""
 
 from collections.abc import Generator
 from typing import Any
@@ -57,7 +57,8 @@ def test_a_topic_grows_behind_what_it_has() -> None:
 
 @pytest.mark.parametrize("factor", [2, 3])
 def test_what_a_wide_topic_has_already_is_counted_in_pieces(factor: int) -> None:
-    had, more = 20 * COUNTED_AT_ONCE - PLACED_AT_ONCE, PLACED_AT_ONCE
+    had = 20 * COUNTED_AT_ONCE - PLACED_AT_ONCE
+    more = PLACED_AT_ONCE
     controller = with_topic(3, had, factor)
     command = CreatePartitions((NewPartitions("t", had + more),))
     (_, fates), pauses = outcome(create_partitions(controller.image, command, controller.config.limits))
@@ -71,7 +72,10 @@ def test_whoever_is_told_of_many_new_partitions_has_a_turn_of_its_own(
     count: int, is_new: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     controller = with_topic(3, 1, 3)
-    image, config, steps_at, step = controller.image, controller.config, list[int](), 0
+    image = controller.image
+    config = controller.config
+    steps_at = list[int]()
+    step = 0
     apply = ImageBuilder.apply
 
     def noted(builder: ImageBuilder, record: Record) -> None:
@@ -140,8 +144,11 @@ def test_one_bad_name_harms_no_other_and_a_doubled_one_none_but_itself() -> None
     controller.create(NewTopic("v", 1, 1))
     fates = grow(controller, NewPartitions("t", 3), NewPartitions("t", 4), NewPartitions("v", 2), NewPartitions("w", 2))
     assert [fate.error for fate in fates] == [
-        RefusalReason.INVALID_REQUEST, RefusalReason.INVALID_REQUEST, None, RefusalReason.UNKNOWN_TOPIC
-    ]  # fmt: skip
+        RefusalReason.INVALID_REQUEST,
+        RefusalReason.INVALID_REQUEST,
+        None,
+        RefusalReason.UNKNOWN_TOPIC,
+    ]
 
 
 def test_too_many_at_once_are_refused_as_a_whole() -> None:

@@ -1,4 +1,4 @@
-"""The witness of two replicas: where it is, who gets one, and what moves do with it."""
+"""The witness of two replicas: where it is, which partitions get one, and during moves."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -77,7 +77,10 @@ def test_a_witness_is_on_a_broker_and_if_possible_a_rack_of_its_own(
 
 def test_a_witness_is_on_a_host_of_its_own_rather_than_in_a_rack_of_its_own() -> None:
     hosts = {1: "a", 2: "b", 3: "a", 4: "c"}
-    candidates = [Candidate(node, "y" if node == 3 else "x", True, 0, 0, host=host) for node, host in hosts.items()]
+    candidates = [
+        Candidate(node_id=node, rack="y" if node == 3 else "x", available=True, replicas=0, leaders=0, host=host)
+        for node, host in hosts.items()
+    ]
     assert place_witnesses([(1, 2)], candidates) == (4,)
     assert next_witness((1, 2), (1, 2), (), candidates) == 4
     assert place_witnesses([(1, 2)], candidates[:3]) == (3,), "there is no other host"
@@ -148,7 +151,9 @@ def test_a_move_keeps_its_witness_where_that_still_is_a_third_broker() -> None:
     moving = partition_of(controller.image)
     assert (moving.witness, moving.former_witnesses, moving.hosts) == (2, (), (1, 3, 0, 2))
     finish(controller)
-    assert partition_of(controller.image) == PartitionPlacement((1, 3), None, 2, None, moving.epoch + 1)
+    assert partition_of(controller.image) == PartitionPlacement(
+        replicas=(1, 3), move=None, witness=2, founders=None, epoch=moving.epoch + 1
+    )
 
 
 def test_a_witness_that_becomes_a_replica_is_replaced_and_keeps_what_it_has_until_the_end() -> None:
@@ -276,7 +281,7 @@ def test_the_next_witness_is_never_a_replica_and_never_worse_than_the_one_that_i
 @settings(max_examples=12, deadline=None)
 @given(data=st.data())
 def test_whoever_may_still_vote_keeps_what_it_has(count: int, data: st.DataObject) -> None:
-    """A model of what the group may look like: whoever was a host since the last move was finished may be a member."""
+    """Model the group: every host since the end of the last move may be a member."""
     targets = st.lists(st.integers(0, count - 1), min_size=1, max_size=3, unique=True)
     controller = controller_with(*data.draw(targets), count=count)
     members = set(partition_of(controller.image).hosts)

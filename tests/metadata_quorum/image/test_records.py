@@ -1,4 +1,4 @@
-"""Metadata records and frames: round trips, pinned bytes, and what a node of an older version says."""
+"""Metadata records and frames: round trips, pinned bytes, and records of newer versions."""
 
 from typing import get_args
 
@@ -34,7 +34,9 @@ from barnabas_raftlog.records.builder import NewRecord, build_batch
 from barnabas_raftlog.records.compression import Compression
 from barnabas_raftlog.records.header import ControlKind, control_frame
 
-ints, names, ids = st.integers(0, 2**63 - 1), st.text(max_size=9), st.binary(min_size=16, max_size=16)
+ints = st.integers(0, 2**63 - 1)
+names = st.text(max_size=9)
+ids = st.binary(min_size=16, max_size=16)
 replicas = st.lists(ints, min_size=1, max_size=3).map(tuple)
 assignments = st.lists(replicas, max_size=3).map(tuple)
 directories = st.dictionaries(ints, ids, max_size=3)
@@ -100,7 +102,7 @@ def test_what_was_written_before_directories_is_read_as_unknown_ones() -> None:
     for partition in image.topics[bytes(16)].partitions:
         assert partition.replicas == partition.hosts == (1, 2)
         assert partition.founders == Founders((1, 2), NOBODY, {})
-    # And it is written anew as what it is now.
+    # And it is written anew in the present version.
     assert decode_record(encode_record(broker)) == broker
 
 
@@ -131,14 +133,14 @@ def test_a_control_frame_holds_no_records() -> None:
 
 
 def test_a_damaged_frame_is_malformed() -> None:
-    frame = encode_frame([BrokerRegistered(1, 2, 3, "h", 4, None)], 0)
+    frame = encode_frame([BrokerRegistered(node_id=1, incarnation=2, epoch=3, host="h", port=4, rack=None)], 0)
     with pytest.raises(MalformedMessageError):
         decode_frame(frame[:-1])
 
 
 def test_a_compressed_frame_is_malformed() -> None:
     """None is ever written, and a few bytes could ask for as much memory as decompression may take."""
-    value = encode_record(BrokerRegistered(1, 2, 3, "h", 4, None))
+    value = encode_record(BrokerRegistered(node_id=1, incarnation=2, epoch=3, host="h", port=4, rack=None))
     frame = build_batch([NewRecord(None, value, 0)], compression=Compression.ZSTD)
     with pytest.raises(MalformedMessageError, match="compressed"):
         decode_frame(frame)

@@ -22,7 +22,7 @@ from barnabas_raftlog.wire.crc32c import crc32c
 IMAGE = apply_all(
     Image("cluster-1"),
     (
-        BrokerRegistered(1, 5, 0, "host", 9092, "rack"),
+        BrokerRegistered(node_id=1, incarnation=5, epoch=0, host="host", port=9092, rack="rack"),
         BrokerUnfenced(1, 0),
         TopicCreated(b"t" * 16, "topic", ((1,), (1,)), {"flush.mode": "fsync"}),
     ),

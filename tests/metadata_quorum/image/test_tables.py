@@ -1,4 +1,4 @@
-"""A table of many entries: each version stays as it was, and what two versions share is not looked at."""
+"""A table of many entries: versions stay the same, and shared parts are not searched."""
 
 from hypothesis import given
 from hypothesis import strategies as st

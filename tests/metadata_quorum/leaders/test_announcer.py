@@ -1,4 +1,4 @@
-"""Leader announcements between running nodes: they reach everybody, in one post, and those who come later."""
+"""Leader announcements between running nodes: they reach everybody, in one post, also latecomers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -59,7 +59,8 @@ def test_announcements_reach_everybody_and_those_who_come_later(tmp_path: Path) 
 def test_one_iteration_of_the_loop_makes_one_post_per_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with quorum(tmp_path) as nodes:
-            node, posts = nodes.nodes[1], list[int]()
+            node = nodes.nodes[1]
+            posts = list[int]()
             post = node.links.post
 
             def counted(target: int, method: str, body: bytes) -> None:
@@ -96,7 +97,8 @@ def test_whoever_is_to_have_everything_gets_it_in_slices_and_no_more_once_it_is_
 
     async def main() -> None:
         network = Network(3)
-        node, live = network.nodes[1], network.ports[1].on_peer[0]
+        node = network.nodes[1]
+        live = network.ports[1].on_peer[0]
         for partition in range(35):
             node.announce(TOPIC, partition, 3, 1, (1,))
             node.learn(b"u" * 16, partition, 3, 2, (2,))
@@ -150,7 +152,7 @@ def test_who_stops_leading_says_so(tmp_path: Path) -> None:
 
 
 class Network:
-    """Announcers of some nodes, all live, and what they have posted and a test has not delivered yet."""
+    """Announcers of some nodes, all live, and their posts that a test has not delivered yet."""
 
     def __init__(self, count: int) -> None:
         self.posts: list[tuple[int, int, str, bytes]] = []
@@ -179,11 +181,12 @@ class Network:
 
 
 class Port(QuietLinks):
-    """What one announcer takes for its links, and for the source of images."""
+    """Stands in for the links of one announcer, and for the source of images."""
 
     def __init__(self, node_id: int, posts: list[tuple[int, int, str, bytes]]) -> None:
         super().__init__()
-        self.node_id, self.posts = node_id, posts
+        self.node_id = node_id
+        self.posts = posts
         self.handlers: dict[str, Callable[[int, bytes], Awaitable[bytes]]] = {}
 
     def serve(self, method: str, handler: Callable[[int, bytes], Awaitable[bytes]]) -> None:
@@ -200,7 +203,8 @@ class Port(QuietLinks):
 @pytest.mark.parametrize("seed", range(30))
 def test_whatever_posts_are_lost_all_end_with_the_same_table_and_fall_silent(seed: int) -> None:
     async def main() -> None:
-        rng, network = Random(seed), Network(4)
+        rng = Random(seed)
+        network = Network(4)
         terms = dict.fromkeys(range(5), 0)
         for _ in range(60):
             partition = rng.randrange(5)
@@ -228,7 +232,8 @@ def test_whatever_posts_are_lost_all_end_with_the_same_table_and_fall_silent(see
 def test_a_node_that_never_confirms_is_asked_less_and_less() -> None:
     async def main() -> None:
         network = Network(2)
-        node, asked = network.nodes[1], list[int]()
+        node = network.nodes[1]
+        asked = list[int]()
         for turn in range(1_000):
             node.check()
             asked += [turn] * len([post for post in network.posts if post[2] == "leaders.check"])
@@ -268,7 +273,8 @@ def test_an_announcement_that_a_link_lost_is_said_again(tmp_path: Path, monkeypa
             one, two, three = (nodes.nodes[n] for n in (1, 2, 3))
             one.announcer.announce(TOPIC, 0, 3, 1, (1, 2))
             await until(three, led_by(1, 1, 2))
-            post, checked = two.links.post, asyncio.Event()
+            post = two.links.post
+            checked = asyncio.Event()
 
             def congested(peer: int, method: str, body: bytes) -> None:
                 if peer != 3:

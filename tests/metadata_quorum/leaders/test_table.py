@@ -1,4 +1,4 @@
-"""The leader table ends up the same whatever order the news comes in."""
+"""The leader table ends up the same for any order of the news."""
 
 from itertools import product
 
@@ -18,16 +18,38 @@ from barnabas_metadata_quorum.leaders.table import (
 from barnabas_raftlog.errors import MalformedMessageError
 
 DIGEST = 3341280661541234060
-TOPIC, OTHER = bytes(15) + b"\x01", bytes(15) + b"\x02"
+TOPIC = bytes(15) + b"\x01"
+OTHER = bytes(15) + b"\x02"
+
+
+def leads(
+    topic_id: bytes = TOPIC,
+    partition: int = 0,
+    *,
+    term: int = 1,
+    version: int = 1,
+    leader_id: int = 7,
+    isr: tuple[int, ...] = (7,),
+) -> Announcement:
+    return Announcement(
+        topic_id=topic_id,
+        partition=partition,
+        term=term,
+        version=version,
+        leader_id=leader_id,
+        isr=isr,
+    )
 
 
 @st.composite
 def news(draw: st.DrawFn) -> Announcement:
-    """News as a correct cluster makes it: one leader per term, who may say that it leads no more."""
-    term, version = draw(st.integers(1, 4)), draw(st.integers(0, 4))
-    topic_id, partition = draw(st.sampled_from([TOPIC, OTHER])), draw(st.integers(0, 1))
+    """News as a correct cluster makes it: one leader per term, which may say that it leads no more."""
+    term = draw(st.integers(1, 4))
+    version = draw(st.integers(0, 4))
+    topic_id = draw(st.sampled_from([TOPIC, OTHER]))
+    partition = draw(st.integers(0, 1))
     leader_id = term % 3 if version < 4 else NO_LEADER
-    return Announcement(topic_id, partition, term, version, leader_id, (term % 3, version))
+    return leads(topic_id, partition, term=term, version=version, leader_id=leader_id, isr=(term % 3, version))
 
 
 def table_of(several: list[Announcement]) -> LeaderTable:
@@ -69,35 +91,35 @@ def test_equal_digests_say_that_two_tables_hold_the_same_of_a_leader(
 
 
 def test_digest_is_the_same_on_every_node_and_version() -> None:
-    table = table_of([Announcement(TOPIC, 0, 2, 1, 7, (7, 8)), Announcement(OTHER, 3, 9, 4, 7, (7,))])
+    table = table_of([leads(term=2, isr=(7, 8)), leads(OTHER, 3, term=9, version=4)])
     assert table.digest_of(7) == DIGEST
     assert DIGEST < 1 << 63
 
 
 def test_merge_tells_whether_it_was_news() -> None:
     table = LeaderTable()
-    assert table.merge(Announcement(TOPIC, 0, 2, 1, 7, (7, 8)))
-    assert not table.merge(Announcement(TOPIC, 0, 2, 1, 7, (7, 8)))
-    assert not table.merge(Announcement(TOPIC, 0, 1, 9, 8, (8,)))
-    assert table.merge(Announcement(TOPIC, 0, 2, 2, NO_LEADER, (7,)))
+    assert table.merge(leads(term=2, isr=(7, 8)))
+    assert not table.merge(leads(term=2, isr=(7, 8)))
+    assert not table.merge(leads(version=9, leader_id=8, isr=(8,)))
+    assert table.merge(leads(term=2, version=2, leader_id=NO_LEADER))
     assert table.get(TOPIC, 0) == Leadership(2, 2, NO_LEADER, (7,))
 
 
 def test_a_deleted_topic_stays_gone() -> None:
-    table = table_of([Announcement(TOPIC, 0, 1, 1, 7, (7,)), Announcement(OTHER, 0, 1, 1, 7, (7,))])
+    table = table_of([leads(), leads(OTHER)])
     table.forget_topics([TOPIC])
-    assert not table.merge(Announcement(TOPIC, 0, 5, 1, 8, (8,)))
+    assert not table.merge(leads(term=5, leader_id=8, isr=(8,)))
     assert table.sweep(100) == [(TOPIC, 0)]
     assert table.get(TOPIC, 0) is None
-    assert list(table.led_by({7}, table.keys())) == [Announcement(OTHER, 0, 1, 1, 7, (7,))]
+    assert list(table.led_by({7}, table.keys())) == [leads(OTHER)]
     assert len(table) == 1
     assert len(list(table.led_by([7], table.keys()))) == 1
     assert not list(table.led_by([8], table.keys()))
 
 
 def test_a_deleted_topic_goes_in_pieces() -> None:
-    table = table_of([Announcement(TOPIC, number, 1, 1, 7, (7,)) for number in range(25)])
-    assert table.merge(Announcement(OTHER, 0, 1, 1, 7, (7,)))
+    table = table_of([leads(TOPIC, number) for number in range(25)])
+    assert table.merge(leads(OTHER))
     table.forget_topics([TOPIC, OTHER])
     table.forget_topics([TOPIC])
     pieces = [table.sweep(10) for _ in range(4)]
@@ -109,8 +131,8 @@ def test_a_deleted_topic_goes_in_pieces() -> None:
 def test_the_memory_of_deletions_is_bounded() -> None:
     table = LeaderTable()
     table.forget_topics(number.to_bytes(16, "big") for number in range(DELETED_TOPICS_MAX + 1))
-    assert table.merge(Announcement(bytes(16), 0, 1, 1, 7, (7,)))
-    assert not table.merge(Announcement((1).to_bytes(16, "big"), 0, 1, 1, 7, (7,)))
+    assert table.merge(leads(bytes(16)))
+    assert not table.merge(leads((1).to_bytes(16, "big")))
 
 
 @settings(max_examples=100)

@@ -1,4 +1,4 @@
-"""How a metadata group begins, and what becomes of a controller with an empty disk: whole quorums, real storage."""
+"""The beginning of a metadata group, and controllers with empty disks: whole quorums, real storage."""
 
 import contextlib
 import shutil
@@ -193,7 +193,8 @@ def test_other_controllers_are_brought_in_by_configuring_the_nodes_one_after_the
     async def main() -> None:
         async with quorum(tmp_path, (1, 2, 3), (4, 5), disk=RealDisk, session_timeout_ms=600_000) as nodes:
             await nodes.nodes[1].create("kept")
-            nodes.plan.voters, nodes.plan.learners = frozenset({3, 4, 5}), frozenset({1, 2})
+            nodes.plan.voters = frozenset({3, 4, 5})
+            nodes.plan.learners = frozenset({1, 2})
             for node_id in (4, 5, 3, 2, 1):
                 await nodes.stop(node_id)
                 await nodes.start(node_id)

@@ -1,4 +1,4 @@
-"""From the members that the metadata group has to those that are configured, by pure steps."""
+"""Pure steps lead from the members of the metadata group to the configured ones."""
 
 import pytest
 from hypothesis import given, settings

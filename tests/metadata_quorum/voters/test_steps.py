@@ -1,4 +1,4 @@
-"""The way of a group from any members to any others: every step allowed, no detour into danger, and an end."""
+"""The way of a group between any members: allowed steps, no danger, and an end."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
@@ -51,7 +51,8 @@ def walk(
     leads: Callable[[list[int]], int] = min,
 ) -> Way:
     """Carry out step after step; all catch up after `lag` more questions. `leads` chooses among those who can."""
-    way, asked = [start], 0
+    way = [start]
+    asked = 0
     while True:
         current = way[-1]
         able = [node_id for node_id in sorted(current.voter_ids & set(live)) if node_id not in current.witnesses]
@@ -109,7 +110,8 @@ def test_who_is_dead_goes_first_and_the_leader_last() -> None:
 
 def test_no_live_voter_goes_while_the_rest_would_be_no_majority() -> None:
     current = group(1, 2, 3, 4, 5)
-    desired, live = Desired((2, 3, 4)), {1, 3, 5}  # 2 and 4 stay members, and are dead
+    desired = Desired((2, 3, 4))
+    live = {1, 3, 5}  # 2 and 4 stay members, and are dead.
     assert next_step(current, desired, DISKS, {}, live, 1) is None
     assert waits_for(current, desired, DISKS, {}, live, 1) == (
         "no majority would be left: voters [2, 4] cannot be reached"
@@ -188,7 +190,8 @@ def test_a_new_witness_comes_last_and_is_no_learner() -> None:
 
 
 def test_a_new_witness_learns_first_what_a_replica_that_is_away_or_behind_lacks() -> None:
-    alone, desired = group(1, 2, 3, witness=3), Desired((1, 2, 4), witness=4)
+    alone = group(1, 2, 3, witness=3)
+    desired = Desired((1, 2, 4), witness=4)
     learning = group(1, 2, 3, learners=[4], witness=3)
     both = Configuration(group(1, 2, 3, 4).voters, witnesses=(3, 4))
     assert next_step(alone, desired, DISKS, {2, 3}, NODES, 1) == both

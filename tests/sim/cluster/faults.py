@@ -1,4 +1,4 @@
-"""How each kind of fault of a plan is done to the cluster, and how all of them are undone."""
+"""Carries out each kind of fault of a plan, and undoes all of them."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -14,14 +14,17 @@ __all__ = ["Faults"]
 
 CLOCK_OFFSET_MS_MAX = 3_300_000
 """Of a broker whose clock is an hour behind clients' are an hour ahead: it refuses their records, as it must."""
-CONTROLLERS_MIN = 3  # of which one may lose its disk: fewer lose with it what they had acknowledged
+CONTROLLERS_MIN = 3  # of which one may lose its disk: fewer would lose acknowledged records with it
 
 
 class Faults:
     """Carries out a plan. After `stop` nothing new happens, and everything is mended."""
 
     def __init__(self, world: World, network: Network, machines: dict[int, Machine], partition: Partition) -> None:
-        self._world, self._network, self._machines, self._partition = world, network, machines, partition
+        self._world = world
+        self._network = network
+        self._machines = machines
+        self._partition = partition
         self.is_over = False
         self.on_strike: Callable[[str, str], None] = _nobody_looks
 
@@ -48,7 +51,8 @@ class Faults:
 
     def _target(self, fault: Fault) -> Machine:
         """Return the first node named; 0 is the leader of the first partition, or else the second node named."""
-        first, second = fault.nodes[0], fault.nodes[-1]
+        first = fault.nodes[0]
+        second = fault.nodes[-1]
         return self._machines[first or self._leader() or second]
 
     def _leader(self) -> int:
@@ -134,7 +138,8 @@ class Faults:
         self._target(fault).disk.stuck_until_us = self._world.now_us + fault.duration_us
 
     def _reset(self, fault: Fault) -> None:
-        machine, other = self._target(fault), self._machines[fault.nodes[-1]]
+        machine = self._target(fault)
+        other = self._machines[fault.nodes[-1]]
         self._network.reset_streams(machine.name, other.name)
 
     def _cut(self, fault: Fault, *, tcp: bool = True, udp: bool = True) -> None:
@@ -164,4 +169,4 @@ class Faults:
 
 
 def _nobody_looks(_kind: str, _target: str) -> None:
-    """Whoever wants to hear of faults sets something better."""
+    """Ignore it; a judge that wants to hear of faults sets something better."""

@@ -1,8 +1,8 @@
-"""One run: a cluster comes up, clients work under the seed's faults; then the faults stop, and all must come right.
+"""One run: clients work under faults; then the faults stop, and all must come right.
 
-*Safety phase*: nothing that was promised may be broken, whatever happens. *Liveness phase*: everything is mended and
-switched on; within `HEALING_US` every broker must serve, every partition have a leader, every client go on, and every
-reader have all that was acknowledged. When leaderships have had time to go home, no leader may change any more.
+*Safety phase*: no promise may be broken, whatever happens. *Liveness phase*: everything is mended and switched on;
+within `HEALING_US` every broker must serve, every partition have a leader, every client go on, and every reader have
+all acknowledged records. When leaderships have had time to go home, no leader may change any more.
 """
 
 import gc
@@ -51,8 +51,9 @@ from .world import MS, SECOND, World
 
 __all__ = ["Run", "SimulationError", "quiet", "run_choice", "run_seed"]
 
-TOPIC, GROUP = "t", "g"
-# What was damaged and could not be mended is tried again after a minute (`log.scrub`).
+TOPIC = "t"
+GROUP = "g"
+# Damage that could not be mended is tried again after a minute (`log.scrub`).
 HEALING_US = 100 * SECOND
 # Leaderships go home when a broker has been live for five seconds, which is looked at every five seconds; one that is
 # refused goes five seconds later. Machines' clocks differ by up to two percent.
@@ -60,7 +61,7 @@ SETTLING_US = 16 * SECOND
 ENDING_US = SECOND  # an election or hand-over that has begun has ended
 LASTING_US = 4 * SECOND
 START_US = 20 * SECOND
-ROLLING_MS = 700  # how often it is looked for segments that are old enough to be sealed, or to be compacted
+ROLLING_MS = 700  # between looks for segments that are old enough to be sealed, or to be compacted
 NOTES_SHOWN = 60
 METADATA_SEGMENT_BYTES = 2_048
 
@@ -113,7 +114,7 @@ class Run:
             listeners=f"n{node_id}:9092",
             broker_rack=self._rack_of(node_id),
             log_journal_file_bytes=1 << 20,
-            # On two nodes of three, whatever does not go the way of small batches is written to segments only.
+            # On two nodes of three, all but small batches is written to segments only.
             log_journal_bypass_bytes=0 if (choice.seed + node_id) % 3 else 128 << 10,
             log_segment_bytes=64 << 10,
             log_tail_cache_bytes=1 << 20,
@@ -149,7 +150,8 @@ class Run:
         Raises:
             AssertionError: an invariant was broken, or the cluster did not recover.
         """
-        choice, world = self.choice, self.world
+        choice = self.choice
+        world = self.world
         for machine in self.machines.values():
             machine.boot()
         self._prepare()
@@ -161,7 +163,8 @@ class Run:
         self._last()
 
     def _prepare(self) -> None:
-        choice, is_made = self.choice, list[bool]()
+        choice = self.choice
+        is_made = list[bool]()
         client = self.client()
         service = choice.service
         configs = {
@@ -170,7 +173,7 @@ class Run:
             "max.message.bytes": str(service.message_bytes),
         }
         if choice.segment_ms or choice.compacts:
-            configs["segment.ms"] = str(choice.segment_ms or SEGMENT_MS)  # What is compacted must be sealed.
+            configs["segment.ms"] = str(choice.segment_ms or SEGMENT_MS)  # Compaction needs sealed segments.
         if choice.compacts:
             policies = "compact,delete" if choice.deletes else "compact"
             configs |= {"cleanup.policy": policies, "retention.ms": "-1", "min.cleanable.dirty.ratio": "0.1"}
@@ -180,7 +183,7 @@ class Run:
             is_made.append(True)
 
         has_witnesses = choice.replication_factor == 2 < choice.nodes
-        if has_witnesses:  # Who is not there yet cannot be one.
+        if has_witnesses:  # A broker that is not there yet cannot be one.
             assert self.world.run_until(START_US, self._has_all_brokers), "not all brokers have come"
         client.start(create())
         assert self.world.run_until(START_US, lambda: bool(is_made)), "the cluster did not start"
@@ -199,7 +202,8 @@ class Run:
 
     def _begin_work(self) -> None:
         self.availability.begin()
-        choice, service = self.choice, self.choice.service
+        choice = self.choice
+        service = self.choice.service
         for number in range(choice.idempotent_producers + choice.plain_producers):
             producing = Producing(
                 is_idempotent=number < choice.idempotent_producers,
@@ -212,7 +216,8 @@ class Run:
             producer = Producer(self.client(), self.history, self.availability, partition, producing)
             producer.client.start(producer.run(self._goes_on))
         for number, load in enumerate(service.loads):
-            client, partition = self.client(), self.partitions[-1 - number % len(self.partitions)]
+            client = self.client()
+            partition = self.partitions[-1 - number % len(self.partitions)]
             client.start(keep_loading(client, self.history, self.availability, partition, load, self._goes_on))
         for _ in range(choice.members):
             member = GroupMember(self.client(), self.history, GROUP, self.partitions, self._goes_on)
@@ -241,7 +246,8 @@ class Run:
         self.availability.on_vanished(GROUP, member.member_id, SESSION_MS)
 
     def _use_own_clients(self) -> None:
-        service, history = self.choice.service, self.history
+        service = self.choice.service
+        history = self.history
         for _ in range(service.producers):
             pause_ms = self.choice.pause_ms
             producer = OwnProducer(self.client(), history, self.availability, self.partitions, pause_ms)
@@ -281,7 +287,8 @@ class Run:
                 move_partitions(client, self.partitions, choice.replication_factor, lambda: not self.faults.is_over)
             )
         if choice.service.offsets_min_insync > 1:
-            client, copies = self.client(), choice.service.offsets_min_insync
+            client = self.client()
+            copies = choice.service.offsets_min_insync
             client.start(demand_copies_of_offsets(client, copies, self._goes_on))
         if choice.observers:
             client = self.client()
@@ -303,7 +310,7 @@ class Run:
         self.is_working = False
         ended = world.run_until(world.now_us + OWN_SETTLING_US, lambda: all(client.is_done for client in self.own))
         assert ended or not self.own, "our clients do not end"
-        # Once more from the beginning: what was there before the last fault is there after it.
+        # Once more from the beginning: all that was there before the last fault is there after it.
         self._read()
         assert world.run_until(world.now_us + HEALING_US, self._has_read_all), f"readers lack records: {self._ends()}"
         for reader in self.readers:
@@ -317,7 +324,7 @@ class Run:
             self.network.close_process(client.loop, silently=False)
         # Ten datagrams lost in a row are a silence, and a reason for leaders to change: none is from here on.
         self.network.conditions = self.network.conditions._replace(loss_rate=0.0)
-        # What a disk was stuck with when the faults were stopped comes through when it would have been free again.
+        # The calls that a stuck disk held when the faults were stopped come through when it would have been free again.
         faults_end_us = max((fault.at_us + fault.duration_us for fault in self.choice.faults), default=0)
         world.run_until(max(world.now_us, faults_end_us) + ENDING_US)
         while not self._lasts():
@@ -331,8 +338,9 @@ class Run:
         if world.counts["event replica failed"] > failed:
             return False
         assert not (away := self._away()), f"leaderships do not go home: {away}"
-        world.run_until(world.now_us + ENDING_US)  # Who handed the last one over knows it now, too.
-        before, elections = self._leaders(), world.counts["elections"]
+        world.run_until(world.now_us + ENDING_US)  # The broker that handed the last one over knows it now, too.
+        before = self._leaders()
+        elections = world.counts["elections"]
         world.run_until(world.now_us + LASTING_US)
         if world.counts["event replica failed"] > failed:
             return False
@@ -342,13 +350,14 @@ class Run:
         return True
 
     def _settling_us(self) -> int:
-        """Return what going home may take: a replica that failed twice is made anew a minute after the first time."""
+        """Return the time for going home: a replica that failed twice is made anew a minute after the first time."""
         nodes = [machine.node for machine in self.machines.values() if machine.node is not None]
         return SETTLING_US + (AGAIN_MS * MS if any(node.partitions.failed.status() for node in nodes) else 0)
 
     def _away(self) -> list[tuple[str, int]]:
         """Return the partitions that are not led by their first replica, or by nobody, though that one could."""
-        led, first = set[str](), dict[str, int]()
+        led = set[str]()
+        first = dict[str, int]()
         for machine in self.machines.values():
             for partition in machine.node.partitions if machine.node is not None else ():
                 home = partition.replicas[0]
@@ -386,7 +395,7 @@ class Run:
         )
 
     def trouble(self) -> str:
-        """Say what is not well, or nothing."""
+        """Name the trouble, or nothing."""
         for machine in self.machines.values():
             node = machine.node
             if node is None or machine.is_asked_to_stop:
@@ -403,7 +412,8 @@ class Run:
             for partition in machine.node.partitions:
                 if not partition.is_leader:
                     continue
-                members, placement = partition.group.configuration, partition.placement
+                members = partition.group.configuration
+                placement = partition.placement
                 damaged = self._damaged(partition.group.group_id)
                 # A move to a replica that waits for an operator waits, too.
                 has_moved = placement.move is None and members.voter_ids == set(placement.hosts)
@@ -442,7 +452,7 @@ class Run:
         self.world.bury()
 
     def describe(self, error: BaseException) -> str:
-        """Say all that is needed to look into a failure."""
+        """Describe the run for the search of a failure."""
         lines = [f"{type(error).__name__}: {error}", f"seed {self.choice.seed} at {self.world.now_us} us"]
         lines += [f"  {name} = {value}" for name, value in self.choice._asdict().items() if name != "faults"]
         lines += [f"  {fault}" for fault in self.choice.faults]
@@ -492,13 +502,13 @@ def run_seed(seed: int) -> Run:
 
 
 def run_choice(choice: Choice) -> Run:
-    """Run what was chosen. Raises `SimulationError`."""
+    """Run a choice. Raises `SimulationError`."""
     with quiet():
         run = Run(choice)
         try:
             with observing(run.observer), _limits_of(choice), seeded_chance(run.world):
                 run.run()
-        except Exception as error:  # whatever broke a node is what the run is for
+        except Exception as error:  # the run is for anything that breaks a node
             raise SimulationError(run.describe(error)) from error
         finally:
             run.close()

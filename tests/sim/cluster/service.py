@@ -1,9 +1,9 @@
-"""What a seed asks of its cluster besides keeping promises: to be there, whoever asks for what and from how far away.
+"""A seed's demands on its cluster besides promises: that it is there for its clients.
 
-Distances between hosts, limits so small that they matter within seconds, and clients that are at work all the time
-whatever happens. All of it is drawn from a stream of its own. The default asks for nothing.
+Distances between hosts, limits so small that they matter within seconds, and clients that are at work all the time.
+All of it is drawn from a stream of its own. The default asks for nothing.
 
-`CLOSED` names fields that no seed draws for now, because what they show is known and not mended yet.
+`CLOSED` names fields that no seed draws for now, because they show something that is known and not mended yet.
 """
 
 from random import Random
@@ -16,11 +16,13 @@ __all__ = ["CLOSED", "MESSAGE_BYTES_MAX", "Load", "Service", "draw"]
 CLOSED = frozenset[str]()
 
 MESSAGE_BYTES_MAX = 1_048_588
-NEAR, FAR, MIXED = (200, 1 * MS), (10 * MS, 80 * MS), (200, 80 * MS)
+NEAR = (200, 1 * MS)
+FAR = (10 * MS, 80 * MS)
+MIXED = (200, 80 * MS)
 LAG_MS = 1_000
 """`replica.lag.time.max.ms` where it shall matter within a run."""
 JUDGED_US = 2 * SECOND
-"""How long availability is judged in a quiet window, after twice the lag."""
+"""The time for which availability is judged in a quiet window, after twice the lag."""
 
 
 class Load(NamedTuple):
@@ -77,7 +79,7 @@ class Service(NamedTuple):
 
 
 def draw(seed: int, factor: int, safety_us: int) -> Service:
-    """Return what `seed` asks for, of a topic of `factor` replicas, in a run whose faults end at `safety_us`."""
+    """Return the demands of `seed`, on a topic of `factor` replicas, in a run whose faults end at `safety_us`."""
     rng = Random(f"{seed}/service")
     lag_ms = rng.choice((30_000, LAG_MS, LAG_MS))
     is_large = rng.random() < 0.2

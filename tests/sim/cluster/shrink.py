@@ -1,7 +1,8 @@
-"""Making a failing run smaller: fewer faults, fewer clients, a shorter time, as long as it still fails the same way.
+"""Makes a failing run smaller, as long as it still fails the same way.
 
-The plan of faults is a list (`swarm.Choice.faults`), so delta debugging applies: leave out halves, then quarters,
-and so on. A smaller run counts as the same failure if the first words of its message are the same.
+That is: fewer faults, fewer clients, a shorter time. The plan of faults is a list (`swarm.Choice.faults`), so delta
+debugging applies: leave out halves, then quarters, and so on. A smaller run counts as the same failure if the first
+words of its message are the same.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +33,8 @@ def shrink(choice: Choice, fails: Callable[[Choice], bool]) -> Choice:
     while choice.faults and left:
         smaller = try_all(choice._replace(faults=rest) for rest in _without_a_piece(choice.faults, pieces))
         if smaller is not None:
-            choice, pieces = smaller, max(2, pieces - 1)
+            choice = smaller
+            pieces = max(2, pieces - 1)
         elif pieces >= len(choice.faults):
             break
         else:

@@ -1,4 +1,4 @@
-"""Three brokers in virtual time for one scenario that a test tells step by step, instead of a plan of faults."""
+"""Three brokers in virtual time for a scenario that a test tells step by step."""
 
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Answer(NamedTuple):
-    """What a broker answered to one batch; `error_code` None: nothing."""
+    """A broker's answer to one batch; `error_code` None: nothing."""
 
     error_code: int | None
     offset: int = -1
@@ -31,21 +31,32 @@ class Answer(NamedTuple):
 def calm() -> Choice:
     """Return three brokers, one partition on all of them, nobody at work and no fault."""
     return at_ease()._replace(
-        nodes=3, replication_factor=3, partitions=1, members=0, flush_mode="fsync", drift=(1.0,) * 3,
-        idempotent_producers=0, plain_producers=0, deletes=False, topics_come_and_go=False, moves=False,
-        kinds=(), faults=(),
-    )  # fmt: skip
+        nodes=3,
+        replication_factor=3,
+        partitions=1,
+        members=0,
+        flush_mode="fsync",
+        drift=(1.0,) * 3,
+        idempotent_producers=0,
+        plain_producers=0,
+        deletes=False,
+        topics_come_and_go=False,
+        moves=False,
+        kinds=(),
+        faults=(),
+    )
 
 
 class Stage:
     """A cluster with a topic of one partition, and a client."""
 
     def __init__(self, run: Run, client: WireClient) -> None:
-        self.run, self.client = run, client
+        self.run = run
+        self.client = client
 
     @property
     def leader_id(self) -> int:
-        """Who leads the partition; 0 if nobody does."""
+        """The leader of the partition; 0 if nobody leads."""
         return next((node_id for node_id, machine in self.run.machines.items() if self.leads(machine)), 0)
 
     @property

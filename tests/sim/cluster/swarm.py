@@ -1,4 +1,4 @@
-"""What a seed chooses: the cluster, the workload, the conditions, and the plan of faults.
+"""The choices of a seed: cluster, workload, conditions, and the plan of faults.
 
 Swarm testing: each seed leaves out most kinds of fault, so that it goes deeper into the others. The plan is made before
 the run from the seed alone, as a list of independent faults in order of time; so a failing run can be repeated with
@@ -19,7 +19,7 @@ SEGMENT_MS = 300
 
 
 class Fault(NamedTuple):
-    """Something bad at `at_us`. `nodes` are ids; an id of 0 means whoever leads the first partition then."""
+    """Something bad at `at_us`. `nodes` are ids; an id of 0 means the leader of the first partition then."""
 
     at_us: int
     kind: str
@@ -95,7 +95,7 @@ def choose(seed: int) -> Choice:
     safety_us = rng.randrange(6, 12) * SECOND
     flush_mode = rng.choice(("fsync", "fsync", "page-cache"))
     wanted = {kind for kind in MEAN_US if rng.random() < 0.25}
-    # What strikes one machine of a run only, because a majority must keep what it had.
+    # These strike one machine of a run only, because a majority must keep its data.
     lonely = SPOILS_DISKS | LOSES_POWER if flush_mode == "page-cache" else SPOILS_DISKS
     if flush_mode == "page-cache":
         wanted.discard("power_all")
@@ -103,7 +103,8 @@ def choose(seed: int) -> Choice:
         wanted -= lonely
     kinds = tuple(sorted(wanted)) or ("crash",)
     # All producers together write some 200 batches, however many they are: more would cost time and show little.
-    idempotent_producers, plain_producers = rng.choice((1, 2, 3)), rng.choice((0, 1, 2))
+    idempotent_producers = rng.choice((1, 2, 3))
+    plain_producers = rng.choice((0, 1, 2))
     planned = sorted(fault for kind in kinds for fault in _plan(rng, kind, nodes, safety_us, kind in lonely))
     service = draw(seed, factor, safety_us)
     faults = [fault for fault in planned if not _is_within(fault, service.quiet_us)]
@@ -122,7 +123,7 @@ def choose(seed: int) -> Choice:
             distance_us_min=service.distance_us[0],
             distance_us_max=service.distance_us[1],
         ),
-        # Where two dozen files are synced one after the other, 50 ms each are the whole lag that is allowed there.
+        # If two dozen files are synced one after the other, 50 ms each are the whole lag that is allowed there.
         sync_us_max=min(rng.choice((500, 5_000, 50_000)), 5_000 if service.is_judged else 50_000),
         drift=tuple(1.0 + rng.choice((0.0, 0.0, rng.uniform(-0.02, 0.02))) for _ in range(nodes)),
         idempotent_producers=idempotent_producers,
@@ -147,7 +148,7 @@ def choose(seed: int) -> Choice:
 
 
 def at_ease(seed: int = 0) -> Choice:
-    """Return the run of `seed` without faults, distances, and whatever else its service asks for."""
+    """Return the run of `seed` without faults, distances, and other demands of its service."""
     chosen = choose(seed)
     near = chosen.conditions._replace(distance_us_min=0, distance_us_max=0)
     return chosen._replace(kinds=(), faults=(), conditions=near, service=Service())
@@ -171,5 +172,7 @@ def _plan(rng: Random, kind: str, nodes: int, safety_us: int, is_lonely: bool) -
         if is_lonely:
             target = other = 1 + nodes // 2
         chosen = side if kind in {"cut", "cut_tcp", "cut_udp"} else (target, other)
-        faults.append(Fault(at_us, kind, chosen, duration_us, rng.randrange(1 << 16)))
+        faults.append(
+            Fault(at_us=at_us, kind=kind, nodes=chosen, duration_us=duration_us, detail=rng.randrange(1 << 16))
+        )
     return faults

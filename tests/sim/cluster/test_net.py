@@ -1,4 +1,4 @@
-"""The net catches fish: a disk that lies, a promise that is not kept, and the tools around a failing seed."""
+"""The net catches fish: lying disks, broken promises; and the tools around a failing seed."""
 
 import asyncio
 
@@ -34,7 +34,7 @@ def three_nodes(*faults: Fault, flush_mode: str = "fsync") -> Choice:
 
 @pytest.mark.slow
 def test_a_bit_that_rots_where_a_replica_must_read_to_be_opened_is_mended_from_another_replica() -> None:
-    rot = Fault(7 * SECOND, "rot", (2, 2), SECOND // 2, 1)
+    rot = Fault(at_us=7 * SECOND, kind="rot", nodes=(2, 2), duration_us=SECOND // 2, detail=1)
     calm = three_nodes(rot)._replace(record_bytes=6_000, pause_ms=60, deletes=False, safety_us=8 * SECOND)
     counts = run_choice(calm).world.counts
     assert counts["event replica suspended"] == counts["event segment repaired"] == 1
@@ -42,12 +42,13 @@ def test_a_bit_that_rots_where_a_replica_must_read_to_be_opened_is_mended_from_a
 
 @pytest.mark.slow
 def test_a_stop_that_a_stalled_broker_has_not_heard_of_is_waited_for_before_all_is_well() -> None:
-    stall, restart = Fault(4 * SECOND, "stall", (1, 1), 3 * SECOND), Fault(4_100_000, "restart", (1, 1), 2 * SECOND)
+    stall = Fault(4 * SECOND, "stall", (1, 1), 3 * SECOND)
+    restart = Fault(4_100_000, "restart", (1, 1), 2 * SECOND)
     counts = run_choice(three_nodes(stall, restart)).world.counts
     assert counts["clean stops"] == 1
 
 
-EVERYBODY_LOSES_POWER = Fault(4 * SECOND, "power_all", (1, 1), SECOND // 2, 0)
+EVERYBODY_LOSES_POWER = Fault(at_us=4 * SECOND, kind="power_all", nodes=(1, 1), duration_us=SECOND // 2, detail=0)
 
 
 @pytest.mark.slow
@@ -77,7 +78,8 @@ def test_what_was_only_in_the_page_cache_is_missed_when_everybody_loses_power() 
 
 
 P = ("t", 0)
-A, B = b"c1-t-0-0", b"c1-t-0-1"
+A = b"c1-t-0-0"
+B = b"c1-t-0-1"
 
 
 def history(*values: bytes) -> tuple[World, ClientHistory]:
@@ -190,7 +192,9 @@ def test_an_offset_that_is_stored_beyond_what_was_handed_out_is_noticed() -> Non
 
 
 def test_shrinking_leaves_the_faults_that_matter() -> None:
-    faults = tuple(Fault(number * SECOND, "crash", (1, 1), 0, number) for number in range(16))
+    faults = tuple(
+        Fault(at_us=number * SECOND, kind="crash", nodes=(1, 1), duration_us=0, detail=number) for number in range(16)
+    )
     wanted = {3, 11}
 
     def fails(choice: Choice) -> bool:
@@ -203,7 +207,7 @@ def test_shrinking_leaves_the_faults_that_matter() -> None:
 
 
 def test_what_is_buried_begins_nothing() -> None:
-    """Else it begins on a loop that never runs, and complains when the garbage is collected."""
+    """It would begin on a loop that never runs, and complain when the garbage is collected."""
     world = World(0)
     loop = VirtualLoop(world, Network(world, Conditions()), "a", Clock(world), lambda _: None)
     begun = list[asyncio.Task[None]]()

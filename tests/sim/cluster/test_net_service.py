@@ -1,4 +1,4 @@
-"""The net catches what keeps a cluster, or a client of ours, from doing what it owes: mistakes that are planted here.
+"""The net catches planted mistakes that keep a cluster or a client from its duties.
 
 Each is planted in a run that is clean without the mistake, which the first test shows, or has a control of its own.
 """
@@ -38,7 +38,7 @@ from .shrink import shrink
 from .swarm import Choice, Fault, at_ease
 from .world import MS, SECOND
 
-SEEDS = 3  # within which a mistake is noticed, whatever chance says
+SEEDS = 3  # within which a mistake is noticed by any chance
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -79,24 +79,26 @@ OWN = at_work(producers=2, consumers=2, admins=1)
 
 
 def forget_older_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the newest sample of where the log ended replace all: nobody who is a round trip behind reaches it."""
+    """Let the newest sample of where the log ended replace all: no follower that is a round trip behind reaches it."""
 
     def note(ends: LogEnds, last_index: int, now_ms: int) -> None:
         if last_index > ends.last_index:
-            ends._ends, ends._moments_ms = array("q", [ends.last_index]), array("q", [now_ms])
+            ends._ends = array("q", [ends.last_index])
+            ends._moments_ms = array("q", [now_ms])
             ends.last_index = last_index
 
     monkeypatch.setattr(LogEnds, "note", note)
 
 
 def read_memory_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let what is in memory take the room of what was named before it, where batches are larger than the room."""
+    """Let batches in memory take the room of those named before them, if batches are larger than the room."""
     monkeypatch.setattr(mixed_reader, "PARTITION_BYTES", (1_000,))
     monkeypatch.setattr(mixed_reader, "AGAIN", 0.2)
     read = _Look._read_from_memory
 
     def read_anyway(look: _Look, *asked: Any) -> None:
-        before, look.unread = look.unread, []
+        before = look.unread
+        look.unread = []
         read(look, *asked)
         look.unread = before + look.unread
 
@@ -105,7 +107,8 @@ def read_memory_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def lose_waiters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let one of many who wait for a commit be forgotten."""
-    take, counter = CommitWaiters.take_committed, [0]
+    take = CommitWaiters.take_committed
+    counter = [0]
 
     def forgetful(waiters: Any, commit_index: int) -> list[Any]:
         taken = take(waiters, commit_index)
@@ -121,7 +124,7 @@ def is_later_than(us: int) -> bool:
 
 
 def drop_announcements(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nobody hear who leads from the crash on, but those who vote."""
+    """Let only voters hear who leads from the crash on."""
     post = Links.post
 
     def drop(links: Links, node_id: int, method: str, body: bytes) -> None:
@@ -164,13 +167,14 @@ def keep_leaders(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def never_end_moves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nobody do what a move asks for."""
+    """Let nobody carry out moves."""
     monkeypatch.setattr(Moves, "review", lambda *_: False)
 
 
 def lose_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few fetches be neither parked nor answered."""
-    answer, counter = _Fetch._answer, [0]
+    answer = _Fetch._answer
+    counter = [0]
 
     def lose(fetch: _Fetch, look: _Look) -> Generator[None, None, None]:
         counter[0] += 1
@@ -239,7 +243,8 @@ def silence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def be_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let one batch of ten find the disk too far behind: it is answered REQUEST_TIMED_OUT, and is not appended."""
-    append, counter = BrokerPartition.append, [0]
+    append = BrokerPartition.append
+    counter = [0]
 
     def refuse(partition: BrokerPartition, *batch: Any, **more: Any) -> tuple[int, int]:
         counter[0] += 1
@@ -300,7 +305,8 @@ def commit_more_than_was_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pass_over_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    get_many, counter = Consumer.get_many, [0]
+    get_many = Consumer.get_many
+    counter = [0]
 
     async def get_fewer(consumer: Consumer, *args: Any) -> Any:
         found = await get_many(consumer, *args)

@@ -1,4 +1,7 @@
-"""Risk: a producer is told what is not so: the offset of an original that never commits, or a gap that is none."""
+"""Risk: a producer is told a falsehood.
+
+That is: the offset of an original that never commits, or a gap that is none.
+"""
 
 from barnabas_clients.protocol.error_codes import ErrorCode
 
@@ -25,7 +28,7 @@ def test_a_repetition_is_answered_only_when_its_original_has_committed() -> None
         assert stage.do(stage.produce(second_id, sequence=1)) == (ErrorCode.NONE, 1)
         assert stage.do(stage.produce(second_id, sequence=1)) == (ErrorCode.NONE, 1)
 
-        # The first one truncates its copy, and with it what it knew of that producer.
+        # The first one truncates its copy, and with it its memory of that producer.
         stage.run.network.mend()
         stage.wait(20 * SECOND)
         leader_id = stage.leader_id
@@ -48,7 +51,7 @@ def test_a_leader_that_stood_still_calls_nothing_out_of_order_before_it_knows_th
         )
         assert stage.do(stage.produce(second_id, sequence=1)) == (ErrorCode.NONE, 1)
 
-        # What reaches the first one meanwhile is the first thing that it reads when it wakes. It lacks that batch.
+        # A request that reaches the first one meanwhile is the first that it reads when it wakes. It lacks that batch.
         assert stage.partition_of(first_id).is_leader
         answer = stage.do(stage.produce(first_id, sequence=2, timeout_ms=5_000))
         assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

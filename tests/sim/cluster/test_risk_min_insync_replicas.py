@@ -1,4 +1,4 @@
-"""Risk: an acknowledgement that fewer replicas stand behind than `min.insync.replicas` says."""
+"""Risk: fewer replicas stand behind an acknowledgement than `min.insync.replicas` says."""
 
 from barnabas_clients.protocol.error_codes import ErrorCode
 

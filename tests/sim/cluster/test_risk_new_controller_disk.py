@@ -1,4 +1,4 @@
-"""Risk: a controller that comes back with an empty disk elects one without what it had acknowledged itself."""
+"""Risk: a controller with an empty disk elects another without its acknowledged entries."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,7 +33,8 @@ def is_in_charge(machine: Machine) -> bool:
 
 
 def has_controller(stage: Stage, within_us: int) -> bool:
-    world, machines = stage.run.world, stage.run.machines.values()
+    world = stage.run.world
+    machines = stage.run.machines.values()
     return world.run_until(world.now_us + within_us, lambda: any(map(is_in_charge, machines)))
 
 
@@ -46,7 +47,8 @@ def knows_all_voters(stage: Stage, machine: Machine) -> bool:
 
 
 def until_all_vote(stage: Stage) -> None:
-    world, machines = stage.run.world, stage.run.machines.values()
+    world = stage.run.world
+    machines = stage.run.machines.values()
     done = world.run_until(world.now_us + 20 * SECOND, lambda: all(knows_all_voters(stage, one) for one in machines))
     assert done, "a new disk does not vote"
 
@@ -58,7 +60,9 @@ def waits(stage: Stage) -> list[str]:
 def test_it_elects_nobody_with_one_that_lacks_what_it_had_acknowledged() -> None:
     with on_stage() as stage:
         machines = stage.run.machines
-        behind, keeper, replaced = machines[1], machines[2], machines[3]
+        behind = machines[1]
+        keeper = machines[2]
+        replaced = machines[3]
         behind.kill()
         assert has_controller(stage, 10 * SECOND)
         stage.do(create_topic(stage.client, "kept", 1, 1, {}))
@@ -85,7 +89,8 @@ def test_a_leader_that_was_overruled_commits_nothing_with_one_that_has_forgotten
         assert has_controller(stage, 10 * SECOND)
         old = next(machine for machine in machines.values() if is_in_charge(machine))
         replaced, newer = (machine for machine in machines.values() if machine is not old)
-        cut, mend = stage.run.network.cut, stage.run.network.mend
+        cut = stage.run.network.cut
+        mend = stage.run.network.mend
         for other in (replaced, newer):
             cut(old.name, other.name)
             cut(other.name, old.name)

@@ -1,4 +1,7 @@
-"""Risk: the connections of an idle leader swallow bytes, its datagrams flow, and its followers trust it for ever."""
+"""Risk: an idle leader's connections swallow bytes, and its followers trust it for ever.
+
+Its datagrams flow meanwhile.
+"""
 
 import pytest
 
@@ -13,9 +16,10 @@ from .world import MS, SECOND
 def led_by_another(run: Run, within_us: int) -> bool:
     """Let the leader's bytes vanish while its group is idle; tell whether somebody else leads in time.
 
-    A client that writes now and then is what the leader notices it by, and nobody else.
+    Only the leader notices, by a client that writes now and then.
     """
-    world, leader = run.world, 0
+    world = run.world
+    leader = 0
     for machine in run.machines.values():
         machine.boot()
     run._prepare()
@@ -38,11 +42,22 @@ def led_by_another(run: Run, within_us: int) -> bool:
 def idle_cluster() -> Run:
     return Run(
         at_ease()._replace(
-            nodes=3, replication_factor=3, partitions=1, members=0, flush_mode="fsync", drift=(1.0,) * 3,
-            idempotent_producers=1, plain_producers=0, pause_ms=1_000, deletes=False, topics_come_and_go=False,
-            moves=False, kinds=(), faults=(),
+            nodes=3,
+            replication_factor=3,
+            partitions=1,
+            members=0,
+            flush_mode="fsync",
+            drift=(1.0,) * 3,
+            idempotent_producers=1,
+            plain_producers=0,
+            pause_ms=1_000,
+            deletes=False,
+            topics_come_and_go=False,
+            moves=False,
+            kinds=(),
+            faults=(),
         )
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("counts_bytes", [True, False], ids=["with byte counts", "the control"])

@@ -1,4 +1,4 @@
-"""Whole brokers in virtual time: a share of the seeds for every test run; `scripts/sim` runs the others."""
+"""Whole brokers in virtual time: a share of the seeds. `scripts/sim` runs the others."""
 
 import os
 import subprocess
@@ -17,9 +17,17 @@ SEEDS_A_TEST = 3
 def test_records_survive_the_crash_of_their_leader() -> None:
     """The first story: three nodes elect, a client writes with acks=all, the leader dies, all is there."""
     calm = at_ease()._replace(
-        nodes=3, replication_factor=3, partitions=1, flush_mode="fsync", drift=(1.0,) * 3, safety_us=6 * SECOND,
-        kinds=("crash",), faults=(Fault(3 * SECOND, "crash", (0, 1), SECOND),), moves=False, observers=False,
-    )  # fmt: skip
+        nodes=3,
+        replication_factor=3,
+        partitions=1,
+        flush_mode="fsync",
+        drift=(1.0,) * 3,
+        safety_us=6 * SECOND,
+        kinds=("crash",),
+        faults=(Fault(3 * SECOND, "crash", (0, 1), SECOND),),
+        moves=False,
+        observers=False,
+    )
     run = run_choice(calm)
     assert run.world.counts["crashes"] == 1
     assert run.world.counts["acknowledged"] > 100

@@ -4,8 +4,8 @@ Time is an integer number of microseconds since the beginning of the run. Events
 which they were scheduled. Chance is divided into *streams*, one for each purpose (`world.chance("network")`), so that a
 fault that is left out while a failure is being shrunk does not change everything that comes after it.
 
-`note` writes the run's story: it is what a failure prints, and its checksum is the digest by which two runs of one seed
-are compared. `fail` ends the run at the next event with the first thing that went wrong.
+`note` writes the run's story: a failure prints it, and its checksum is the digest by which two runs of one seed are
+compared. `fail` ends the run at the next event with the first thing that went wrong.
 """
 
 import asyncio
@@ -20,7 +20,8 @@ from typing import Any
 
 __all__ = ["MS", "SECOND", "WALL_MS", "InvariantError", "World"]
 
-MS, SECOND = 1_000, 1_000_000
+MS = 1_000
+SECOND = 1_000_000
 WALL_MS = 1_800_000_000_000  # since 1970, when a world begins
 NOTES_KEPT = 400
 LOOK_EVERY = 50
@@ -35,7 +36,8 @@ class World:
     """Same seed, same run. Nothing in a run reads the machine's clock or an unseeded generator."""
 
     def __init__(self, seed: int) -> None:
-        self.seed, self.now_us = seed, 0
+        self.seed = seed
+        self.now_us = 0
         self.counts = Counter[str]()
         self.notes = deque[tuple[int, str, str]](maxlen=NOTES_KEPT)
         self.digest = 0
@@ -73,8 +75,8 @@ class World:
             self.failure = error
 
     def bury(self) -> None:
-        """Take apart what killed processes left, so that it does not come apart by itself at a moment of its own."""
-        asyncio.set_event_loop(None)  # Else asyncio makes one for whoever asks, and leaves it and its tasks behind.
+        """Take the leftovers of killed processes apart, so that they do not come apart at a moment of their own."""
+        asyncio.set_event_loop(None)  # Otherwise asyncio makes one for the caller, and leaves it and its tasks behind.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # Some had not begun.
             warnings.simplefilter("ignore", ResourceWarning)  # Others had something open.
@@ -93,7 +95,9 @@ class World:
         Raises:
             InvariantError: an invariant was broken, or a node failed in a way that no fault excuses.
         """
-        queue, pop, events = self._queue, heapq.heappop, self.counts["events"]
+        queue = self._queue
+        pop = heapq.heappop
+        events = self.counts["events"]
         try:
             while queue and queue[0][0] <= time_us:
                 self.now_us, _, action = pop(queue)

@@ -1,7 +1,7 @@
-"""What administrators do in a run: create and delete topics, move partitions, let brokers observe.
+"""Administrators of a run: they create and delete topics, move partitions, choose observers.
 
-All of it through Kafka's APIs, asked of any broker, again and again until there is an answer; what an unanswered
-request has done is found out by asking again, as tools do.
+All of it goes through Kafka's APIs, asked of any broker, again and again until there is an answer. The outcome of a
+request without an answer is found out by asking again, as tools do.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,8 @@ from .client import Trouble, WireClient
 __all__ = ["change_observers", "come_and_go", "create_topic", "demand_copies_of_offsets", "move_partitions"]
 
 TIMEOUT_MS = 3_000
-TOPIC_RESOURCE, SET = 2, 0
+TOPIC_RESOURCE = 2
+SET = 0
 OFFSETS_TOPIC = "__consumer_offsets"
 CANCELLED = 0.2  # of all moves, if they are still under way then
 LOOKS = 12  # how often an administrator asks whether a move has ended before the next one begins
@@ -58,7 +59,8 @@ async def come_and_go(client: WireClient, factor: int, goes_on: Callable[[], boo
     """Create topics that nobody uses, and delete them again."""
     number = 0
     while goes_on():
-        name, number = f"passing-{number}", number + 1
+        name = f"passing-{number}"
+        number = number + 1
         await create_topic(client, name, client.rng.randrange(1, 4), factor, {})
         await client.pause(10, 600)
         while True:
@@ -121,7 +123,7 @@ async def _reassign(client: WireClient, partition: Partition, target: list[int] 
 
 
 async def _is_moving(client: WireClient) -> bool:
-    """Tell whether anything is on its way, as far as somebody knows; without an answer, yes."""
+    """Tell whether any move is under way, as far as the brokers know; without an answer, yes."""
     try:
         answer = await client.ask_anybody(ListPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS))
     except Trouble:
@@ -130,7 +132,7 @@ async def _is_moving(client: WireClient) -> bool:
 
 
 async def set_config(client: WireClient, topic: str, name: str, value: str, early: ErrorCode) -> bool:
-    """Ask once to configure a topic; return whether it is done. `early`: what is said when something is not there yet.
+    """Ask once to configure a topic; return whether it is done. `early`: the error while something is not there yet.
 
     Raises:
         Trouble: no answer.
@@ -138,7 +140,8 @@ async def set_config(client: WireClient, topic: str, name: str, value: str, earl
     setting = IncrementalAlterableConfig(name=name, config_operation=SET, value=value)
     resource = IncrementalAlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=topic, configs=[setting])
     answer = await client.ask_anybody(IncrementalAlterConfigsRequest(resources=[resource]))
-    code, text = ErrorCode(answer.responses[0].error_code), answer.responses[0].error_message
+    code = ErrorCode(answer.responses[0].error_code)
+    text = answer.responses[0].error_message
     client.world.note(client.name, f"{name} of {topic} {value}: {code.name}")
     assert code in {ErrorCode.NONE, early} or code in RETRIABLE, f"{code.name}: {text}"
     return code is ErrorCode.NONE

@@ -1,7 +1,7 @@
-"""A client that speaks Kafka's protocol over the project's own client connection, one request at a time.
+"""A client of Kafka's protocol, one request at a time, over the project's own connections.
 
-It decides for itself what to send and what to conclude, which the real producer and consumer rightly hide. Where its
-loop runs is a host of its own, so that links between clients and brokers can be cut too.
+It decides for itself about requests and answers, which the real producer and consumer rightly hide. Its loop runs on a
+host of its own, so that links between clients and brokers can be cut too.
 """
 
 import asyncio
@@ -25,20 +25,23 @@ REQUEST_S = 4.0
 class Trouble(Exception):  # noqa: N818 - it is nothing wrong
     """No answer, or one that says to try again. Whether the request was carried out is not known.
 
-    `node_id` and `opened_us`: where the connection led on which there was no answer, and when it was opened; 0: there
-    was an answer, or no connection.
+    `node_id` and `opened_us`: the broker whose connection brought no answer, and when it was opened; 0: there was an
+    answer, or no connection.
     """
 
     def __init__(self, text: str, node_id: int = 0, opened_us: int = 0) -> None:
         super().__init__(text)
-        self.node_id, self.opened_us = node_id, opened_us
+        self.node_id = node_id
+        self.opened_us = opened_us
 
 
 class WireClient:
-    """Connections to brokers, and what is known of partitions' leaders."""
+    """Connections to brokers, and the known leaders of partitions."""
 
     def __init__(self, world: World, network: Network, name: str, brokers: dict[int, Address]) -> None:
-        self.world, self.name, self.brokers = world, name, brokers
+        self.world = world
+        self.name = name
+        self.brokers = brokers
         self.rng = world.chance(name)
         self.loop = VirtualLoop(world, network, name, Clock(world), self._on_bug)
         self.leaders = dict[tuple[str, int], tuple[int, int]]()  # (leader, epoch)
@@ -74,7 +77,7 @@ class WireClient:
             raise self._drop(node_id, connection, f"{type(request).__name__} to {node_id}: {error}") from error
 
     async def post(self, node_id: int, request: Message, timeout_s: float = REQUEST_S) -> None:
-        """Send what is not answered.
+        """Send a request that is not answered.
 
         Raises:
             Trouble: it was not sent.
@@ -88,7 +91,7 @@ class WireClient:
             raise self._drop(node_id, connection, f"{type(request).__name__} to {node_id}: {error}") from error
 
     async def _connected(self, node_id: int, timeout_s: float) -> Connection:
-        """Return the connection to a broker; of several who want one at a time the first opens it."""
+        """Return the connection to a broker; of several callers that want one at a time the first opens it."""
         async with self._opening.setdefault(node_id, asyncio.Lock()):
             connection = self._connections.get(node_id)
             if connection is None or not connection.is_open:
@@ -100,7 +103,7 @@ class WireClient:
             return connection
 
     def _drop(self, node_id: int, connection: Connection | None, text: str) -> Trouble:
-        """Let go of a connection on which there was no answer, and return what is to be said of that."""
+        """Let go of a connection that brought no answer, and return the trouble to report."""
         if connection is None:
             return Trouble(text)
         connection.abandon()
@@ -112,7 +115,7 @@ class WireClient:
         return await self.ask(self.rng.choice(sorted(self.brokers)), request, timeout_s)
 
     async def refresh(self, topic: str) -> None:
-        """Ask any broker who leads; with no answer, know what was known."""
+        """Ask any broker who leads; without an answer, keep the leaders known before."""
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
         try:
             answer = await self.ask_anybody(request, 2.0)

@@ -1,8 +1,8 @@
-"""A member of a consumer group, by hand: joins, divides the partitions if it leads, commits, asks what was committed.
+"""A member of a consumer group, by hand: it joins, divides the partitions, commits.
 
-What it commits is any number that grows: the group's promises do not depend on records. When a commit gets no answer,
-it may still arrive and be taken until the generation ends, so from then on less than the newest acknowledged commit may
-be there; the history is told.
+Its commits are any numbers that grow: the group's promises do not depend on records. When a commit gets no answer, it
+may still arrive and be taken until the generation ends, so from then on less than the newest acknowledged commit may
+be there; the history is told. It also asks for committed offsets.
 """
 
 from collections.abc import Callable
@@ -30,19 +30,28 @@ from .client import Trouble, WireClient
 
 __all__ = ["SESSION_MS", "GroupMember"]
 
-SESSION_MS, REBALANCE_MS = 2_000, 3_000
+SESSION_MS = 2_000
+REBALANCE_MS = 3_000
 ROUNDS = 30  # commits before it leaves its place and joins anew
 PASSING = {
-    *(ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
-    *(ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID),
-    *(ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNSTABLE_OFFSET_COMMIT, ErrorCode.KAFKA_STORAGE_ERROR),
-    *(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.NOT_ENOUGH_REPLICAS,
 }
 
 
 class GroupMember:
-    """One member. It owns what its last assignment says, until it joins again."""
+    """One member. It owns the partitions of its last assignment until it joins again."""
 
     def __init__(
         self,
@@ -53,8 +62,12 @@ class GroupMember:
         goes_on: Callable[[], bool],
     ) -> None:
         self._goes_on = goes_on
-        self.client, self.history, self.group, self.partitions = client, history, group, partitions
-        self.member_id, self.generation = "", -1
+        self.client = client
+        self.history = history
+        self.group = group
+        self.partitions = partitions
+        self.member_id = ""
+        self.generation = -1
         self.rounds = 0
         self._coordinator: int | None = None
         self._positions = dict[Partition, int]()
@@ -124,7 +137,8 @@ class GroupMember:
                 break
             self.member_id = joined.member_id
         self._check(joined.error_code)
-        self.member_id, self.generation = joined.member_id, joined.generation_id
+        self.member_id = joined.member_id
+        self.generation = joined.generation_id
         shares = list[SyncGroupRequestAssignment]()
         if joined.leader == self.member_id and not joined.skip_assignment:
             members = sorted(member.member_id for member in joined.members)
@@ -163,7 +177,7 @@ class GroupMember:
         self.history.on_committed(self.group, partition, offset)
 
     async def _fetch_commit(self, partition: Partition) -> int:
-        """Return what is committed, 0 for nothing."""
+        """Return the committed offset, 0 for nothing."""
         topic, index = partition
         await self._know(topic)
         topics = [

@@ -1,7 +1,7 @@
-"""A client that looks offsets up: the ends, the largest timestamp, the first record at or after a time.
+"""A client that looks offsets up: ends, largest timestamps, the first after a time.
 
-What it is told is compared with what is known to be in the log, at once and when the run is over: nothing that was
-ever told may lie beyond the end, and what stands at an offset that was told has the timestamp that was told.
+Its answers are compared with the log as far as it is known, at once and when the run is over: no offset that was ever
+told may lie beyond the end, and the record at an offset that was told has the timestamp that was told.
 """
 
 from collections.abc import Callable
@@ -16,19 +16,24 @@ from .workload import TIMESTAMP_MS
 
 __all__ = ["Lister"]
 
-LATEST, EARLIEST, LARGEST = -1, -2, -3
+LATEST = -1
+EARLIEST = -2
+LARGEST = -3
 
 
 class Lister:
-    """Asks for one partition after the other, whatever comes to its mind."""
+    """Asks for one partition after the other, for any of these."""
 
     def __init__(self, client: WireClient, history: ClientHistory, partitions: list[Partition]) -> None:
-        self.client, self.history, self.partitions = client, history, partitions
+        self.client = client
+        self.history = history
+        self.partitions = partitions
         self._ends = dict[Partition, int]()
         self._starts = dict[Partition, int]()
 
     async def run(self, goes_on: Callable[[], bool]) -> None:
-        world, rng = self.client.world, self.client.rng
+        world = self.client.world
+        rng = self.client.rng
         while goes_on():
             await self.client.pause(10, 200)
             partition = rng.choice(self.partitions)
@@ -59,7 +64,8 @@ class Lister:
         return told
 
     def _judge(self, partition: Partition, wanted: int, told: Any, acknowledged: int) -> None:
-        history, offset = self.history, told.offset
+        history = self.history
+        offset = told.offset
         claim = f"{partition}: offset {offset} at {told.timestamp} is told for {wanted}"
         if wanted == LATEST:
             history.on_told_end(partition, offset)
@@ -77,7 +83,7 @@ class Lister:
                 self._judge_found(partition, wanted, told, acknowledged, claim)
 
     def _judge_found(self, partition: Partition, wanted: int, told: Any, acknowledged: int, claim: str) -> None:
-        """Nothing that was there before the question is a better answer."""
+        """Check that no record that was there before the question is a better answer."""
         end = acknowledged if told.offset < 0 or wanted == LARGEST else told.offset
         limit_ms = told.timestamp + 1 if wanted == LARGEST else wanted
         for offset in range(self.history.deleted.get(partition, 0), end):

@@ -1,4 +1,4 @@
-"""Records at a steady rate, whether or not anybody answers: what followers are behind of, all the time.
+"""Sends records at a steady rate, with or without answers, so that followers stay behind.
 
 A request leaves at every beat and nobody waits for its answer, so that as many are under way as the distance asks for.
 With acks 0 and 1 nothing is promised that lasts: such a record may be there once, or not at all.
@@ -29,13 +29,16 @@ class _Loading:
     def __init__(
         self, client: WireClient, history: ClientHistory, availability: Availability, partition: Partition, load: Load
     ) -> None:
-        self.client, self.history, self.availability = client, history, availability
-        self.partition, self.load = partition, load
+        self.client = client
+        self.history = history
+        self.availability = availability
+        self.partition = partition
+        self.load = load
         self._in_flight = set[asyncio.Task[None]]()
         self._number = 0
 
     async def beat(self) -> None:
-        """Send one record, to whoever is known to lead."""
+        """Send one record to the known leader."""
         topic, index = self.partition
         try:
             leader, _ = await self.client.leader_of(topic, index)
@@ -65,7 +68,8 @@ class _Loading:
             self.client.world.fail(error)
 
     async def _send(self, leader: int, request: ProduceRequest, value: bytes) -> None:
-        world, acks = self.client.world, self.load.acks
+        world = self.client.world
+        acks = self.load.acks
         sent_us = world.now_us
         world.counts[f"sent with acks={acks}"] += 1
         try:
@@ -99,8 +103,9 @@ async def keep_loading(
     load: Load,
     goes_on: Callable[[], bool],
 ) -> None:
-    """Send at the rate of `load` until `goes_on` says no; then wait for what is under way."""
-    loading, pause_s = _Loading(client, history, availability, partition, load), 1 / load.per_second
+    """Send at the rate of `load` until `goes_on` says no; then wait for the requests under way."""
+    loading = _Loading(client, history, availability, partition, load)
+    pause_s = 1 / load.per_second
     while goes_on():
         await loading.beat()
         await asyncio.sleep(pause_s)

@@ -1,9 +1,9 @@
-"""A client that reads all partitions with one request to each leader, as consumers do, and falls behind in some.
+"""A client that reads all partitions with one request to each leader, and falls behind.
 
-Its limits are so small that not everything fits. What was read last is in a broker's memory, what is at the beginning
-must be read from its disk. Kafka's rule (KIP-74) is that the first partition of a request that has anything brings one
-batch at least, whatever its size; and clients put a partition behind the others when it has brought something. So none
-stands still for more than a turn of all.
+Its limits are so small that not everything fits. The newest records are in a broker's memory, the first ones must be
+read from its disk. Kafka's rule (KIP-74) is that the first partition of a request that has anything brings one batch at
+least, of any size; and clients put a partition behind the others when it has brought something. So none stands still
+for more than a turn of all.
 """
 
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -17,7 +17,8 @@ from .workload import Reader
 __all__ = ["MixedReader"]
 
 AGAIN = 0.04  # the chance that one partition is read from its beginning once more
-REQUEST_BYTES, PARTITION_BYTES = (1, 20_000, 1 << 20), (1, 1_000, 1 << 20)
+REQUEST_BYTES = (1, 20_000, 1 << 20)
+PARTITION_BYTES = (1, 1_000, 1 << 20)
 WAIT_MS = 300
 
 
@@ -27,14 +28,17 @@ class MixedReader:
     def __init__(
         self, client: WireClient, history: ClientHistory, availability: Availability, partitions: list[Partition]
     ) -> None:
-        self.client, self.availability, self._history = client, availability, history
+        self.client = client
+        self.availability = availability
+        self._history = history
         self._order = [Reader(client, history, availability, partition) for partition in partitions]
         self._draw_limits()
         self._stood_still = dict[Partition, tuple[int, int]]()  # so many fetches in a row, the first at
 
     def _draw_limits(self) -> None:
         rng = self.client.rng
-        self._request_bytes, self._partition_bytes = rng.choice(REQUEST_BYTES), rng.choice(PARTITION_BYTES)
+        self._request_bytes = rng.choice(REQUEST_BYTES)
+        self._partition_bytes = rng.choice(PARTITION_BYTES)
 
     async def run(self) -> None:
         rng = self.client.rng
@@ -47,7 +51,7 @@ class MixedReader:
                     self.client.forget_leader(*reader.partition)
                 self._stood_still.clear()
                 await self.client.pause()
-            await self.client.pause(20, 120)  # or it would do nothing else than read what is old
+            await self.client.pause(20, 120)  # or it would only read old records
             if rng.random() < AGAIN:
                 self._draw_limits()
                 self._begin_again(rng.choice(self._order))
@@ -92,7 +96,7 @@ class MixedReader:
             data = told.get(reader.partition[1])
             if data is not None:
                 self._take(reader, data, sent_us, len(asked))
-        # Whoever is with another leader comes to its turn, too.
+        # Partitions of other leaders come to their turn, too.
         self._order.sort(key=lambda reader: reader in asked)
 
     def _take(self, reader: Reader, data: PartitionData, sent_us: int, asked: int) -> None:
@@ -111,7 +115,7 @@ class MixedReader:
             return
         fetches, since_us = self._stood_still.get(reader.partition, (0, sent_us))
         self._stood_still[reader.partition] = fetches + 1, since_us
-        # By then it was the first of those that had something, whoever else had its leader change meanwhile.
+        # By then it was the first of those that had something, whichever other leaders changed meanwhile.
         if fetches >= asked:
             self.availability.on_stood_still(reader.partition, fetches + 1, since_us)
             del self._stood_still[reader.partition]  # It may not have been owed when it began to stand still.

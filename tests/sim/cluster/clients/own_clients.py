@@ -1,9 +1,9 @@
-"""The project's own Producer, Consumer and Admin at work in a run, and what they promise, judged.
+"""Lets the project's own Producer, Consumer and Admin work in a run, and judges them.
 
 *Producer*: a record that is delivered is at its offset, once, in the order of sending; one that failed is nowhere
 unless the error says that it may be; every delivery has an outcome. *Consumer*: the records of a partition come in
-order and without a hole for as long as it is this member's, and whoever takes a partition over begins no later than
-behind what the group was handed. *Commits*: the group never has more than that. The Admin looks at them, as operators
+order and without a hole for as long as it is this member's, and the next member begins no later than behind the
+records that the group was handed. *Commits*: the group never has more than that. The Admin looks at them, as operators
 do.
 
 Each is a process of its own: a loop, and a generator of chance, by the name of its host.
@@ -39,13 +39,18 @@ from .workload import timestamp_ms
 __all__ = ["OWN_GROUP", "OwnAdmin", "OwnConsumer", "OwnProducer", "seeded_chance"]
 
 OWN_GROUP = "own"
-CALL_S, REQUEST_S, DELIVERY_S = 5.0, 3.0, 12.0
-COMMITS, SHARE_OF_ONE = 0.3, 0.3
-SESSION_S, HEARTBEAT_S, REFRESH_S = 3.0, 0.5, 5.0
+CALL_S = 5.0
+REQUEST_S = 3.0
+DELIVERY_S = 12.0
+COMMITS = 0.3
+SHARE_OF_ONE = 0.3
+SESSION_S = 3.0
+HEARTBEAT_S = 0.5
+REFRESH_S = 5.0
 
 
 def seeded_chance(world: World) -> AbstractContextManager[object]:
-    """Let the project's clients leave things to the world's chance, each by the name of its host."""
+    """Give the project's clients the world's chance, each by the name of its host."""
 
     def generator() -> Random:
         loop = asyncio.get_running_loop()
@@ -69,14 +74,18 @@ class OwnProducer:
         partitions: list[Partition],
         pause_ms: int,
     ) -> None:
-        self.client, self.history, self.availability, self.pause_ms = client, history, availability, pause_ms
+        self.client = client
+        self.history = history
+        self.availability = availability
+        self.pause_ms = pause_ms
         self._under_way = {partition: deque[tuple[bytes, int, Delivery]]() for partition in partitions}
         self._numbers = dict.fromkeys(partitions, 0)
         self.is_done = False
 
     async def run(self, goes_on: Callable[[], bool]) -> None:
         rng = self.client.rng
-        linger_s, in_flight = rng.choice((0.0, 0.05)), rng.choice((1, 5))
+        linger_s = rng.choice((0.0, 0.05))
+        in_flight = rng.choice((1, 5))
         while goes_on():
             producer = Producer(
                 _bootstrap(self.client),
@@ -154,7 +163,9 @@ class OwnConsumer:
     """A member of a group that the project's own consumers form."""
 
     def __init__(self, client: WireClient, history: ClientHistory, topic: str) -> None:
-        self.client, self.history, self.topic = client, history, topic
+        self.client = client
+        self.history = history
+        self.topic = topic
         self._positions = dict[Partition, int]()
         self.is_done = False
 
@@ -191,8 +202,9 @@ class OwnConsumer:
         self.is_done = True
 
     async def _consume(self, consumer: Consumer, goes_on: Callable[[], bool]) -> None:
-        """Read for a while; whoever joins anew makes the others share anew, too."""
-        rng, rounds = self.client.rng, self.client.rng.randrange(20, 200)
+        """Read for a while; a member that joins anew makes the others share anew, too."""
+        rng = self.client.rng
+        rounds = self.client.rng.randrange(20, 200)
         while goes_on() and rounds:
             rounds -= 1
             if rng.random() < SHARE_OF_ONE:
@@ -211,9 +223,11 @@ class OwnConsumer:
             self.history.on_group_stored(OWN_GROUP, (key.topic, key.partition), stored.offset)
 
     def _take(self, records: Iterable[ConsumerRecord]) -> None:
-        history, name = self.history, self.client.name
+        history = self.history
+        name = self.client.name
         for record in records:
-            partition, offset = (record.topic, record.partition), record.offset
+            partition = (record.topic, record.partition)
+            offset = record.offset
             due = self._positions.get(partition)
             if due is None:
                 history.judge.positioned(name, partition, offset)
@@ -232,10 +246,12 @@ class OwnConsumer:
 
 
 class OwnAdmin:
-    """Makes topics and removes them, and looks at what the group has stored."""
+    """Makes topics and removes them, and looks at the offsets that the group has stored."""
 
     def __init__(self, client: WireClient, history: ClientHistory, factor: int) -> None:
-        self.client, self.history, self.factor = client, history, factor
+        self.client = client
+        self.history = history
+        self.factor = factor
 
     async def run(self, goes_on: Callable[[], bool]) -> None:
         number = 0

@@ -1,4 +1,4 @@
-"""What clients do with records in a run: produce in several ways, delete, read along, read everything at the end."""
+"""The work of clients with records: produce, delete, read along, read everything at the end."""
 
 import asyncio
 from collections.abc import Callable
@@ -31,7 +31,7 @@ __all__ = ["Producer", "Producing", "Reader", "delete_records", "timestamp_ms"]
 TIMESTAMP_MS = 1_800_000_000_000
 PRODUCE_TIMEOUT_MS = 3_000
 LEADER_AGAIN = 0.05  # the chance that a reader asks the leader anew who should serve it
-FRAMING_BYTES = 100  # more than what a batch has around the value of its only record
+FRAMING_BYTES = 100  # more than a batch has around the value of its only record
 TOO_LARGE = 0.3  # the chance that a batch beyond the limit is tried before one at the limit
 CLOCKS_APART_MS = 200  # clients stamp their records, by clocks of their own
 
@@ -42,7 +42,7 @@ def timestamp_ms(client: WireClient) -> int:
 
 
 class Producing(NamedTuple):
-    """How a producer writes. `large_every`: of so many batches one is of `message_bytes`, which is the limit."""
+    """The way of a producer. `large_every`: of so many batches one is of `message_bytes`, which is the limit."""
 
     is_idempotent: bool
     record_bytes: int
@@ -62,13 +62,18 @@ class Producer:
         partition: Partition,
         producing: Producing,
     ) -> None:
-        self.client, self.history, self.availability = client, history, availability
-        self.partition, self.producing = partition, producing
+        self.client = client
+        self.history = history
+        self.availability = availability
+        self.partition = partition
+        self.producing = producing
         self._identity = (-1, -1)
-        self._sequence = self._number = 0
+        self._sequence = 0
+        self._number = 0
 
     async def run(self, goes_on: Callable[[], bool]) -> None:
-        producing, rng = self.producing, self.client.rng
+        producing = self.producing
+        rng = self.client.rng
         if producing.is_idempotent:
             self._identity = await _producer_id(self.client)
         while goes_on():
@@ -82,7 +87,8 @@ class Producer:
             await asyncio.sleep(rng.randrange(producing.pause_ms + 1) / 1000)
 
     def _record(self, size_bytes: int = 0) -> NewRecord:
-        (topic, index), client = self.partition, self.client
+        topic, index = self.partition
+        client = self.client
         value = f"{client.name}-{topic}-{index}-{self._number}".encode()
         value = value.ljust(size_bytes or self.producing.record_bytes, b".")
         self._number += 1
@@ -103,14 +109,15 @@ class Producer:
     async def _overstep(self) -> None:
         """Send a batch that is one byte too large: it is refused, and nowhere."""
         record = self._large(self.producing.message_bytes + 1)
-        frame, value = self._frame([record]), cast("bytes", record.value)
+        frame = self._frame([record])
+        value = cast("bytes", record.value)
         self._tell([record])
         try:
             outcome = await _outcome(self.client, self.partition, frame)
         except Trouble:
             self.client.forget_leader(*self.partition)
         else:
-            # Who leads no more, or lacks replicas, may say that first.
+            # A broker that leads no more, or lacks replicas, may say that first.
             code = ErrorCode(outcome.error_code)
             assert code in {*RETRIABLE, ErrorCode.MESSAGE_TOO_LARGE}, f"{len(frame)} bytes: {code.name}"
             self.client.world.counts["too large"] += code == ErrorCode.MESSAGE_TOO_LARGE
@@ -128,9 +135,11 @@ class Producer:
 
     async def _write(self, records: list[NewRecord], goes_on: Callable[[], bool]) -> None:
         self._tell(records)
-        frame, index = self._frame(records), self.partition[1]
+        frame = self._frame(records)
+        index = self.partition[1]
         values = [cast("bytes", record.value) for record in records]
-        client, sequence = self.client, self._sequence
+        client = self.client
+        sequence = self._sequence
         self._sequence += len(records)
         while True:
             try:
@@ -173,7 +182,7 @@ async def _outcome(client: WireClient, partition: Partition, frame: bytearray) -
 
 
 async def _produce_once(client: WireClient, availability: Availability, partition: Partition, frame: bytearray) -> int:
-    await client.leader_of(*partition)  # Where nobody leads nothing is sent.
+    await client.leader_of(*partition)  # Without a leader nothing is sent.
     sent_us = client.world.now_us
     try:
         outcome = await _outcome(client, partition, frame)
@@ -191,7 +200,7 @@ async def _produce_once(client: WireClient, availability: Availability, partitio
 async def delete_records(
     client: WireClient, history: ClientHistory, readers: "list[Reader]", goes_on: Callable[[], bool]
 ) -> None:
-    """Delete from the beginning of partitions what has been read, so that logs start later and laggards miss it."""
+    """Delete records that have been read, so that logs start later and laggards miss them."""
     while goes_on():
         await client.pause(200, 1_500)
         reader = client.rng.choice(readers)
@@ -234,9 +243,13 @@ class Reader:
         partition: Partition,
         rack: str = "",
     ) -> None:
-        self.client, self.history, self.availability = client, history, availability
-        self.partition, self.rack = partition, rack
-        self.position, self.high_watermark = 0, -1  # nobody has said yet how far it goes
+        self.client = client
+        self.history = history
+        self.availability = availability
+        self.partition = partition
+        self.rack = rack
+        self.position = 0
+        self.high_watermark = -1  # nobody has said yet how far it goes
         self._told = 0  # the high watermark, by leaders
         self._replica: int | None = None
         history.judge.positioned(client.name, partition, 0)
@@ -276,7 +289,7 @@ class Reader:
         if data.preferred_read_replica >= 0 and data.error_code == ErrorCode.NONE:
             self._replica = data.preferred_read_replica
             return
-        # Metadata may be a guess, and whoever names a rack is served by a replica that follows, too.
+        # Metadata may be a guess, and a client that names a rack is served by a replica that follows, too.
         before = self.position
         self.take(data, is_leader=source == leader and not self.rack)
         if source != leader:
@@ -285,16 +298,17 @@ class Reader:
             self._replica = None
 
     def take(self, data: PartitionData, *, is_leader: bool) -> None:
-        """Take in what a fetch brought of this partition.
+        """Take in the part of a fetch for this partition.
 
         Raises:
             Trouble: an error that passes.
         """
-        code, world = data.error_code, self.client.world
+        code = data.error_code
+        world = self.client.world
         deleted = self.history.deleted.get(self.partition, 0)
         is_below = self.position < (deleted if is_leader else data.log_start_offset)
         if code == ErrorCode.OFFSET_OUT_OF_RANGE and is_below:
-            # What it asks for has been deleted: only what an earlier reader has read ever is.
+            # Its records have been deleted: only records that an earlier reader has read ever are.
             self.position = max(data.log_start_offset, self.position + 1)
             return
         if code != ErrorCode.NONE:
@@ -306,7 +320,8 @@ class Reader:
             self._on_leader_says(data.high_watermark)
         if data.log_start_offset > deleted:
             world.violate(f"{self.partition} starts at {data.log_start_offset}, nobody deleted beyond {deleted}")
-        records, position = memoryview(cast("memoryview", data.records or b"")), 0
+        records = memoryview(cast("memoryview", data.records or b""))
+        position = 0
         while position < len(records):
             header = parse_header(records, position)
             self._take_batch(records[position : position + header.size_bytes], data.high_watermark)

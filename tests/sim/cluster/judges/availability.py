@@ -1,13 +1,13 @@
-"""What a healthy cluster owes whoever uses it, in virtual time: it is there.
+"""A healthy cluster's debts to its users, in virtual time: it is there.
 
 *Healthy* is looked at every `LOOK_US`: every broker runs and is ready, nothing is cut, stalled, stuck or armed, and no
 fault has struck since the look before. Nothing is owed before that has lasted for twice `replica.lag.time.max.ms`. A
 fault that spoils a disk strikes twice: when it happens, and when somebody reads there, which may be long after.
-`CHECKS` names what is owed from then on; a violation begins with the name of its check.
+`CHECKS` names the debts from then on; a violation begins with the name of its check.
 
-What clients see they report themselves (`on_refused`, `on_unanswered`, `on_stood_still`, `on_vanished`); the rest is
-looked at. A replica that waits for an operator, as it must, is not counted on (`Run.damaged`); nor is one that failed
-twice within a minute.
+Clients report their own findings (`on_refused`, `on_unanswered`, `on_stood_still`, `on_vanished`); the rest is looked
+at. A replica that waits for an operator, as it must, is not counted on (`Run.damaged`); nor is one that failed twice
+within a minute.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -42,7 +42,8 @@ LOOK_US = 100 * MS
 LOSS_RATE_MAX = 0.05
 # Clocks run up to two percent fast or slow, and a look is late by up to its interval.
 TOLERANCE = 1.05
-HOME_INTERVAL_US, HOME_SLACK_US = 5 * SECOND, 5 * SECOND
+HOME_INTERVAL_US = 5 * SECOND
+HOME_SLACK_US = 5 * SECOND
 KNOWN_US = 2 * SECOND
 MOVE_SLACK_US = 10 * SECOND
 GONE_SLACK_US = 2 * SECOND
@@ -56,7 +57,7 @@ REFUSALS = frozenset(
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
     }
 )
-"""What says that a cluster is not there; NOT_LEADER_OR_FOLLOWER counts while leaders stay where they are."""
+"""The errors of a cluster that is not there; NOT_LEADER_OR_FOLLOWER counts while leaders stay where they are."""
 FOR_WANT_OF_COPIES = frozenset(
     {ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT}
 )
@@ -65,7 +66,7 @@ FOR_WANT_OF_COPIES = frozenset(
 class Availability:
     """One run's looks. `strikes` counts the faults that have struck; `damaged` says which replicas of a group wait.
 
-    It changes nothing, and what it counts are the looks at which something was owed.
+    It changes nothing. It counts the looks at which something was owed.
     """
 
     def __init__(
@@ -77,8 +78,12 @@ class Availability:
         faults: Sequence[Fault],
         damaged: Callable[[Any], set[int]],
     ) -> None:
-        self._world, self._network, self._machines = world, network, machines
-        self._service, self._faults, self._damaged = service, faults, damaged
+        self._world = world
+        self._network = network
+        self._machines = machines
+        self._service = service
+        self._faults = faults
+        self._damaged = damaged
         self._is_spoilt = any(fault.kind in SPOILS_DISKS for fault in faults)
         self.strikes = 0
         self._seen: Hashable = None
@@ -91,7 +96,7 @@ class Availability:
         self._led = dict[str, tuple[int, int]]()  # leader and term
         self._changed_us = 0
         self._vanished = dict[str, tuple[str, int, int]]()  # member id: its group, its session timeout, and when
-        # Where every third datagram is lost, ten in a row are, now and then: a fault that never ends.
+        # If every third datagram is lost, ten in a row are, now and then: a fault that never ends.
         self._is_judged = service.is_judged and network.conditions.loss_rate <= LOSS_RATE_MAX
         self._is_over = False
 
@@ -109,7 +114,7 @@ class Availability:
         is_owed = since_us is not None and not self._is_over and us >= since_us + self._service.settled_us
         return is_owed and self._disturbance() == self._seen
 
-    # What clients report.
+    # Reports of clients.
 
     def on_refused(self, partition: Partition, acks: int, sent_us: int, code: ErrorCode, text: str) -> None:
         """A produce request was answered with an error."""
@@ -133,15 +138,15 @@ class Availability:
         )
 
     def on_unanswered(self, check: str, partition: Partition, sent_us: int, trouble: Exception) -> None:
-        """There is no answer to what was sent at `sent_us`, which says something to `check`."""
+        """There is no answer to a request of `sent_us`, which matters to `check`."""
         if self.owes_since(sent_us) and not self._is_excused(sent_us, trouble):
             self._violate(check, f"{partition}, sent at {sent_us}: no answer: {trouble!r}")
 
     def _is_excused(self, sent_us: int, trouble: Exception) -> bool:
         """Tell whether there could be no answer.
 
-        Whoever leads no more closes the connections on which nobody asks for an answer. A machine that lost its power
-        knows nothing of the connections that it had.
+        A broker that leads no more closes the connections on which nobody asks for an answer. A machine that lost its
+        power knows nothing of the connections that it had.
         """
         self._note_leaders()
         if self._changed_us >= sent_us:
@@ -159,12 +164,13 @@ class Availability:
         """A member of a group will never say anything again."""
         self._vanished[member_id] = group, session_ms, self._world.now_us
 
-    # What is looked at.
+    # Looks.
 
     def _look(self) -> None:
         if self._is_over:
             return
-        now_us, disturbance = self._world.now_us, self._disturbance()
+        now_us = self._world.now_us
+        disturbance = self._disturbance()
         if disturbance != self._seen or self._ails():
             self._healthy_since_us = None
         elif self._healthy_since_us is None:
@@ -181,20 +187,23 @@ class Availability:
         self._world.after(LOOK_US, self._look)
 
     def _disturbance(self) -> Hashable:
-        """Return what changes when anything strikes."""
+        """Return a value that changes when anything strikes."""
         found = sum(self._world.counts[f"event {kind}"] for kind in FOUND_DAMAGED) if self._is_spoilt else 0
         return self.strikes, found, tuple((machine.life, machine.is_up) for machine in self._machines.values())
 
     def _ails(self) -> bool:
         """Tell whether a fault is under way, or armed, or a broker does not serve yet."""
-        network, now_us = self._network, self._world.now_us
-        # A disk that was freed early still keeps what it was stuck with for as long as it would have been.
+        network = self._network
+        now_us = self._world.now_us
+        # A disk that was freed early still keeps the calls that it held for as long as it would have been stuck.
         if any(fault.at_us <= now_us < fault.at_us + fault.duration_us for fault in self._faults):
             return True
         if network.tcp_cut or network.udp_cut or network.down:
             return True
         for machine in self._machines.values():
-            node, disk, loop = machine.node, machine.disk, machine.loop
+            node = machine.node
+            disk = machine.disk
+            loop = machine.loop
             if node is None or loop is None or machine.is_asked_to_stop or loop.is_stalled:
                 return True
             if node.state != "running" or not self._has_been_ready(machine, node):
@@ -212,7 +221,8 @@ class Availability:
     def _note_leaders(self) -> None:
         led = self._leaders()
         if led != self._led:
-            self._led, self._changed_us = led, self._world.now_us
+            self._led = led
+            self._changed_us = self._world.now_us
 
     def _leaders(self) -> dict[str, tuple[int, int]]:
         return {
@@ -297,7 +307,7 @@ class Availability:
             self._moving_since_us.pop(name, None)
             return
         since_us = self._moving_since_us.setdefault(name, now_us)
-        if now_us - since_us > MOVE_SLACK_US * TOLERANCE:  # What a run writes is nothing at 64 MiB a second.
+        if now_us - since_us > MOVE_SLACK_US * TOLERANCE:  # The bytes of a run are nothing at 64 MiB a second.
             self._violate("moves end", f"{name} moves since {since_us}: {move}")
 
     def _judge_vanished(self, now_us: int, healthy_since_us: int) -> None:

@@ -1,7 +1,8 @@
-"""Which rare paths a run has gone, and how strong a run must be: who never goes somewhere proves nothing there.
+"""The rare paths of a run, and how strong many runs must be.
 
-Paths are known by what brokers say of themselves (`EventHistory`), by the faults that struck, and by what clients
-counted. `judge_strength` looks at many runs together and says what they lack.
+A run that never goes somewhere proves nothing there. Paths are known by the brokers' own events (`EventHistory`), by
+the faults that struck, and by the counts of clients. `judge_strength` looks at many runs together and says what they
+lack.
 """
 
 import statistics
@@ -63,15 +64,16 @@ PATHS = {
     "our consumer committed": "own commits",
     "our admin made topics": "own topics",
 }
-"""What is printed of a path, and the count that says that it was gone."""
+"""Each path's name in print, and the count that shows that it was gone."""
 
 MEDIANS = {"acknowledged": 200, "elections": 3, "recoveries": 1}
-"""What the median seed must reach at least: less, and the workload has become too weak."""
+"""The least that the median seed must reach: less, and the workload has become too weak."""
 
 SHARES = {"looks when all was owed": 0.2, "own delivered": 0.1, "own consumed": 0.1}
-"""Which share of the seeds must count any at least."""
+"""The least share of the seeds that must count any."""
 
-JUDGED_FROM, COMPLETE_FROM = 50, 1_000
+JUDGED_FROM = 50
+COMPLETE_FROM = 1_000
 """So many seeds make a median worth judging, and so many must have gone every path."""
 
 

@@ -1,11 +1,11 @@
-"""What clients were told, and what may never contradict it.
+"""The answers that clients got, and the facts that may never contradict them.
 
 One history is shared by all clients of a run: it knows more than any of them. Values are unique, so each says of itself
 where it belongs and how often it may be there. A value that was sent and never acknowledged may be there or not, and
 twice only if it was sent twice without a sequence number.
 
-Everything is also told to `judge`, which is the project's history checker and knows less, as users do. But for the
-records of a topic that is compacted: that they may go is beyond it.
+Everything is also told to `judge`, which is the project's history checker and knows less, as users do. The exception
+are the records of a topic that is compacted: it does not know that they may go.
 """
 
 from typing import NamedTuple
@@ -30,11 +30,12 @@ class ClientHistory:
     """Acknowledgements, reads and commits; each new one is compared with all before."""
 
     def __init__(self, world: World, *, compacts: bool = False) -> None:
-        self._world, self.compacts = world, compacts
+        self._world = world
+        self.compacts = compacts
         self.judge = Judge(world, sees_records=not compacts)
         self.sent = dict[bytes, _Sent]()
         self.acknowledged = dict[bytes, tuple[Partition, int]]()
-        self.at = dict[tuple[Partition, int], bytes]()  # what is known to be at an offset
+        self.at = dict[tuple[Partition, int], bytes]()  # the value at an offset, if known
         self.places = dict[bytes, set[tuple[Partition, int]]]()
         self.refused = set[bytes]()
         self.deleted = dict[Partition, int]()  # the most that anybody has asked to be deleted
@@ -61,7 +62,7 @@ class ClientHistory:
         self.judge.invoked(value, partition, is_idempotent=is_idempotent)
 
     def on_unknown(self, values: list[bytes]) -> None:
-        """Nobody will try again to send these; they may be there, or come to be there."""
+        """These will not be sent again; they may be there, or come to be there."""
         for value in values:
             self.judge.unknown(value, self.sent[value].partition)
 
@@ -79,7 +80,8 @@ class ClientHistory:
         batches under way, and no sequence numbers, hears of them in any order.
         """
         sent = self.sent[values[0]]
-        partition, key = sent.partition, (sent.partition, sent.producer)
+        partition = sent.partition
+        key = (sent.partition, sent.producer)
         if is_in_order and base_offset <= self._last_of.get(key, -1):
             self._world.violate(
                 f"{partition}: {values[0]!r} is acknowledged at {base_offset}, but {sent.producer} had written"
@@ -99,7 +101,7 @@ class ClientHistory:
         self._world.counts["read"] += 1
 
     def on_skipped(self, reader: str, partition: Partition, offsets: range) -> None:
-        """A reader was given what is behind these, and not these."""
+        """A reader was given the records behind these, and not these."""
         self._skipped.setdefault((reader, partition), set()).update(offsets)
 
     def _put(self, partition: Partition, offset: int, value: bytes) -> None:
@@ -132,7 +134,7 @@ class ClientHistory:
         self._world.counts["commits"] += 1
 
     def on_commit_asked(self, reader: str, group: str, partition: Partition) -> int:
-        """Return the least that a fetch that is sent now may be told."""
+        """Return the least offset that a fetch sent now may be told."""
         self.judge.committed_asked(reader, group, partition)
         newest = self.commits.get((group, partition), 0)
         return min(newest, *self._doubtful.get((group, partition), ()), newest)
@@ -168,7 +170,7 @@ class ClientHistory:
         """A member of a group of the project's own consumers was handed a record; `due`: which comes next, if known."""
         end = self.handed_out.get((group, partition), 0)
         wanted = end if due is None else due
-        # Whoever falls behind what was deleted goes on where the log begins; compaction leaves holes.
+        # A reader that falls behind the deletions goes on where the log begins; compaction leaves holes.
         is_hole = offset > wanted and not self.compacts and offset > self.deleted.get(partition, 0)
         if is_hole or (due is not None and offset < due):
             self._world.violate(f"group {group}: {partition} goes on at {offset}, and {wanted} was due")
@@ -181,7 +183,7 @@ class ClientHistory:
             self._world.violate(f"group {group}: {offset} is stored for {partition}, and {end} was handed out")
 
     def on_told_end(self, partition: Partition, offset: int) -> None:
-        """A leader says that what lies before `offset` is committed."""
+        """A leader says that all records before `offset` are committed."""
         self._told_ends[partition] = max(offset, self._told_ends.get(partition, 0))
 
     def on_told_record(self, partition: Partition, offset: int, timestamp_ms: int) -> None:
@@ -190,13 +192,13 @@ class ClientHistory:
         self._told_times[partition, offset] = timestamp_ms
 
     def owed_end(self, partition: Partition) -> int:
-        """Return how far a partition must go: to what was acknowledged, and to what a leader said was there."""
+        """Return how far a partition must go: to the acknowledged records, and to the end that a leader told."""
         return max(self.ends.get(partition, 0), self._told_ends.get(partition, 0))
 
     def check_complete(self, reader: str, partition: Partition, end_offset: int) -> None:
         """Everything up to `end_offset` was read at some time: offsets are dense, nothing acknowledged is missing.
 
-        Where it is compacted: but for what something newer of the same key has replaced, which was read.
+        If it is compacted, records may be missing if a newer one of the same key was read.
         """
         self.judge.ended(reader, partition, end_offset)
         if self.compacts:

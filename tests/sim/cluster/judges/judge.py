@@ -1,4 +1,4 @@
-"""What clients did and saw, in the words of `barnabas_broker.history`, and that checker's verdict.
+"""Tells a run to the project's history checker, in the words of `barnabas_broker.history`.
 
 `ClientHistory` knows the whole run and looks at each answer with this knowledge. The judge does not: it is given lines
 of a history, as every recorder outside the simulator writes them, and finds broken promises by rules that know nothing
@@ -36,9 +36,17 @@ __all__ = ["Judge", "Partition", "number_of"]
 
 Partition = tuple[str, int]
 OF_RECORDS = (
-    Acknowledged, Consumed, DeclaredProducer, EndReached, Failed, HighWatermarkSeen, Invoked, LogStartSeen, Positioned,
+    Acknowledged,
+    Consumed,
+    DeclaredProducer,
+    EndReached,
+    Failed,
+    HighWatermarkSeen,
+    Invoked,
+    LogStartSeen,
+    Positioned,
     Unknown,
-)  # fmt: skip
+)
 
 
 class Judge:
@@ -48,7 +56,9 @@ class Judge:
     """
 
     def __init__(self, world: World, *, sees_records: bool = True) -> None:
-        self._world, self._checker, self._sees_records = world, Checker(), sees_records
+        self._world = world
+        self._checker = Checker()
+        self._sees_records = sees_records
         self.events = list[Event]()
         self._producers = set[str]()
 
@@ -70,7 +80,8 @@ class Judge:
         if producer not in self._producers:
             self._producers.add(producer)
             self._write(DeclaredProducer(producer=producer, idempotent=is_idempotent))
-        name, digest = _name(partition), _digest(value)
+        name = _name(partition)
+        digest = _digest(value)
         self._write(Invoked(producer=producer, partition=name, sequence=sequence, digest=digest))
 
     def acknowledged(self, value: bytes, partition: Partition, offset: int) -> None:
@@ -93,7 +104,8 @@ class Judge:
 
     def consumed(self, consumer: str, partition: Partition, offset: int, value: bytes) -> None:
         producer, sequence = _author(value)
-        name, digest = _name(partition), _digest(value)
+        name = _name(partition)
+        digest = _digest(value)
         self._write(
             Consumed(
                 consumer=consumer, partition=name, offset=offset, producer=producer, sequence=sequence, digest=digest
@@ -140,7 +152,7 @@ def _author(value: bytes) -> tuple[str, int]:
 
 
 def number_of(value: bytes) -> int:
-    """Return which value of its producer it is."""
+    """Return the number of a value among its producer's."""
     return int(value.rstrip(b".").rpartition(b"-")[2])
 
 

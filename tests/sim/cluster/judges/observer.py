@@ -1,17 +1,18 @@
-"""What must hold inside: every step of every Raft core of every node is looked at while it happens.
+"""Checks every step of every Raft core of every node while it happens.
 
 `observing` puts itself in front of three functions for the length of a run: `RaftCore.step`, which decides,
-`Driver._step`, which has carried it out when it returns, and `Outbox.add`, through which all messages leave when what
-they rest on is durable. It checks each member's own invariants, that nobody votes twice in a term, that a term has one
+`Driver._step`, which has carried it out when it returns, and `Outbox.add`, through which all messages leave when their
+promises are durable. It checks each member's own invariants, that nobody votes twice in a term, that a term has one
 leader, that leaders have everything committed before, that an index and a term name one entry, that everybody commits
 the same. Observation does not change what nodes do.
 
 A vote counts once it has left its node. From then on it is remembered across that node's crashes, as the vote of a node
 with its disk; the metadata group does not tell disks apart, so there a node has one vote for ever.
 
-*What is committed is held.* When a leader finds an entry committed, a majority of the voters of its configuration must
-hold it durably at that moment: a running voter's log is asked; one that is down, or has another disk by now, holds what
-it acknowledged last. High watermarks follow from commit indexes, so none of them exceeds what a majority holds.
+*Committed entries are held.* When a leader finds an entry committed, a majority of the voters of its configuration must
+hold it durably at that moment: a running voter's log is asked; one that is down, or has another disk by now, holds the
+entries that it acknowledged last. High watermarks follow from commit indexes, so none of them exceeds the entries that
+a majority holds.
 """
 
 import struct
@@ -53,7 +54,7 @@ _CRC_POSITION = 17
 
 
 class _Group:
-    """What is known of one group, whoever said it."""
+    """All that is known of one group, from any member."""
 
     def __init__(self) -> None:
         self.leader_of_term = dict[int, int]()
@@ -61,28 +62,33 @@ class _Group:
         self.places = dict[tuple[int, int], int]()  # (index, term): checksum
         self.committed = dict[int, tuple[int, int]]()  # index: its term, and the term it was committed in
         self.commit_index = 0
-        self.acknowledged = dict[Member, tuple[int, int]]()  # (index, term) of what a member said last that it holds
+        self.acknowledged = dict[
+            Member, tuple[int, int]
+        ]()  # (index, term) of the last entry that a member said it holds
         self.witnessed_from = dict[int, int]()  # node id of a witness: the first entry that it keeps
 
 
 class Observer:
     """One run's observer. `groups` are by group id; `node_of` returns a running node.
 
-    `is_forgetful`: voters lose what they acknowledged from memory (power cuts in page-cache mode), so what they hold is
-    no matter of what was committed with their help. `Uncertainty` is what keeps that safe, and the history judges it.
+    `is_forgetful`: voters lose entries that they acknowledged from memory (power cuts in page-cache mode), so they need
+    not hold all that was committed with their help. `Uncertainty` keeps that safe, and the history judges it.
     `compacts`: entries may have lost records by the time they are sent.
     """
 
     def __init__(
         self, world: World, node_of: Callable[[int], Node | None], *, is_forgetful: bool, compacts: bool = False
     ) -> None:
-        self._world, self._node_of, self._is_forgetful, self._compacts = world, node_of, is_forgetful, compacts
+        self._world = world
+        self._node_of = node_of
+        self._is_forgetful = is_forgetful
+        self._compacts = compacts
         self._images = dict[int, Image]()
         self._versions = dict[tuple[int, int], int]()  # by node and life: of its newest image
         self.groups = dict[bytes, _Group]()
 
     def on_decided(self, core: Any, ready: Ready) -> None:
-        """A core has said what is to be done; it is not done yet."""
+        """A core has decided; its decision is not carried out yet."""
         group = self._group(core.log.group)
         if ready.append:
             self._on_entries(group, ready.append)
@@ -113,7 +119,7 @@ class Observer:
             assert known == checksum, f"entry {entry.index} of term {entry.term} has two forms"
 
     def on_said(self, group_id: GroupId, message: Any, directory_id: bytes) -> None:
-        """A message leaves a node with this disk: what it promises is durable there."""
+        """A message leaves a node with this disk: its promises are durable there."""
         group = self._group(group_id)
         if isinstance(message, AppendEntries):
             self._on_entries(group, message.entries)
@@ -132,11 +138,12 @@ class Observer:
         assert first == candidate, f"node {message.source} voted for {first} and {candidate} in term {message.term}"
 
     def _on_acknowledged(self, group_id: GroupId, message: AppendResponse, member: Member) -> None:
-        """What a follower acknowledges is durable there."""
+        """Check that the entries that a follower acknowledges are durable there."""
         node = None if message.rejected else self._node_of(message.source)
         replica = None if node is None else node.multiraft.groups.get(group_id)
         if node is not None and replica is not None:
-            log, index = replica.log, message.match_index
+            log = replica.log
+            index = message.match_index
             assert index <= log.durable_index, f"{message.source} acknowledges {index}, durable is {log.durable_index}"
             term = log.term_at(index)
             if term is not None:
@@ -183,8 +190,9 @@ class Observer:
                 self._check_held(group, core)
 
     def _check_held(self, group: _Group, core: Any) -> None:
-        """A majority of the voters holds what their leader has just found committed."""
-        log, voters = core.log, core.configuration.voters
+        """Check that a majority of the voters holds the entries that their leader has just found committed."""
+        log = core.log
+        voters = core.configuration.voters
         missing = [voter for voter in voters if not self._holds(group, log, voter, core.commit_index)]
         is_excused = self._is_forgetful and log.mode == "page-cache"
         if len(voters) - len(missing) < majority(len(voters)) and not is_excused:
@@ -214,7 +222,7 @@ def _checksum(entry: Entry) -> int:
 
 
 def _identity(entry: Entry) -> int:
-    """Return a checksum of what compaction leaves as it is: offsets, term, producer and sequence."""
+    """Return a checksum of the fields that compaction keeps: offsets, term, producer and sequence."""
     frame = bytes(entry.frame[:61])
     return zlib.crc32(frame[:8] + frame[12:17] + frame[23:27] + frame[43:57])
 
@@ -226,7 +234,9 @@ def observing(observer: Observer) -> Iterator[None]:
     Of this thread: beside a simulation real clusters may run in the same process, each in a thread of its own.
     """
     here = get_ident()
-    decide, carry_out, add = raft_core.RaftCore.step, Driver._step, Outbox.add
+    decide = raft_core.RaftCore.step
+    carry_out = Driver._step
+    add = Outbox.add
 
     def decided(core: Any, event: Event, now_ms: int) -> Ready:
         ready = decide(core, event, now_ms)
@@ -235,7 +245,8 @@ def observing(observer: Observer) -> Iterator[None]:
         return ready
 
     def carried_out(driver: Driver, member: RaftGroup, event: Event, now_ms: int) -> None:
-        before, was_leader = member.core.commit_index, member.core.role is Role.LEADER
+        before = member.core.commit_index
+        was_leader = member.core.role is Role.LEADER
         carry_out(driver, member, event, now_ms)
         if not member.is_removed and member.failed is None and get_ident() == here:
             observer.on_done(member, event, before, was_leader=was_leader)

@@ -1,4 +1,4 @@
-"""A machine's disk with its page cache, and `Files` on it: what is synced stays, what is not may be lost or torn.
+"""A machine's disk and page cache, and `Files` on it: only synced bytes are safe.
 
 *Process crash*: the page cache stays, so everything written stays. *Power cut*: of each file's dirty pages any subset
 of 512-byte sectors reached the disk, and the file's length is the synced one, the newest one or one between; of each
@@ -6,8 +6,8 @@ directory's unsynced changes (create, rename, remove) some first part did, in or
 A directory entry is durable when its directory was synced, and only then: stricter than ext4, as POSIX allows.
 
 *Failures*: a sync that fails says EIO and leaves its pages marked clean, as Linux does, so that syncing again succeeds
-and means nothing. A full disk refuses growth with ENOSPC. A stuck disk keeps its workers waiting. Bits flip in what was
-synced. An *ambush* strikes between two calls of a job, or in the middle of a write: the process or the machine dies.
+and means nothing. A full disk refuses growth with ENOSPC. A stuck disk keeps its workers waiting. Bits flip in synced
+bytes. An *ambush* strikes between two calls of a job, or in the middle of a write: the process or the machine dies.
 
 Not simulated: a disk that lies about a sync, sectors torn within, metadata lost out of order.
 """
@@ -26,12 +26,13 @@ T = TypeVar("T")
 
 __all__ = ["PowerLostError", "VirtualDisk", "VirtualFiles"]
 
-PAGE_BYTES, SECTOR_BYTES = 4096, 512
+PAGE_BYTES = 4096
+SECTOR_BYTES = 512
 CALL_US = 4
 
 
 class PowerLostError(BaseException):
-    """The process, or its machine, died in the middle of a job. Whoever catches it, the job is over."""
+    """The process, or its machine, died in the middle of a job, which is over wherever this is caught."""
 
     def __init__(self, *, is_power: bool) -> None:
         super().__init__("power lost" if is_power else "killed")
@@ -39,7 +40,7 @@ class PowerLostError(BaseException):
 
 
 class Inode:
-    """A file: what everybody reads, and what is on the disk."""
+    """A file: the bytes that everybody reads, and those on the disk."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -58,13 +59,15 @@ class Inode:
     def sync_pages(self, position: int, end: int) -> None:
         """Put only the pages of this range on the disk: the file's size, and other pages, stay as they are there."""
         assert end <= len(self.synced), "there is no such place on the disk yet"
-        start, stop = position // PAGE_BYTES, (end + PAGE_BYTES - 1) // PAGE_BYTES
+        start = position // PAGE_BYTES
+        stop = (end + PAGE_BYTES - 1) // PAGE_BYTES
         bounds = slice(start * PAGE_BYTES, min(stop * PAGE_BYTES, len(self.synced), len(self.data)))
         self.synced[bounds] = self.data[bounds]
         self.dirty.difference_update(range(start, stop))
 
     def sync(self) -> None:
-        data, synced = self.data, self.synced
+        data = self.data
+        synced = self.synced
         if len(synced) > len(data):
             del synced[len(data) :]
         elif len(synced) < len(data):
@@ -75,8 +78,10 @@ class Inode:
         self.dirty.clear()
 
     def lose_power(self, rng: Random) -> int:
-        """Become what is on the disk; return how many dirty pages did not all get there."""
-        before, data, synced = len(self.dirty), self.data, self.synced
+        """Become the file on the disk; return how many dirty pages did not all get there."""
+        before = len(self.dirty)
+        data = self.data
+        synced = self.synced
         self.is_cold = True
         fate = rng.random()
         if not self.dirty and len(data) == len(synced):
@@ -94,7 +99,8 @@ class Inode:
                     if rng.random() < 0.5:
                         end = min(start + SECTOR_BYTES, size)
                         kept[start:end] = data[start:end].ljust(end - start, b"\0")
-            self.data, self.synced = kept, bytearray(kept)
+            self.data = kept
+            self.synced = bytearray(kept)
         self.dirty.clear()
         return before
 
@@ -117,7 +123,7 @@ class Directory:
         self._changes.clear()
 
     def sync_all(self) -> None:
-        """Sync what is below, too."""
+        """Sync everything below, too."""
         for node in self.entries.values():
             if isinstance(node, Directory):
                 node.sync_all()
@@ -146,11 +152,15 @@ class VirtualDisk:
     """One machine's disk. `on_power_lost` is called when an ambush strikes."""
 
     def __init__(self, world: World, name: str, sync_us_max: int) -> None:
-        self.world, self.name, self.sync_us_max = world, name, sync_us_max
+        self.world = world
+        self.name = name
+        self.sync_us_max = sync_us_max
         self.rng = world.chance(f"{name} disk")
         self.root = Directory()
-        self.stuck_until_us = self.full_until_us = 0
-        self.sync_errors = self.read_errors = 0  # so many of the next calls fail
+        self.stuck_until_us = 0
+        self.full_until_us = 0
+        self.sync_errors = 0  # so many of the next calls fail
+        self.read_errors = 0
         self.ambush: tuple[int, bool] | None = None  # so many calls from now; is it the power?
         self.locks = dict[Inode, VirtualFiles]()
         self.on_power_lost: Callable[[PowerLostError], None]
@@ -160,7 +170,10 @@ class VirtualDisk:
 
     def mend(self) -> None:
         """End every fault that was armed or is under way."""
-        self.stuck_until_us = self.full_until_us = self.sync_errors = self.read_errors = 0
+        self.stuck_until_us = 0
+        self.full_until_us = 0
+        self.sync_errors = 0
+        self.read_errors = 0
         self.ambush = None
 
     def lose_power(self) -> None:
@@ -201,7 +214,9 @@ class VirtualFiles:
     """The `Files` of one process. When the process is dead, nothing it does reaches the disk."""
 
     def __init__(self, disk: VirtualDisk, loop: VirtualLoop, *, has_direct: bool) -> None:
-        self.disk, self._loop, self._has_direct = disk, loop, has_direct
+        self.disk = disk
+        self._loop = loop
+        self._has_direct = has_direct
         self._open = dict[int, Inode]()
         self._next_fd = 3
         self.in_worker = False
@@ -214,7 +229,7 @@ class VirtualFiles:
         if self._loop.is_dead:
             raise OSError(errno.EIO, "this process is dead")
         if self.lost is not None:
-            raise self.lost  # What a job does on its way out is not done either.
+            raise self.lost  # The cleanup of a job on its way out is not done either.
         self._spend(spent_us)
         disk = self.disk
         if changes and disk.ambush is not None and self.in_worker:
@@ -336,7 +351,8 @@ class VirtualFiles:
         self._sync(fd, lambda: self._open[fd].sync_pages(position, position + len(data)))
 
     def _sync(self, fd: int, sync: Callable[[], None]) -> None:
-        disk, world = self.disk, self._loop.world
+        disk = self.disk
+        world = self._loop.world
         world.counts["syncs"] += 1
         self._call(changes=True, spent_us=disk.rng.randrange(100, disk.sync_us_max + 101))
         if disk.sync_errors:
@@ -349,11 +365,12 @@ class VirtualFiles:
 
     def sync_file_system(self, fd: int) -> bool:
         assert fd in self._open
-        disk, world = self.disk, self._loop.world
+        disk = self.disk
+        world = self._loop.world
         world.counts["syncs of all"] += 1
         self._call(changes=True, spent_us=2 * disk.rng.randrange(100, disk.sync_us_max + 101))
         if disk.sync_errors:
-            # Which file it was, the next sync of each of them would say; here it is the first that is asked.
+            # The next sync of each file would say which one it was; here it is the first that is asked.
             world.note(disk.name, "a sync of all failed")
             raise OSError(errno.EIO, "Input/output error")
         disk.root.sync_all()
@@ -393,7 +410,8 @@ class VirtualFiles:
     def rename(self, source: str, target: str) -> None:
         self._call(changes=True)
         node = self._find(source)
-        (source_directory, source_name), (directory, name) = self._parent(source), self._parent(target)
+        (source_directory, source_name) = self._parent(source)
+        (directory, name) = self._parent(target)
         if source_directory is directory:
             directory.change((source_name, None), (name, node))
         else:

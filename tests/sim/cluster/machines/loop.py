@@ -1,11 +1,11 @@
-"""An event loop of one process, which the world runs: its own ready queue, timers and clock, and no thread.
+"""An event loop of one process that the world runs, without a thread.
 
-It does what asyncio's selector loop does, in the same order: what has arrived, then the timers that are due, then one
-pass over what is ready. Each iteration takes a little virtual time, so that nothing happens at the same instant
-everywhere, and a loop that never rests does not stop the world.
+It has its own ready queue, timers and clock, and does what asyncio's selector loop does, in the same order: arrivals,
+then the timers that are due, then one pass over the ready callbacks. Each iteration takes a little virtual time, so
+that nothing happens at the same instant everywhere, and a loop that never rests does not stop the world.
 
-A loop can be *stalled* (SIGSTOP, a kernel that hangs): nothing runs, what arrives waits. It can be *killed*: nothing of
-it ever runs again, and nothing that dies with it (a generator's `finally`) reaches the world any more. Its clock has an
+A loop can be *stalled* (SIGSTOP, a kernel that hangs): nothing runs, arrivals wait. It can be *killed*: nothing of it
+ever runs again, and nothing that dies with it (a generator's `finally`) reaches the world any more. Its clock has an
 offset and a drift.
 """
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["Clock", "VirtualLoop"]
 
 T = TypeVar("T")
-ITERATION_US, CALLBACK_US = 20, 3
+ITERATION_US = 20
+CALLBACK_US = 3
 EXECUTOR_US_MAX = 2_000
 CANCELLED_TIMERS_MAX = 200
 _RESOLUTION_S = 2e-6
@@ -37,7 +38,9 @@ class Clock:
     """A machine's monotonic clock: `offset_s` when the world began, running at `rate`. It survives processes."""
 
     def __init__(self, world: World, offset_s: float = 1_000.0, rate: float = 1.0) -> None:
-        self._world, self._offset_s, self._rate = world, offset_s, rate
+        self._world = world
+        self._offset_s = offset_s
+        self._rate = rate
 
     def seconds(self) -> float:
         return self._offset_s + self._world.now_us * self._rate / 1e6
@@ -60,7 +63,10 @@ class VirtualLoop(_AbstractEventLoop):  # type: ignore[misc]
     def __init__(
         self, world: World, network: "Network", host: str, clock: Clock, on_bug: Callable[[dict[str, Any]], None]
     ) -> None:
-        self.world, self.network, self.host, self.clock = world, network, host, clock
+        self.world = world
+        self.network = network
+        self.host = host
+        self.clock = clock
         self.time = clock.seconds
         self.is_dead = False
         self.iterations = 0
@@ -68,13 +74,14 @@ class VirtualLoop(_AbstractEventLoop):  # type: ignore[misc]
         self._ready = deque[asyncio.Handle]()
         self._arrived = deque[asyncio.Handle]()
         self._timers = list[tuple[float, int, asyncio.TimerHandle]]()
-        self._sequence = self._cancelled = 0
+        self._sequence = 0
+        self._cancelled = 0
         self._wake_us: int | None = None
         self._busy_until_us = 0
         self._stalled_until_us = 0
         self._is_running = False
 
-    # What the world does to it.
+    # Calls of the world.
 
     def stall(self, until_us: int) -> None:
         self._stalled_until_us = max(self._stalled_until_us, until_us)
@@ -84,7 +91,8 @@ class VirtualLoop(_AbstractEventLoop):  # type: ignore[misc]
     def resume(self) -> None:
         """End a stall before its time."""
         if self.is_stalled:
-            self._stalled_until_us, self._wake_us = self.world.now_us, None
+            self._stalled_until_us = self.world.now_us
+            self._wake_us = None
             self._schedule()
 
     @property
@@ -108,7 +116,8 @@ class VirtualLoop(_AbstractEventLoop):  # type: ignore[misc]
             self._schedule()
 
     def _schedule(self) -> None:
-        wake_us, busy_us = self._wake_us, self._busy_until_us
+        wake_us = self._wake_us
+        busy_us = self._busy_until_us
         if self.is_dead or self._is_running or (wake_us is not None and wake_us <= busy_us):
             return  # It could not be any sooner.
         at_us = self.world.now_us
@@ -130,7 +139,8 @@ class VirtualLoop(_AbstractEventLoop):  # type: ignore[misc]
         self._schedule()
 
     def _iterate(self) -> None:
-        ready, timers = self._ready, self._timers
+        ready = self._ready
+        timers = self._timers
         self.iterations += 1
         ready.extend(self._arrived)
         self._arrived.clear()
@@ -161,7 +171,7 @@ class VirtualLoop(_AbstractEventLoop):  # type: ignore[misc]
         """A call on the loop took its time: nothing else runs meanwhile."""
         self._busy_until_us = max(self._busy_until_us, self.world.now_us) + duration_us
 
-    # What asyncio and its users call.
+    # Calls of asyncio and its users.
 
     def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
@@ -209,7 +219,7 @@ class VirtualLoop(_AbstractEventLoop):  # type: ignore[misc]
         return asyncio.Task(coro, loop=self, name=name or "task", context=context)
 
     def run_in_executor(self, _executor: object, func: Callable[..., T], *args: Any) -> "asyncio.Future[T]":
-        """Run it at some moment soon, as if in a thread; what it raises goes to whoever waits."""
+        """Run it at some moment soon, as if in a thread; its exception goes to the waiter."""
         future: asyncio.Future[T] = self.create_future()
 
         def job() -> None:
@@ -243,7 +253,7 @@ class VirtualLoop(_AbstractEventLoop):  # type: ignore[misc]
         return stream, protocol
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        # What nobody retrieved is said when the garbage is collected, which is not part of the run.
+        # Exceptions that nobody retrieved are reported when the garbage is collected, which is not part of the run.
         if not self.is_dead and "was never retrieved" not in context.get("message", ""):
             self._on_bug(context)
 
@@ -267,5 +277,5 @@ def _set(future: "asyncio.Future[T]", result: T, error: BaseException | None) ->
 
 
 def later(loop: VirtualLoop, delay_us: int, callback: Callable[..., object], *args: Any) -> None:
-    """Let `loop` run `callback` when the world's time is there, whatever its own clock says."""
+    """Let `loop` run `callback` by the world's time, not by its own clock."""
     loop.world.after(delay_us, partial(loop.arrive, callback, *args))

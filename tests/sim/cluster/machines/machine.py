@@ -1,8 +1,8 @@
-"""A machine with a broker on it: boots the real `Node` on a virtual loop, disk and network; stalls, kills, cuts power.
+"""A machine with a broker: the real `Node` on a virtual loop, disk and network.
 
-What a supervisor would do is done here: a process that ends by itself because its storage failed is started again after
-a pause. So is what an operator would do about a metadata log that could not be synced, with which no broker starts:
-it gets an empty disk (docs/operations.md). Any other failure of a node is a bug, and ends the run.
+It boots, stalls, is killed, loses power. It does a supervisor's work: a process that ends by itself because its storage
+failed is started again after a pause. And an operator's: a broker does not start with a metadata log that could not be
+synced, so it gets an empty disk (docs/operations.md). Any other failure of a node is a bug, and ends the run.
 """
 
 import asyncio
@@ -26,11 +26,24 @@ from .worker import VirtualSyncer, VirtualWorker
 
 __all__ = ["Machine"]
 
-TOLD = {  # of what brokers say of themselves, what belongs into a run's story
-    *("catch-up finished", "log truncated", "member lost", "members changing", "partition moved", "replica failed"),
-    *("replica suspended", "segment damaged", "segment repaired", "storage failed", "storage recovered"),
-    *("acknowledged records may be missing", "metadata snapshot installed", "follower may have forgotten"),
-    *("waiting for controllers", "members waiting", "metadata log reset"),
+TOLD = {  # events of brokers that belong into a run's story
+    "catch-up finished",
+    "log truncated",
+    "member lost",
+    "members changing",
+    "partition moved",
+    "replica failed",
+    "replica suspended",
+    "segment damaged",
+    "segment repaired",
+    "storage failed",
+    "storage recovered",
+    "acknowledged records may be missing",
+    "metadata snapshot installed",
+    "follower may have forgotten",
+    "waiting for controllers",
+    "members waiting",
+    "metadata log reset",
 }
 RESTART_US = 2 * SECOND
 METADATA_CONDEMNED = "metadata: [Errno 5] Input/output error"
@@ -41,7 +54,8 @@ class _Told(EventHistory):
 
     def __init__(self, world: World, name: str, wall_clock: Callable[[], int]) -> None:
         super().__init__(wall_clock)
-        self._world, self._name = world, name
+        self._world = world
+        self._name = name
 
     def add(self, kind: str, subject: str, cause: str) -> None:
         self._world.counts[f"event {kind}"] += 1
@@ -58,15 +72,21 @@ class Machine:
     def __init__(
         self, world: World, network: Network, config: BrokerConfig, clock: Clock, *, sync_us_max: int, is_excused: bool
     ) -> None:
-        self.world, self.network, self.config, self.clock = world, network, config, clock
-        self.node_id, self.name = config.node_id, f"n{config.node_id}"
+        self.world = world
+        self.network = network
+        self.config = config
+        self.clock = clock
+        self.node_id = config.node_id
+        self.name = f"n{config.node_id}"
         self.disk = VirtualDisk(world, self.name, sync_us_max)
         self.disk.replace()
         self.disk.on_power_lost = self._on_ambush
         self.node: Node | None = None
         self.loop: VirtualLoop | None = None
         self.wall_offset_ms = 0
-        self.life = self.power_cuts = self.started_us = 0
+        self.life = 0
+        self.power_cuts = 0
+        self.started_us = 0
         self.on_image: Callable[[int, int, Image], None] = _nobody_looks
         self.is_excused = is_excused  # Storage may fail: its disk has faults.
         self.is_asked_to_stop = False
@@ -89,8 +109,9 @@ class Machine:
         self.world.note(self.name, f"starts, life {self.life}")
         loop = self.loop = VirtualLoop(self.world, self.network, self.name, self.clock, self._on_bug)
         chance = self.world.chance(f"{self.name} life {self.life}")
-        # Not every file system can be written past the page cache, nor does every kernel sync for whoever asks.
-        has_direct, has_syncer = chance.random() < 0.7, chance.random() < 0.7
+        # Not every file system can be written past the page cache, nor does every kernel sync for its processes.
+        has_direct = chance.random() < 0.7
+        has_syncer = chance.random() < 0.7
         files = VirtualFiles(self.disk, loop, has_direct=has_direct)
 
         def new_worker(_loop: asyncio.AbstractEventLoop, name: str) -> Worker:
@@ -120,7 +141,8 @@ class Machine:
 
     def restart(self, down_us: int) -> None:
         """Ask the broker to stop in good order, and start it again when it has."""
-        node, loop = self.node, self.loop
+        node = self.node
+        loop = self.loop
         if node is None or loop is None or node.state == "stopping":
             return
         self.world.note(self.name, "is asked to stop")
@@ -170,7 +192,9 @@ class Machine:
         self._leave(silently=silently)
 
     def _leave(self, *, silently: bool) -> None:
-        loop, self.loop, self.node = self.loop, None, None
+        loop = self.loop
+        self.loop = None
+        self.node = None
         self.is_asked_to_stop = False
         assert loop is not None
         loop.kill()
@@ -215,4 +239,4 @@ class Machine:
 
 
 def _nobody_looks(_node_id: int, _life: int, _image: Image) -> None:
-    """Whoever wants to see images sets something better."""
+    """Ignore it; a judge that wants to see images sets something better."""

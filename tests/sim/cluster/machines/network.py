@@ -1,4 +1,4 @@
-"""TCP and UDP between loops: delays, loss, cuts of either or both, in one direction or both, resets, refusals.
+"""TCP and UDP between loops: delays, loss, cuts in one or both directions, resets, refusals.
 
 TCP is a byte stream that the kernel keeps whole: a cut holds bytes back and they arrive after it, as retransmission
 would have it, unless `TCP_USER_TIMEOUT` ends the connection first (node links set it). A process that dies has its
@@ -15,20 +15,21 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from sim.cluster.clients.stream import Address, Stream
 from sim.cluster.world import MS, SECOND, World
 
 from .loop import VirtualLoop
+from .stream import Address, Stream
 
 __all__ = ["Address", "Conditions", "Network", "Server"]
 
-SYN_RETRY_US, SYN_RETRIES = SECOND, 7
+SYN_RETRY_US = SECOND
+SYN_RETRIES = 7
 RETRANSMIT_US_MAX = 400 * MS
 DATAGRAMS_QUEUED_MAX = 1_000
 
 
 class Conditions(NamedTuple):
-    """What the network is like; times in microseconds, rates from 0 to 1. Datagrams alone are lost or doubled.
+    """The state of the network; times in microseconds, rates from 0 to 1. Datagrams alone are lost or doubled.
 
     Each pair of hosts is as far apart, one way, as is drawn for it between `distance_us_min` and `distance_us_max`, in
     the manner of distances: as often between 1 and 10 ms as between 10 and 100 ms. Each packet takes between
@@ -53,7 +54,8 @@ class Network:
     """All links. Hosts are names; a host is `down` while its machine has no power."""
 
     def __init__(self, world: World, conditions: Conditions) -> None:
-        self.world, self.conditions = world, conditions
+        self.world = world
+        self.conditions = conditions
         self.rng = world.chance("network")
         self.tcp_cut = set[tuple[str, str]]()
         self.udp_cut = set[tuple[str, str]]()
@@ -108,11 +110,12 @@ class Network:
         return extra_us + self.distance_us(source, target) if conditions.distance_us_max else extra_us
 
     def distance_us(self, source: str, target: str) -> int:
-        """Return how far apart two hosts are, one way; the same whoever asks, and when."""
+        """Return how far apart two hosts are, one way: always the same."""
         pair = (source, target) if source < target else (target, source)
         distance_us = self._distances.get(pair)
         if distance_us is None:
-            least, most = max(1, self.conditions.distance_us_min), max(1, self.conditions.distance_us_max)
+            least = max(1, self.conditions.distance_us_min)
+            most = max(1, self.conditions.distance_us_max)
             place = self.world.chance(f"distance {pair[0]} {pair[1]}").random()
             distance_us = self._distances[pair] = int(least * (most / least) ** place)
         return distance_us
@@ -159,8 +162,10 @@ class Network:
         if server is None or not server.is_listening or target[0] in self.down:
             self.world.after(back_us, partial(loop.arrive, _refuse, connected, errno.ECONNREFUSED))
             return
-        ours, theirs = Stream(self, loop, source, target), Stream(self, server.loop, target, source)
-        ours.peer, theirs.peer = theirs, ours
+        ours = Stream(self, loop, source, target)
+        theirs = Stream(self, server.loop, target, source)
+        ours.peer = theirs
+        theirs.peer = ours
         for stream in (ours, theirs):
             self._streams.setdefault(stream.loop, {})[stream] = None
         server.loop.arrive(server.accept, theirs)
@@ -191,7 +196,9 @@ class Network:
             del self._datagrams[address]
 
     def send_datagram(self, source: Address, target: Address, data: bytes) -> None:
-        link, conditions, rng = (source[0], target[0]), self.conditions, self.rng
+        link = (source[0], target[0])
+        conditions = self.conditions
+        rng = self.rng
         if link in self.udp_cut or target[0] in self.down:
             return
         if conditions.loss_rate and rng.random() < conditions.loss_rate:
@@ -224,7 +231,9 @@ class Server(asyncio.AbstractServer):
     def __init__(
         self, network: Network, loop: VirtualLoop, factory: Callable[[], asyncio.BaseProtocol], address: Address
     ) -> None:
-        self.network, self.loop, self.address = network, loop, address
+        self.network = network
+        self.loop = loop
+        self.address = address
         self.is_listening = False
         self._factory = factory
 
@@ -268,7 +277,9 @@ class VirtualDatagrams:
     """A UDP socket, as the links want it (`Datagrams`)."""
 
     def __init__(self, network: Network, loop: VirtualLoop, on_datagram: Callable[[bytes, object], None]) -> None:
-        self.network, self.loop, self.on_datagram = network, loop, on_datagram
+        self.network = network
+        self.loop = loop
+        self.on_datagram = on_datagram
         self._address: Address | None = None
         self._closed = loop.create_future()
         self._queued = 0

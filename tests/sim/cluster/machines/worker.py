@@ -1,8 +1,9 @@
-"""A storage worker whose thread is virtual: jobs of one worker run in order, take time, and may be cut off by a crash.
+"""A storage worker whose thread is virtual: a crash may cut its jobs off.
 
-A job is carried out at one moment and reported at a later one, so a crash finds it not begun, done and unreported, or
-(through the disk's ambushes) stopped between any two of its calls. What a job cannot do here is run at the very same
-time as the loop or as another worker's job: races inside Python are not what this simulates.
+Jobs of one worker run in order, and take time. A job is carried out at one moment and reported at a later one, so a
+crash finds it not begun, done and unreported, or (through the disk's ambushes) stopped between any two of its calls. A
+job here cannot run at the very same time as the loop or as another worker's job: races inside Python are not what this
+simulates.
 """
 
 from collections import deque
@@ -24,7 +25,9 @@ class VirtualWorker:
     """One thread of one process (`barnabas_raftlog.log.machine.worker.Worker`)."""
 
     def __init__(self, loop: VirtualLoop, files: VirtualFiles, name: str) -> None:
-        self._loop, self._files, self._name = loop, files, name
+        self._loop = loop
+        self._files = files
+        self._name = name
         self._rng = loop.world.chance(f"{loop.host} {name}")
         self._jobs = deque[tuple[Callable[[], Any], Callable[[Any], None]]]()
         self._is_busy = False
@@ -35,7 +38,7 @@ class VirtualWorker:
             self._start()
 
     def stop(self) -> None:
-        """Finish what was submitted. Nothing can be waited for here, so it happens at once."""
+        """Finish all submitted jobs. Nothing can be waited for here, so it happens at once."""
         while self._jobs:
             job, done = self._jobs.popleft()
             done(job())
@@ -45,7 +48,8 @@ class VirtualWorker:
         self._loop.world.after(self._files.disk.begin_us(self._rng), self._carry_out)
 
     def _carry_out(self) -> None:
-        loop, disk = self._loop, self._files.disk
+        loop = self._loop
+        disk = self._files.disk
         if loop.is_dead or not self._jobs:
             return
         if disk.stuck_until_us > loop.world.now_us:
@@ -57,7 +61,8 @@ class VirtualWorker:
         try:
             result = job()
         except BaseException as error:  # noqa: BLE001 - raised again on the loop, as the real worker does
-            done, result = _raise, error
+            done = _raise
+            result = error
         finally:
             self._files.in_worker = False
         if self._files.lost is not None:
@@ -75,10 +80,11 @@ class VirtualWorker:
 
 
 class VirtualSyncer:
-    """What the kernel does for the loop (`kernel_sync.Syncer` of the journal): a worker that nobody sees."""
+    """Syncs of the kernel for the loop (`kernel_sync.Syncer` of the journal): a worker that nobody sees."""
 
     def __init__(self, loop: VirtualLoop, files: VirtualFiles) -> None:
-        self._files, self._worker = files, VirtualWorker(loop, files, "kernel")
+        self._files = files
+        self._worker = VirtualWorker(loop, files, "kernel")
 
     def begin(self, fd: int, done: Callable[[OSError | None], None]) -> bool:
         self._worker.submit(partial(self._outcome, partial(self._files.sync, fd)), done)

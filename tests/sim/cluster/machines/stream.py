@@ -1,6 +1,6 @@
-"""A TCP connection's two ends: asyncio's transport on this side, and the kernel's socket behind it.
+"""The two ends of a TCP connection: asyncio's transport here, the kernel's socket behind it.
 
-What travels is bytes; a stream delivers them in pieces of any size, at most one piece in an iteration of the loop that
+Bytes travel; a stream delivers them in pieces of any size, at most one piece in an iteration of the loop that
 reads. Limit: `WINDOW_BYTES` are on their way in one direction, the rest waits in the transport's buffer, as it does
 when a socket is full.
 """
@@ -12,18 +12,21 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sim.cluster.machines.loop import VirtualLoop
 from sim.cluster.world import MS
 
+from .loop import VirtualLoop
+
 if TYPE_CHECKING:
-    from sim.cluster.machines.network import Network
+    from .network import Network
 
 __all__ = ["Address", "Stream"]
 
 Address = tuple[str, int]
 WINDOW_BYTES = 256 << 10
 TCP_USER_TIMEOUT = 18
-DATA, FIN, RESET = "data", "fin", "reset"
+DATA = "data"
+FIN = "fin"
+RESET = "reset"
 
 
 class Stream(asyncio.Transport):
@@ -31,17 +34,26 @@ class Stream(asyncio.Transport):
 
     def __init__(self, network: "Network", loop: VirtualLoop, local: Address, remote: Address) -> None:
         super().__init__()
-        self.network, self.loop, self.local, self.remote = network, loop, local, remote
+        self.network = network
+        self.loop = loop
+        self.local = local
+        self.remote = remote
         self.peer: Stream
-        self.is_lost = self._is_closing = self._is_paused = self._is_full = self._has_eof = False
+        self.is_lost = False
+        self._is_closing = False
+        self._is_paused = False
+        self._is_full = False
+        self._has_eof = False
         self._protocol: Any = None
         self._is_buffered = False
         self._out = deque[bytes]()  # not yet taken by the kernel
-        self._out_bytes = self._in_flight = 0
+        self._out_bytes = 0
+        self._in_flight = 0
         self._held = deque[tuple[str, bytes]]()  # taken, and kept back by a cut
         self._arrival_us = 0
         self._inbox = bytearray()
-        self._high, self._low = 64 << 10, 16 << 10
+        self._high = 64 << 10
+        self._low = 16 << 10
         self._user_timeout_us = 0
         self._held_since_us = -1
 
@@ -53,7 +65,7 @@ class Stream(asyncio.Transport):
         was_lost = self.is_lost
         protocol.connection_made(self)
         if was_lost:
-            # Reset between the handshake and this moment: told as any other loss is.
+            # It was reset between the handshake and this moment: that is told as any other loss.
             self.loop.arrive(
                 protocol.connection_lost, ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
             )
@@ -111,7 +123,7 @@ class Stream(asyncio.Transport):
         return {"peername": self.remote, "sockname": self.local, "socket": self}.get(name, default)
 
     def fileno(self) -> int:
-        """It has none, which is no bug of who asks."""
+        """There is none; asking is no bug of the caller."""
         raise io.UnsupportedOperation("fileno")
 
     def setsockopt(self, _level: int, option: int, value: int) -> None:
@@ -128,7 +140,7 @@ class Stream(asyncio.Transport):
     # The kernel's side.
 
     def orphan(self, *, silently: bool) -> None:
-        """The process is gone. Its kernel closes what it had, unless that is gone too."""
+        """The process is gone. Its kernel closes the connection, unless that is gone too."""
         if self.is_lost:
             return
         self.is_lost = True
@@ -167,8 +179,10 @@ class Stream(asyncio.Transport):
             self._protocol.resume_writing()
 
     def _transmit(self, kind: str, data: bytes) -> None:
-        network, world = self.network, self.network.world
-        source, target = self.local[0], self.remote[0]
+        network = self.network
+        world = self.network.world
+        source = self.local[0]
+        target = self.remote[0]
         if self._user_timeout_us and self._held_since_us < 0 and self._is_unanswered():
             self._held_since_us = world.now_us
             world.after(self._user_timeout_us, partial(self._check_timeout, world.now_us))
@@ -180,7 +194,8 @@ class Stream(asyncio.Transport):
         world.at(self._arrival_us, partial(self.peer._receive, kind, data))
 
     def _is_unanswered(self) -> bool:
-        here, there = self.local[0], self.remote[0]
+        here = self.local[0]
+        there = self.remote[0]
         return self.network.is_cut(here, there) or self.network.is_cut(there, here)
 
     def _check_timeout(self, since_us: int) -> None:
@@ -197,7 +212,8 @@ class Stream(asyncio.Transport):
             return
         self._held_since_us = -1
         self.network.let_go(self)
-        held, self._held = self._held, deque()
+        held = self._held
+        self._held = deque()
         for kind, data in held:
             self._transmit(kind, data)
         if self.is_lost and not self._held:
@@ -205,7 +221,7 @@ class Stream(asyncio.Transport):
 
     def _receive(self, kind: str, data: bytes) -> None:
         if self.local[0] in self.network.down:
-            # Lost on the way into a dead machine: the sender's kernel keeps it and tries again.
+            # The piece is lost on the way into a dead machine: the sender's kernel keeps it and tries again.
             self.peer._held.append((kind, data))
             self.network.hold_up(self.peer)
             return
