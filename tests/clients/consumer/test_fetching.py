@@ -236,7 +236,8 @@ def test_a_replica_that_lacks_an_offset_sends_the_reader_back_to_the_leader(run:
             if row.error_code:
                 row.error_code = ErrorCode.OFFSET_NOT_AVAILABLE  # instead of "not the leader"
             elif request.rack_id:
-                row.preferred_read_replica, row.records = 0, None
+                row.preferred_read_replica = 0
+                row.records = None
 
         log.twist = from_the_rack
         async with serving(one, two), consumer(one, two, client_rack="r", fetch_max_wait_s=0.01) as reader:
@@ -396,7 +397,9 @@ def test_what_was_fetched_ahead_of_a_cut_is_fetched_anew() -> None:
         def cut(request: FetchRequest, response: FetchResponse) -> None:
             if request.topics[0].partitions[0].fetch_offset == 10:
                 row = response.responses[0].partitions[0]
-                row.diverging_epoch, row.records, row.error_code = EpochEndOffset(epoch=1, end_offset=5), b"", 0
+                row.diverging_epoch = EpochEndOffset(epoch=1, end_offset=5)
+                row.records = b""
+                row.error_code = 0
 
         async with serving_virtually(broker), consumer(broker, fetch_max_wait_s=0.01) as reader:
             assert list(await reader.get_many(2)) == [PARTITION]
