@@ -93,7 +93,7 @@ class FakeLog(FakeCluster):
             for asked in topic.partitions:
                 rows.append(self.row(broker, asked, left, is_empty=is_empty))
                 size_bytes = sum(map(len, [rows[-1].records or b""]))
-                left = left - size_bytes
+                left -= size_bytes
                 is_empty = is_empty and not size_bytes
             topics.append(FetchableTopicResponse(topic="t", topic_id=topic.topic_id, partitions=rows))
         response = FetchResponse(responses=topics)

@@ -547,6 +547,24 @@ def test_the_room_of_a_paused_partition_goes_to_many_requests_and_not_to_the_fir
     run_virtually(main())
 
 
+def test_what_a_waiting_request_may_bring_has_its_room_kept() -> None:
+    async def main() -> None:
+        broker = FakeBroker()
+        log = FakeLog(broker, partitions=2)
+        for _ in range(10):
+            log.append([b"x" * 9_000])
+        settings = {"topics": (), "buffer_bytes": 40_000, "partition_fetch_bytes": 40_000, "fetch_max_wait_s": 60}
+        async with serving_virtually(broker), consumer(broker, **settings) as reader:
+            await reader.assign([TopicPartition("t", 1)])
+            await asyncio.sleep(1)
+            assert broker.count(FetchRequest) == 1  # It waits, for there is nothing in that partition.
+            await reader.assign([PARTITION, TopicPartition("t", 1)])
+            await asyncio.sleep(1)
+            assert 0 < reader.metrics().buffered_bytes <= 20_000
+
+    run_virtually(main())
+
+
 def test_one_task_at_a_time_asks(run: Run) -> None:
     async def main() -> None:
         broker = FakeBroker()
