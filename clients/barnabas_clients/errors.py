@@ -36,7 +36,9 @@ class ConnectionLostError(ClientError):
 
     def __init__(self, broker: str, reason: str, *, may_be_done: bool = False) -> None:
         super().__init__(f"connection to {broker}: {reason}")
-        self.broker, self.reason, self.may_be_done = broker, reason, may_be_done
+        self.broker = broker
+        self.reason = reason
+        self.may_be_done = may_be_done
 
 
 class DeadlineExceededError(ClientError, TimeoutError):

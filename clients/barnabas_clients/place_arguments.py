@@ -26,8 +26,15 @@ __all__ = [
 ]
 
 GROUP_STATES: Final = (
-    *("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Dead"),
-    *("Assigning", "Reconciling", "NotReady", "Unknown"),
+    "Stable",
+    "Empty",
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Dead",
+    "Assigning",
+    "Reconciling",
+    "NotReady",
+    "Unknown",
 )
 """What Kafka calls the states of groups, of all kinds."""
 METADATA_CHARACTERS_MAX = 8_000

@@ -52,14 +52,17 @@ class _LostError(BarnabasError):
 
     def __init__(self, what: str, next_offset: int) -> None:
         super().__init__(what)
-        self.what, self.next_offset = what, next_offset
+        self.what = what
+        self.next_offset = next_offset
 
 
 class RangeFetcher:
     """Fetches one split, one request at a time, in order. Lives on the loop of `connections`."""
 
     def __init__(self, cluster: Cluster, split: Split, options: ReadOptions) -> None:
-        self._cluster, self._split, self._options = cluster, split, options
+        self._cluster = cluster
+        self._split = split
+        self._options = options
         self._bytes_per_offset: float | None = None
         self._strangers = 0
         self._name = f"{split.topic}-{split.partition}"
@@ -123,7 +126,8 @@ class RangeFetcher:
 
     async def _on_out_of_range(self, position: int, deadline: float) -> None:
         """Raise what an offset out of range comes down to; the log may have moved on, and it may be a false alarm."""
-        key, now = (self._split.topic, self._split.partition), asyncio.get_running_loop().time
+        key = (self._split.topic, self._split.partition)
+        now = asyncio.get_running_loop().time
         start_offset = (await list_offsets(self._cluster, {key: OffsetSpec.EARLIEST}, deadline - now()))[key].offset
         if start_offset > position:
             next_offset = min(start_offset, self._split.end_offset)

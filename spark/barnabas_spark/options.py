@@ -25,7 +25,8 @@ from barnabas_raftlog.errors import BarnabasError
 
 __all__ = ["EARLIEST", "LATEST", "OptionError", "Position", "ReadOptions", "Topics", "parse_read_options"]
 
-EARLIEST, LATEST = -2, -1
+EARLIEST = -2
+LATEST = -1
 """What a negative offset means in the JSON of `startingOffsets` and `endingOffsets`, and in ListOffsets."""
 
 TopicPartition = tuple[str, int]
@@ -37,28 +38,69 @@ FETCH_WAIT_MS = 500
 POLL_TIMEOUT_MS = 120_000
 REQUEST_TIMEOUT_MS = 30_000
 
-_TRUE, _FALSE = frozenset({"true", "yes", "1", "y"}), frozenset({"false", "no", "0", "n"})
+_TRUE = frozenset({"true", "yes", "1", "y"})
+_FALSE = frozenset({"false", "no", "0", "n"})
 
 _USED = (
-    *("kafka.bootstrap.servers", "assign", "subscribe", "subscribePattern"),
-    *("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets", "startingOffsetsByTimestampStrategy"),
-    *("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets"),
-    *("failOnDataLoss", "minPartitions", "maxRecordsPerPartition", "includeHeaders", "kafkaConsumer.pollTimeoutMs"),
-    *("kafka.max.partition.fetch.bytes", "kafka.fetch.max.wait.ms", "kafka.request.timeout.ms"),
-    *("kafka.security.protocol", "kafka.isolation.level"),
+    "kafka.bootstrap.servers",
+    "assign",
+    "subscribe",
+    "subscribePattern",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsets",
+    "startingOffsetsByTimestampStrategy",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "endingOffsets",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "includeHeaders",
+    "kafkaConsumer.pollTimeoutMs",
+    "kafka.max.partition.fetch.bytes",
+    "kafka.fetch.max.wait.ms",
+    "kafka.request.timeout.ms",
+    "kafka.security.protocol",
+    "kafka.isolation.level",
 )
 _WITHOUT_EFFECT = (
-    *("groupIdPrefix", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
-    *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),  # so it is in a batch with Spark's source
-    *("kafka.group.id", "kafka.client.id", "kafka.client.rack", "kafka.client.dns.lookup", "kafka.check.crcs"),
-    *("kafka.fetch.min.bytes", "kafka.fetch.max.bytes", "kafka.max.poll.records", "kafka.max.poll.interval.ms"),
-    *("kafka.receive.buffer.bytes", "kafka.send.buffer.bytes", "kafka.connections.max.idle.ms"),
-    *("kafka.metadata.max.age.ms", "kafka.default.api.timeout.ms", "kafka.session.timeout.ms"),
-    *("kafka.heartbeat.interval.ms", "kafka.reconnect.backoff.ms", "kafka.reconnect.backoff.max.ms"),
-    *("kafka.retry.backoff.ms", "kafka.retry.backoff.max.ms", "kafka.socket.connection.setup.timeout.ms"),
-    *("kafka.socket.connection.setup.timeout.max.ms", "kafka.allow.auto.create.topics", "kafka.metric.reporters"),
-    *("kafka.metrics.num.samples", "kafka.metrics.recording.level", "kafka.metrics.sample.window.ms"),
-    *("kafka.exclude.internal.topics", "kafka.enable.metrics.push"),
+    "groupIdPrefix",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    # These three have none in a batch with Spark's source either.
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "kafka.group.id",
+    "kafka.client.id",
+    "kafka.client.rack",
+    "kafka.client.dns.lookup",
+    "kafka.check.crcs",
+    "kafka.fetch.min.bytes",
+    "kafka.fetch.max.bytes",
+    "kafka.max.poll.records",
+    "kafka.max.poll.interval.ms",
+    "kafka.receive.buffer.bytes",
+    "kafka.send.buffer.bytes",
+    "kafka.connections.max.idle.ms",
+    "kafka.metadata.max.age.ms",
+    "kafka.default.api.timeout.ms",
+    "kafka.session.timeout.ms",
+    "kafka.heartbeat.interval.ms",
+    "kafka.reconnect.backoff.ms",
+    "kafka.reconnect.backoff.max.ms",
+    "kafka.retry.backoff.ms",
+    "kafka.retry.backoff.max.ms",
+    "kafka.socket.connection.setup.timeout.ms",
+    "kafka.socket.connection.setup.timeout.max.ms",
+    "kafka.allow.auto.create.topics",
+    "kafka.metric.reporters",
+    "kafka.metrics.num.samples",
+    "kafka.metrics.recording.level",
+    "kafka.metrics.sample.window.ms",
+    "kafka.exclude.internal.topics",
+    "kafka.enable.metrics.push",
 )
 _REFUSED_BY_SPARK = {
     "kafka.auto.offset.reset": "startingOffsets says where to begin",
@@ -78,7 +120,8 @@ class OptionError(BarnabasError, ValueError):
 
     def __init__(self, option: str, reason: str) -> None:
         super().__init__(f"option {option}: {reason}")
-        self.option, self.reason = option, reason
+        self.option = option
+        self.reason = reason
 
 
 class Topics(NamedTuple):

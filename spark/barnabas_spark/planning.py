@@ -79,7 +79,7 @@ class Plan(NamedTuple):
     warnings: Sequence[str]
 
 
-NOTHING = Split("", None, 0, -1, 0, 0)
+NOTHING = Split(topic="", topic_id=None, partition=0, leader_epoch=-1, start_offset=0, end_offset=0)
 
 
 def timestamps_needed(position: Position, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
@@ -110,7 +110,8 @@ def make_plan(options: ReadOptions, snapshot: Snapshot) -> Plan:
     ranges: list[Split] = []
     for key in sorted(snapshot.partitions):
         state = snapshot.partitions[key]
-        start_offset, end_offset = _start(options, snapshot, key), _end(options, snapshot, key)
+        start_offset = _start(options, snapshot, key)
+        end_offset = _end(options, snapshot, key)
         if start_offset > end_offset and start_offset <= state.high_watermark:
             raise OptionError(
                 options.ending.option,
@@ -123,7 +124,10 @@ def make_plan(options: ReadOptions, snapshot: Snapshot) -> Plan:
             warnings.append(f"{text}; failOnDataLoss is false, so it is left out")
         ranges.append(
             Split(
-                *(key[0], state.topic_id, key[1], state.leader_epoch),
+                topic=key[0],
+                topic_id=state.topic_id,
+                partition=key[1],
+                leader_epoch=state.leader_epoch,
                 start_offset=min(max(start_offset, state.log_start_offset), state.high_watermark),
                 end_offset=max(min(end_offset, state.high_watermark), state.log_start_offset),
             )
@@ -138,7 +142,8 @@ def _name(key: TopicPartition) -> str:
 
 def _check_named(option: str, named: Iterable[TopicPartition], partitions: Collection[TopicPartition]) -> None:
     """Hold JSON to Spark's rule: it names every partition that is read and no other."""
-    missing, extra = sorted(set(partitions) - set(named)), sorted(set(named) - set(partitions))
+    missing = sorted(set(partitions) - set(named))
+    extra = sorted(set(named) - set(partitions))
     if missing:
         raise OptionError(option, f"must name every partition; missing: {', '.join(map(_name, missing[:10]))}")
     if extra:
@@ -146,7 +151,8 @@ def _check_named(option: str, named: Iterable[TopicPartition], partitions: Colle
 
 
 def _start(options: ReadOptions, snapshot: Snapshot, key: TopicPartition) -> int:
-    position, state = options.starting, snapshot.partitions[key]
+    position = options.starting
+    state = snapshot.partitions[key]
     if key in snapshot.starting:
         offset = snapshot.starting[key]
         if offset is None and options.starting_strategy == "error":
@@ -162,7 +168,8 @@ def _start(options: ReadOptions, snapshot: Snapshot, key: TopicPartition) -> int
 
 
 def _end(options: ReadOptions, snapshot: Snapshot, key: TopicPartition) -> int:
-    position, state = options.ending, snapshot.partitions[key]
+    position = options.ending
+    state = snapshot.partitions[key]
     if key in snapshot.ending:
         offset = snapshot.ending[key]
         return state.high_watermark if offset is None else min(offset, state.high_watermark)

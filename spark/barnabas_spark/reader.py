@@ -51,7 +51,8 @@ def read_split(split: Split, options: ReadOptions, names: tuple[str, ...]) -> It
                 columns = _columns(split, rest, position, with_headers="headers" in names)
                 if len(columns.offsets):
                     yield to_record_batch(columns, split.topic, split.partition, names)
-                position, rest = columns.next_offset, columns.rest
+                position = columns.next_offset
+                rest = columns.rest
             position = fetched.next_offset
     finally:
         under_way.cancel()

@@ -97,7 +97,8 @@ class BarnabasReader(DataSourceReader):
     """A checked read. It is pickled into every task, so it holds plain values only."""
 
     def __init__(self, options: ReadOptions, names: tuple[str, ...]) -> None:
-        self._options, self._names = options, names
+        self._options = options
+        self._names = names
 
     def partitions(self) -> Sequence[InputPartition]:
         from .clusters import cluster_for, run  # noqa: PLC0415 - see the module's first paragraph

@@ -38,7 +38,8 @@ class FakeBroker:
 
     def __init__(self, node_id: int = 1) -> None:
         self.node_id = node_id
-        self.host, self.port = "127.0.0.1", 0
+        self.host = "127.0.0.1"
+        self.port = 0
         self.interrupts: set[type[registry.Message]] = set()
         self.offered = {api.key: (api.versions[0], api.versions[-1]) for api in registry.APIS.values()}
         self.answers: dict[type[registry.Message], Handler] = {ApiVersionsRequest: self.api_versions}

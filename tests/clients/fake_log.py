@@ -85,14 +85,16 @@ class FakeLog(FakeCluster):
         return response
 
     def look(self, broker: FakeBroker, request: FetchRequest) -> FetchResponse:
-        left, is_empty = request.max_bytes, True
+        left = request.max_bytes
+        is_empty = True
         topics = []
         for topic in request.topics:
             rows = []
             for asked in topic.partitions:
                 rows.append(self.row(broker, asked, left, is_empty=is_empty))
                 size_bytes = sum(map(len, [rows[-1].records or b""]))
-                left, is_empty = left - size_bytes, is_empty and not size_bytes
+                left -= size_bytes
+                is_empty = is_empty and not size_bytes
             topics.append(FetchableTopicResponse(topic="t", topic_id=topic.topic_id, partitions=rows))
         response = FetchResponse(responses=topics)
         if self.twist is not None:

@@ -122,16 +122,31 @@ def _same(value: Any) -> Callable[[], Any]:
     return lambda: value
 
 
+_SINGLETONS = (None, True, False, Ellipsis, NotImplemented)
+_SMALL_INTS = (0, 1, -1, 2, 127, 255, 4096, 65_536)
+_LARGE_INTS = (-(2**31), 2**31 - 1, 2**31, 2**32, 2**63 - 1, 2**63, -(2**63), 10**40)
+_FLOATS = (0.0, -0.0, 0.5, 1.0, -1.5, 1e-9, 1e300, math.inf, -math.inf, math.nan, 1_795_553_570_392.4, 1j)
+_TEXTS = ("", "t", "text", "1", "1.5", "True", "all", "none", "localhost:9092", "a b", "ünï", "\0", "\ud800", "x" * 300)
+_BYTES = (b"", b"t", b"bytes", b"\0\xff" * 40, b"localhost:9092")
+_TUPLES: tuple[Any, ...] = ((), (1,), ("a",), ("a", b"b"), (("a", b"b"),))
+_LISTS: tuple[Any, ...] = ([], [1], ["a"], [["a", b"b"]], [("a", "b")], [("a", b"b", b"c")], [None], [[]], [()])
+_MAPPINGS: tuple[Any, ...] = ({}, {"a": b"b"}, {"a": "b"}, {1: b"b"}, {"a": None})
+_SETS: tuple[Any, ...] = (frozenset(), frozenset({"a"}))
+_OBJECTS = (range(3), int, len, math, Colour.RED, Number.ONE, Decimal("1.5"), fractions.Fraction(1, 2))
+_TIMES = (timedelta(seconds=1), datetime(2026, 11, 24, tzinfo=UTC), date(2026, 11, 24))
 _PLAIN: tuple[Any, ...] = (
-    *(None, True, False, Ellipsis, NotImplemented),
-    *(0, 1, -1, 2, 127, 255, 4096, 65_536, -(2**31), 2**31 - 1, 2**31, 2**32, 2**63 - 1, 2**63, -(2**63), 10**40),
-    *(0.0, -0.0, 0.5, 1.0, -1.5, 1e-9, 1e300, math.inf, -math.inf, math.nan, 1_795_553_570_392.4, 1j),
-    *("", "t", "text", "1", "1.5", "True", "all", "none", "localhost:9092", "a b", "ünï", "\0", "\ud800", "x" * 300),
-    *(b"", b"t", b"bytes", b"\0\xff" * 40, b"localhost:9092"),
-    *((), (1,), ("a",), ("a", b"b"), (("a", b"b"),), [], [1], ["a"], [["a", b"b"]], [("a", "b")], [("a", b"b", b"c")]),
-    *([None], [[]], [()], {}, {"a": b"b"}, {"a": "b"}, {1: b"b"}, {"a": None}, frozenset(), frozenset({"a"})),
-    *(range(3), int, len, math, Colour.RED, Number.ONE, Decimal("1.5"), fractions.Fraction(1, 2), timedelta(seconds=1)),
-    *(datetime(2026, 11, 24, tzinfo=UTC), date(2026, 11, 24)),
+    *_SINGLETONS,
+    *_SMALL_INTS,
+    *_LARGE_INTS,
+    *_FLOATS,
+    *_TEXTS,
+    *_BYTES,
+    *_TUPLES,
+    *_LISTS,
+    *_MAPPINGS,
+    *_SETS,
+    *_OBJECTS,
+    *_TIMES,
 )
 _MADE: dict[str, Callable[[], Any]] = {
     "an int of 5,000 digits": lambda: 10**5_000,

@@ -67,8 +67,12 @@ def test_times_and_replicas_go_by_partition() -> None:
 def test_configurations_are_written_as_brokers_write_them() -> None:
     given = {"a": "x", "b": 60_000, "c": True, "d": False, "e": ""}
     assert configs_of("configs", given, may_be_none=False) == {
-        "a": "x", "b": "60000", "c": "true", "d": "false", "e": ""
-    }  # fmt: skip
+        "a": "x",
+        "b": "60000",
+        "c": "true",
+        "d": "false",
+        "e": "",
+    }
     assert configs_of("configs", {"a": None}, may_be_none=True) == {"a": None}
     for value in (None, 1.5, b"x", ["delete"]):
         with pytest.raises(TypeError, match=r"cleanup\.policy is .*; it must be a str, an int or a bool"):

@@ -27,7 +27,8 @@ class Tools:
     """The tools of one installation, against one cluster."""
 
     def __init__(self, jars: Path, bootstrap: str) -> None:
-        self._jars, self._bootstrap = jars, bootstrap
+        self._jars = jars
+        self._bootstrap = bootstrap
         # Classes as the JVM maps them into memory: with them a tool starts in half the time. An archive that does not
         # fit this JVM or these jars is ignored; what the JVM has to say about that must not be in a tool's output.
         self._archive = jars / "tools.jsa"
@@ -37,7 +38,8 @@ class Tools:
         """Make the class archive, once for an installation, by consuming the one record in `topic`."""
         if self._archive.exists():
             return
-        new, usual = self._archive.with_suffix(f".{os.getpid()}"), self._flags
+        new = self._archive.with_suffix(f".{os.getpid()}")
+        usual = self._flags
         self._flags = (f"-XX:ArchiveClassesAtExit={new}", "-Xlog:disable")
         words = ("--topic", topic, "--group", topic, "--from-beginning", "--max-messages", 1)
         self.run("kafka-console-consumer", *words)
@@ -75,7 +77,8 @@ class Printed:
     def __init__(self, line: str) -> None:
         time, partition, offset, headers, key, value = line.split("\t")
         self.timestamp_ms = int(time.removeprefix("CreateTime:"))
-        self.partition, self.offset = int(partition.removeprefix("Partition:")), int(offset.removeprefix("Offset:"))
+        self.partition = int(partition.removeprefix("Partition:"))
+        self.offset = int(offset.removeprefix("Offset:"))
         pairs = [] if headers == "NO_HEADERS" else [pair.split(":", 1) for pair in headers.split(",")]
         self.sample = Sample(_bytes(key), _bytes(value), tuple((name, _bytes(found)) for name, found in pairs))
 

@@ -189,7 +189,8 @@ def test_a_static_member_returns_to_its_partitions(
         stays = group.add(partial(Client, bootstrap, name, [topic], group_instance_id="stays"))
         leaves = group.add(partial(Client, bootstrap, name, [topic], group_instance_id="leaves"))
         group.wait_until(lambda: len(stays.assignment) == len(leaves.assignment) == 2, "the partitions to be shared")
-        of_stays, of_leaves = stays.assignment, leaves.assignment
+        of_stays = stays.assignment
+        of_leaves = leaves.assignment
         group.leave(leaves)
         returns = group.add(partial(Client, bootstrap, name, [topic], group_instance_id="leaves"))
         group.wait_until(lambda: returns.assignment == of_leaves, "the same partitions")

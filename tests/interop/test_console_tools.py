@@ -119,7 +119,8 @@ class Group:
     """One group of console consumers with one assignment strategy."""
 
     def __init__(self, tools: Tools, changed: threading.Condition, assignor: str, name: str, topics: list[str]) -> None:
-        self.name, self.sizes = f"{name}-{assignor}", ASSIGNORS[assignor]
+        self.name = f"{name}-{assignor}"
+        self.sizes = ASSIGNORS[assignor]
         self.members: list[ConsoleConsumer] = []
         settings = {
             "partition.assignment.strategy": f"org.apache.kafka.clients.consumer.{assignor}",
@@ -130,7 +131,8 @@ class Group:
         }
         words = [word for item in settings.items() for word in ("--command-property", "=".join(map(str, item)))]
         self._arguments = ("--group", self.name, "--include", "|".join(topics), *words)
-        self._tools, self._changed = tools, changed
+        self._tools = tools
+        self._changed = changed
 
     def join(self, ends: ExitStack) -> None:
         """Start one more member, which `ends` ends."""
@@ -159,7 +161,8 @@ def ask_to_end(groups: list[Group]) -> None:
 def test_two_members_share_and_hand_over_in_every_strategy(
     tools: Tools, admin: AdminClient, sender: Sender, new_topic: NewTopicMaker, name: str
 ) -> None:
-    topics, changed = [new_topic(3), new_topic(3)], threading.Condition()
+    topics = [new_topic(3), new_topic(3)]
+    changed = threading.Condition()
     places = frozenset((topic, partition) for topic in topics for partition in range(3))
     groups = [Group(tools, changed, assignor, name, topics) for assignor in ASSIGNORS]
 

@@ -46,7 +46,8 @@ class Received(NamedTuple):
 
 def _noise(size: int) -> bytes:
     """Return bytes that no codec makes smaller, the same in every run."""
-    state, words = 0x9E3779B97F4A7C15, []
+    state = 0x9E3779B97F4A7C15
+    words = []
     for _ in range(-(-size // 8)):
         state = (state ^ state << 13) & 0xFFFFFFFFFFFFFFFF
         state ^= state >> 7
@@ -95,7 +96,8 @@ class Member(threading.Thread):
         self.received: list[Received] = []
         self.failure: BaseException | None = None
         self.commits_done = 0
-        self._join, self._changed = join, changed
+        self._join = join
+        self._changed = changed
         self._commits_asked = 0
         self._stop_asked = threading.Event()
 
@@ -113,13 +115,15 @@ class Member(threading.Thread):
             self._changed.notify_all()
 
     def _turn(self, client: GroupClient) -> None:
-        records, assignment = client.poll(POLL_S), client.assignment()
+        records = client.poll(POLL_S)
+        assignment = client.assignment()
         asked = self._commits_asked
         if self.commits_done < asked:
             client.commit()
         with self._changed:
             self.received += records
-            self.assignment, self.commits_done = assignment, asked
+            self.assignment = assignment
+            self.commits_done = asked
             self._changed.notify_all()
 
     def ask_to_commit(self) -> None:
@@ -290,7 +294,8 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 
 
 def _is_split(places: frozenset[Place], first: Member, second: Member) -> bool:
-    mine, theirs = first.assignment, second.assignment
+    mine = first.assignment
+    theirs = second.assignment
     return bool(mine) and bool(theirs) and mine | theirs == places and not mine & theirs
 
 

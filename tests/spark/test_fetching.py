@@ -40,7 +40,8 @@ OLD_ID, NEW_ID = bytes([1] * 16), bytes([2] * 16)
 
 def log(*sizes: int, gaps: Collection[int] = ()) -> list[bytearray]:
     """Return batches of so many records each; after the batches numbered in `gaps` ten offsets are missing."""
-    batches, offset = [], 0
+    batches = []
+    offset = 0
     for number, size in enumerate(sizes):
         batches.append(build_batch([NewRecord(None, b"x" * 100, 1)] * size, base_offset=offset))
         offset += size + (10 if number in gaps else 0)
@@ -51,7 +52,8 @@ class ScriptedCluster:
     """Answers fetches from `batches`, but first with the errors in `errors`, one each."""
 
     def __init__(self, batches: list[bytearray], errors: list[PartitionData] | None = None) -> None:
-        self.batches, self.errors = batches, errors or []
+        self.batches = batches
+        self.errors = errors or []
         self.asked: list[FetchRequest] = []
         self.topic_id = OLD_ID
         self.log_start_offset = 0
@@ -119,7 +121,8 @@ class ScriptedCluster:
 
 def fetcher(cluster: ScriptedCluster, end_offset: int, **given: str) -> RangeFetcher:
     options = parse_read_options({"kafka.bootstrap.servers": "a:1", "subscribe": "t"} | given)
-    return RangeFetcher(cast("Cluster", cluster), Split("t", OLD_ID, 0, 3, 0, end_offset), options)
+    split = Split(topic="t", topic_id=OLD_ID, partition=0, leader_epoch=3, start_offset=0, end_offset=end_offset)
+    return RangeFetcher(cast("Cluster", cluster), split, options)
 
 
 async def read_all(one: RangeFetcher, end_offset: int, position: int = 0) -> list[Fetched]:

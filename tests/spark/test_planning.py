@@ -41,7 +41,9 @@ def test_everything_is_read_from_beginning_to_high_watermark() -> None:
 
 def test_a_split_says_where_it_was_led() -> None:
     (split,) = make_plan(options(), snapshot((0, 1))).splits
-    assert split == Split("t", bytes(range(16)), 0, 3, 0, 1)
+    assert split == Split(
+        topic="t", topic_id=bytes(range(16)), partition=0, leader_epoch=3, start_offset=0, end_offset=1
+    )
 
 
 def test_empty_partitions_make_no_split() -> None:

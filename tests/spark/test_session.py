@@ -51,7 +51,8 @@ class Source:
     """A topic of random name with known records, and the way to load it."""
 
     def __init__(self, spark: SparkSession, bootstrap: str) -> None:
-        self.spark, self.bootstrap = spark, bootstrap
+        self.spark = spark
+        self.bootstrap = bootstrap
 
     def create(self) -> str:
         name = f"spark-{uuid.uuid4().hex[:12]}"

@@ -131,7 +131,8 @@ class Admin:
             InvalidConfigError: one of them cannot be, and none was changed.
             UnknownTopicOrPartitionError: the topic does not exist.
         """
-        limit_s, resource = self._limit(timeout_s), _resource_of(resource)
+        limit_s = self._limit(timeout_s)
+        resource = _resource_of(resource)
         wanted = configs_of("configs", configs, may_be_none=True)
         validate_only = flag("validate_only", validate_only)
         await admin_configs.alter_configs(self._cluster, resource, wanted, limit_s, validate_only=validate_only)
@@ -165,7 +166,8 @@ class Admin:
             KafkaError: the first refusal; other topics may have been created.
         """
         wanted = [_new_topic_of(each) for each in several("topics", topics, "NewTopics")]
-        validate_only, limit_s = flag("validate_only", validate_only), self._limit(timeout_s)
+        validate_only = flag("validate_only", validate_only)
+        limit_s = self._limit(timeout_s)
         await admin_topics.create_topics(self._cluster, wanted, limit_s, validate_only=validate_only)
 
     async def delete_topics(self, names: Sequence[str], *, timeout_s: float | None = None) -> None:
@@ -175,7 +177,8 @@ class Admin:
             UnknownTopicOrPartitionError: one of them is not there; nothing was deleted.
             KafkaError: the first refusal; other topics may be gone.
         """
-        wanted, deadline = _topics_of(names), self._deadline(timeout_s)
+        wanted = _topics_of(names)
+        deadline = self._deadline(timeout_s)
         await admin_topics.known_topics(self._cluster, wanted, left_s(deadline))
         await admin_topics.delete_topics(self._cluster, wanted, left_s(deadline))
 
@@ -202,8 +205,10 @@ class Admin:
         Raises:
             InvalidPartitionsError: it has that many already, or more.
         """
-        limit_s, validate_only = self._limit(timeout_s), flag("validate_only", validate_only)
-        name, count = topic_name("name", name), whole_number("count", count, 1, INT32_MAX)
+        limit_s = self._limit(timeout_s)
+        validate_only = flag("validate_only", validate_only)
+        name = topic_name("name", name)
+        count = whole_number("count", count, 1, INT32_MAX)
         return await admin_topics.create_partitions(self._cluster, name, count, limit_s, validate_only=validate_only)
 
     async def alter_partition_reassignments(
@@ -218,7 +223,8 @@ class Admin:
             NoReassignmentInProgressError: there is nothing to cancel. Others may be on their way.
             UnknownTopicOrPartitionError: a partition is not there.
         """
-        wanted, deadline = replicas_of("targets", targets), self._deadline(timeout_s)
+        wanted = replicas_of("targets", targets)
+        deadline = self._deadline(timeout_s)
         await self._know(wanted, deadline)
         await admin_reassignments.alter_partition_reassignments(self._cluster, wanted, left_s(deadline))
 
@@ -226,7 +232,8 @@ class Admin:
         self, partitions: Collection[TopicPartition] | None = None, *, timeout_s: float | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
         """Return which partitions are on their way to other brokers, of some or of all; those at rest are left out."""
-        limit_s, wanted = self._limit(timeout_s), _some_partitions(partitions)
+        limit_s = self._limit(timeout_s)
+        wanted = _some_partitions(partitions)
         return await admin_reassignments.list_partition_reassignments(self._cluster, limit_s, wanted)
 
     # Records.
@@ -243,7 +250,8 @@ class Admin:
         A timestamp finds the first record that is not older; offset -1 when there is none. With `read_committed` LATEST
         is the last stable offset instead of the high watermark.
         """
-        wanted, deadline = timestamps_of("partitions", partitions), self._deadline(timeout_s)
+        wanted = timestamps_of("partitions", partitions)
+        deadline = self._deadline(timeout_s)
         read_committed = flag("read_committed", read_committed)
         await self._know(wanted, deadline)
         return await admin_offsets.list_offsets(self._cluster, wanted, left_s(deadline), read_committed=read_committed)
@@ -256,7 +264,8 @@ class Admin:
         Raises:
             OffsetOutOfRangeError: an offset is beyond the end of its partition; others may be done.
         """
-        wanted, deadline = timestamps_of("before", before, low=-1), self._deadline(timeout_s)
+        wanted = timestamps_of("before", before, low=-1)
+        deadline = self._deadline(timeout_s)
         await self._know(wanted, deadline)
         return await admin_offsets.delete_records(self._cluster, wanted, left_s(deadline))
 
@@ -298,7 +307,8 @@ class Admin:
         timeout_s: float | None = None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return what a group has committed, of some partitions or of all; those without a position are left out."""
-        group_id, wanted = text("group_id", group_id), _some_partitions(partitions)
+        group_id = text("group_id", group_id)
+        wanted = _some_partitions(partitions)
         return await admin_groups.group_offsets(self._cluster, group_id, self._limit(timeout_s), wanted)
 
     async def group_lag(self, group_id: str, *, timeout_s: float | None = None) -> dict[TopicPartition, PartitionLag]:
@@ -323,7 +333,8 @@ class Admin:
         Raises:
             NonEmptyGroupError: it has members. UnknownTopicOrPartitionError: a partition is not there.
         """
-        group_id, wanted = text("group_id", group_id), offsets_of("offsets", offsets)
+        group_id = text("group_id", group_id)
+        wanted = offsets_of("offsets", offsets)
         deadline = self._deadline(timeout_s)
         await self._know(wanted, deadline)
         await admin_groups.alter_group_offsets(self._cluster, group_id, wanted, left_s(deadline))
@@ -367,7 +378,8 @@ class Admin:
         Raises:
             KafkaError: GROUP_SUBSCRIBED_TO_TOPIC when members read the topic; GROUP_ID_NOT_FOUND.
         """
-        group_id, wanted = text("group_id", group_id), partitions_of("partitions", partitions)
+        group_id = text("group_id", group_id)
+        wanted = partitions_of("partitions", partitions)
         await admin_groups.delete_group_offsets(self._cluster, group_id, wanted, self._limit(timeout_s))
 
     def _limit(self, timeout_s: float | None) -> float:

@@ -38,7 +38,8 @@ __all__ = [
     "describe_configs",
 ]
 
-SET, DELETE = 0, 1
+SET = 0
+DELETE = 1
 
 
 class ConfigResourceType(IntEnum):

@@ -145,7 +145,13 @@ async def list_groups(cluster: Cluster, timeout_s: float, *, states: Iterable[st
         if response.error_code:
             raise error_for(response.error_code, f"groups of broker {node_id}")
         return [
-            GroupListing(row.group_id, row.protocol_type, row.group_state, row.group_type, node_id)
+            GroupListing(
+                group_id=row.group_id,
+                protocol_type=row.protocol_type,
+                state=row.group_state,
+                type=row.group_type,
+                coordinator_id=node_id,
+            )
             for row in response.groups
         ]
 
@@ -358,12 +364,12 @@ def _has_members(group_id: str) -> NonEmptyGroupError:
 
 def _description(row: DescribedGroup, node_id: int | None) -> GroupDescription:
     return GroupDescription(
-        row.group_id,
-        row.group_state,
-        row.protocol_type,
-        row.protocol_data,
-        -1 if node_id is None else node_id,
-        tuple(sorted(_member(member, row.protocol_type) for member in row.members)),
+        group_id=row.group_id,
+        state=row.group_state,
+        protocol_type=row.protocol_type,
+        assignor=row.protocol_data,
+        coordinator_id=-1 if node_id is None else node_id,
+        members=tuple(sorted(_member(member, row.protocol_type) for member in row.members)),
     )
 
 
@@ -373,7 +379,13 @@ def _member(row: DescribedGroupMember, protocol_type: str) -> GroupMember:
         # One member that writes something else must not hide the others.
         with contextlib.suppress(MalformedMessageError):
             assignment = decode_assignment(row.member_assignment)
-    return GroupMember(row.member_id, row.group_instance_id, row.client_id, row.client_host, assignment)
+    return GroupMember(
+        member_id=row.member_id,
+        group_instance_id=row.group_instance_id,
+        client_id=row.client_id,
+        client_host=row.client_host,
+        assignment=assignment,
+    )
 
 
 async def _each(keys: Iterable[K], act: Callable[[K], Awaitable[T]]) -> dict[K, T]:

@@ -128,7 +128,8 @@ class _Division:
         heapq.heapify(most)
         heapq.heapify(least)
         while -most[0][0] - least[0][0] >= 2:
-            giver, taker = most[0][1], least[0][1]
+            giver = most[0][1]
+            taker = least[0][1]
             self._pass_on(giver, taker, next(iter(self.held[giver])))
             heapq.heapreplace(most, (-self.loads[giver], giver))
             heapq.heapreplace(least, (self.loads[taker], taker))
@@ -200,5 +201,6 @@ def _walk_back(came_from: Mapping[int, tuple[int, str] | None], target: int) -> 
     while step is not None:
         source, topic = step
         chain.append((source, target, topic))
-        target, step = source, came_from[source]
+        target = source
+        step = came_from[source]
     return chain

@@ -50,7 +50,8 @@ class _CooperativeSticky:
 
 
 def _claim(subscription: Subscription) -> Claim:
-    generation_id, data = subscription.generation_id, subscription.user_data
+    generation_id = subscription.generation_id
+    data = subscription.user_data
     if generation_id == NO_GENERATION and data is not None and len(data) >= _GENERATION.size:
         generation_id = _GENERATION.unpack_from(data)[0]
     return Claim(subscription.owned, generation_id)

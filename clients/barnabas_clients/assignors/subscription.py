@@ -65,7 +65,14 @@ def decode_subscription(data: bytes | memoryview, group_instance_id: str | None 
     owned = frozenset(reader.partitions()) if version >= 1 else frozenset[TopicPartition]()
     generation_id = reader.int32() if version >= 2 else NO_GENERATION
     rack_id = reader.nullable_text() if version >= 3 else None
-    return Subscription(topics, user_data, owned, generation_id, rack_id, group_instance_id)
+    return Subscription(
+        topics=topics,
+        user_data=user_data,
+        owned=owned,
+        generation_id=generation_id,
+        rack_id=rack_id,
+        group_instance_id=group_instance_id,
+    )
 
 
 def encode_assignment(partitions: Iterable[TopicPartition], user_data: bytes | None = None) -> bytes:

@@ -32,7 +32,8 @@ def parse_bootstrap(servers: str | Sequence[str]) -> list[Endpoint]:
 
 
 def _endpoint(said: str) -> Endpoint:
-    host, port = said, str(PORT_DEFAULT)
+    host = said
+    port = str(PORT_DEFAULT)
     if said.startswith("["):
         host, bracket, rest = said[1:].partition("]")
         if not bracket or (rest and not rest.startswith(":")):

@@ -50,10 +50,13 @@ class FrameReader:
         if self._large is not None:
             if self._filled < len(self._large):
                 return []
-            frame, self._large, self._filled = self._large, None, 0
+            frame = self._large
+            self._large = None
+            self._filled = 0
             return [frame]
         frames: list[memoryview] = []
-        position, end = 0, self._filled
+        position = 0
+        end = self._filled
         while end - position >= LENGTH_BYTES:
             size = int.from_bytes(self._view[position : position + LENGTH_BYTES], "big", signed=True)
             if not 0 <= size <= self._frame_bytes_max:

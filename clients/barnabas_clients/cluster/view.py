@@ -86,13 +86,13 @@ class ClusterView(NamedTuple):
             partitions = {}
             for part in row.partitions:
                 view = PartitionView(
-                    part.partition_index,
-                    part.leader_id,
-                    part.leader_epoch,
-                    tuple(part.replica_nodes),
-                    tuple(part.isr_nodes),
-                    tuple(part.offline_replicas),
-                    part.error_code,
+                    partition=part.partition_index,
+                    leader_id=part.leader_id,
+                    leader_epoch=part.leader_epoch,
+                    replicas=tuple(part.replica_nodes),
+                    in_sync_replicas=tuple(part.isr_nodes),
+                    offline_replicas=tuple(part.offline_replicas),
+                    error_code=part.error_code,
                 )
                 partitions[view.partition] = _newer(before.get(view.partition), view)
             topics[row.name] = TopicView(row.name, topic_id, row.is_internal, MappingProxyType(partitions))

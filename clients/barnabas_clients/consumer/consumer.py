@@ -229,7 +229,8 @@ class Consumer:
         Empty when nothing came in time. Raises and is cancelled as `__anext__`. What was taken before something that
         cannot be read is returned; the error is raised by the next call, and records of other partitions come between.
         """
-        max_records, limit_s = whole_number("max_records", max_records, 1), seconds("timeout_s", timeout_s)
+        max_records = whole_number("max_records", max_records, 1)
+        limit_s = seconds("timeout_s", timeout_s)
         self._core.check_open()
         reader = self._reader
         found: dict[TopicPartition, list[ConsumerRecord]] = {}
@@ -267,7 +268,8 @@ class Consumer:
 
         Cancellation: the old subscription, or the new one, stands.
         """
-        subscription, limit_s = Subscription.to_topics(topics, pattern), self._core.limit(timeout_s)
+        subscription = Subscription.to_topics(topics, pattern)
+        limit_s = self._core.limit(timeout_s)
         self._core.check_open()
         await self._core.subscribe(subscription, limit_s)
 
@@ -365,7 +367,8 @@ class Consumer:
         self, timestamp_ms: int, *partitions: TopicPartition, timeout_s: float | None = None
     ) -> None:
         """Go to the first record at or after `timestamp_ms`, or the end; without names, in every partition read."""
-        timestamp_ms, limit_s = whole_number("timestamp_ms", timestamp_ms, 0), self._core.limit(timeout_s)
+        timestamp_ms = whole_number("timestamp_ms", timestamp_ms, 0)
+        limit_s = self._core.limit(timeout_s)
         chosen = self._chosen(partitions)
         deadline = self._core.now() + limit_s
         found = await self._list(dict.fromkeys(chosen, timestamp_ms), limit_s)
@@ -397,7 +400,8 @@ class Consumer:
         self, timestamps_ms: Mapping[TopicPartition, int], *, timeout_s: float | None = None
     ) -> dict[TopicPartition, ListedOffset | None]:
         """Return the first record at or after a time in each partition; None where all are older."""
-        wanted, limit_s = timestamps_of("timestamps_ms", timestamps_ms, low=0), self._core.limit(timeout_s)
+        wanted = timestamps_of("timestamps_ms", timestamps_ms, low=0)
+        limit_s = self._core.limit(timeout_s)
         found = await self._list(wanted, limit_s)
         return {partition: place if place.offset >= 0 else None for partition, place in found.items()}
 
@@ -450,7 +454,8 @@ class Consumer:
         self, *partitions: TopicPartition, timeout_s: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return what the group has stored; without names, for every partition read. Those without are left out."""
-        limit_s, chosen = self._core.limit(timeout_s), partitions_of("partitions", partitions)
+        limit_s = self._core.limit(timeout_s)
+        chosen = partitions_of("partitions", partitions)
         self._core.check_open()
         return await self._core.committed(chosen or self.assignment, limit_s)
 
@@ -468,8 +473,14 @@ class Consumer:
 
     def metrics(self) -> ConsumerMetrics:
         """Return counters; cheap enough to be asked for every second."""
-        counts = self._core.fetcher.counts
-        return ConsumerMetrics(len(self._core.fetcher.queues), *counts, self._core.fetcher.buffered_bytes)
+        fetcher = self._core.fetcher
+        return ConsumerMetrics(
+            assigned_partitions=len(fetcher.queues),
+            fetches=fetcher.counts.fetches,
+            fetched_bytes=fetcher.counts.fetched_bytes,
+            refusals=fetcher.counts.refusals,
+            buffered_bytes=fetcher.buffered_bytes,
+        )
 
     # Inside.
 
@@ -493,7 +504,8 @@ class Consumer:
     async def _ends(
         self, end: int, partitions: Iterable[TopicPartition], timeout_s: float | None
     ) -> dict[TopicPartition, int]:
-        named, limit_s = partitions_of("partitions", partitions), self._core.limit(timeout_s)
+        named = partitions_of("partitions", partitions)
+        limit_s = self._core.limit(timeout_s)
         self._core.check_open()
         found = await self._list(dict.fromkeys(named, end), limit_s)
         return {partition: place.offset for partition, place in found.items()}
@@ -512,7 +524,8 @@ class Batches:
     """Iterates over a consumer's batches, as `Consumer.batches` says."""
 
     def __init__(self, core: ConsumerCore, max_records: int) -> None:
-        self._core, self._max_records = core, max_records
+        self._core = core
+        self._max_records = max_records
 
     def __aiter__(self) -> Self:
         return self

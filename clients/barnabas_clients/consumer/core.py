@@ -78,7 +78,8 @@ class ConsumerCore:
         self._regular_commit: asyncio.Task[None] | None = None
         self._is_watching = False
         self._places = TopicPlaces()
-        self._is_open = self._is_closed = False
+        self._is_open = False
+        self._is_closed = False
         self._shutdown: asyncio.Task[None] | None = None
 
     # Beginning.

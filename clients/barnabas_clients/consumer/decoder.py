@@ -48,7 +48,8 @@ _LAST_DELTA = struct.Struct(">i")
 _LAST_DELTA_POSITION = 23
 _MARKER = struct.Struct(">hh")  # version and type of a control record's key
 _ABORT = 0
-PLAIN_MIN, PLAIN_MAX = 16, 1024
+PLAIN_MIN = 16
+PLAIN_MAX = 1024
 """How many records are decoded one by one before a run is looked for again."""
 
 
@@ -61,7 +62,10 @@ class CorruptRecordsError(CorruptBatchError):
 
     def __init__(self, partition: TopicPartition, offset: int, next_offset: int, reason: str) -> None:
         super().__init__(f"{partition} at offset {offset}: {reason}; what follows begins at offset {next_offset}")
-        self.partition, self.offset, self.next_offset, self.reason = partition, offset, next_offset, reason
+        self.partition = partition
+        self.offset = offset
+        self.next_offset = next_offset
+        self.reason = reason
 
 
 class FetchedRecords:
@@ -118,10 +122,14 @@ class FetchedRecords:
         self._aborting: set[int] = set()
         self._frame_at = 0
         self._body = b""
-        self._position = self._left = 0
+        self._position = 0
+        self._left = 0
         self._delta_min = 0  # the next record's distance from the base offset is that at least
-        self._plain, self._plain_next = 0, PLAIN_MIN
-        self._count = self._end_offset = self._next_frame_at = 0
+        self._plain = 0
+        self._plain_next = PLAIN_MIN
+        self._count = 0
+        self._end_offset = 0
+        self._next_frame_at = 0
         self._starts_before = False
         self._shapes: dict[bool, Shape] = {}
         self._frame: BatchFrame | None = None
@@ -163,8 +171,11 @@ class FetchedRecords:
 
     def _measure(self) -> tuple[int, int]:
         """Walk from batch to batch by their lengths alone."""
-        data, end = self._data, len(self._data)
-        position, offset, epoch = 0, self.start_offset, -1
+        data = self._data
+        end = len(self._data)
+        position = 0
+        offset = self.start_offset
+        epoch = -1
         while end - position >= HEADER_BYTES:
             base_offset, length, batch_epoch = _PREFIX.unpack_from(data, position)
             size = SIZE_PREFIX_BYTES + length
@@ -173,7 +184,8 @@ class FetchedRecords:
             after = base_offset + _LAST_DELTA.unpack_from(data, position + _LAST_DELTA_POSITION)[0] + 1
             if not 0 <= base_offset <= after <= INT64_MAX:
                 break
-            offset, epoch = max(offset, after), batch_epoch
+            offset = max(offset, after)
+            epoch = batch_epoch
             position += size
         return offset, epoch
 
@@ -188,7 +200,8 @@ class FetchedRecords:
 
     def _open_next(self) -> bool:
         """Make the next batch that has records for the caller the current one; False at the end."""
-        data, end = self._data, len(self._data)
+        data = self._data
+        end = len(self._data)
         while end - self._frame_at >= HEADER_BYTES:
             at = self._frame_at
             size = SIZE_PREFIX_BYTES + _PREFIX.unpack_from(data, at)[1]
@@ -198,7 +211,8 @@ class FetchedRecords:
                 return False
             frame = data[at : at + size]
             header = verify(frame)
-            base_offset, last_delta = header.base_offset, header.last_offset_delta
+            base_offset = header.base_offset
+            last_delta = header.last_offset_delta
             end_offset = base_offset + last_delta + 1
             if not 0 <= base_offset <= end_offset <= INT64_MAX:
                 raise CorruptBatchError(f"offset {base_offset} and delta {last_delta} of a batch")
@@ -207,10 +221,15 @@ class FetchedRecords:
                 continue
             body = batch_body(header, frame, self._limit_bytes)
             self._body = body if type(body) is bytes else bytes(body)
-            self._position, self._left, self._delta_min = 0, header.record_count, 0
-            self._count, self._end_offset, self._next_frame_at = header.record_count, end_offset, at + size
+            self._position = 0
+            self._left = header.record_count
+            self._delta_min = 0
+            self._count = header.record_count
+            self._end_offset = end_offset
+            self._next_frame_at = at + size
             # Only in the batch that the fetch began in can records lie before what was asked for.
             self._starts_before = base_offset < self.next_offset
+            # Not by keywords: a named tuple takes 0.2 µs more then, 4 % of a batch of one record.
             self._frame = BatchFrame(
                 *self.partition,
                 base_offset,
@@ -258,17 +277,20 @@ class FetchedRecords:
 
     def _decode(self, taken: list[ConsumerRecord], count: int) -> None:
         """Append up to `count` records of the current batch to `taken`; on damage those before it."""
-        frame, before = self._frame, len(taken)
+        frame = self._frame
+        before = len(taken)
         assert frame is not None
         try:
-            plain, first = self._plain, self._count - self._left
+            plain = self._plain
+            first = self._count - self._left
             if not plain and count >= RUN_MIN and first >= self._delta_min:
                 self._position = take_run(taken, self._body, self._position, count, first, frame, self._shapes)
                 if len(taken) > before:
                     self._plain_next = PLAIN_MIN
                     return
                 # The less often there is a run, the more seldom we look for one.
-                plain, self._plain_next = self._plain_next, min(self._plain_next * 2, PLAIN_MAX)
+                plain = self._plain_next
+                self._plain_next = min(plain * 2, PLAIN_MAX)
             stretch = min(plain, count) if plain else count
             self._position = _decode(taken, stretch, self._body, self._position, frame, self._delta_min)
             self._plain = max(0, plain - stretch)
@@ -298,8 +320,11 @@ def _decode(  # noqa: C901, PLR0915 - one loop with one call is the point of thi
 ) -> int:
     """Append `count` records from `position` on; return the position behind them. On damage those before it stay."""
     topic, number, base_offset, last_delta, base_timestamp, log_append_timestamp, epoch = frame
-    new, append, size = ConsumerRecord, records.append, len(body)
-    zigzag_min, zigzag_max = delta_min * 2, last_delta * 2
+    new = ConsumerRecord
+    append = records.append
+    size = len(body)
+    zigzag_min = delta_min * 2
+    zigzag_max = last_delta * 2
     may_overflow = not -FAR_TIMESTAMP < base_timestamp < FAR_TIMESTAMP
     for _ in range(count):
         # Each field is a zigzag varint: even is positive. Two bytes reach to 8191, beyond that `_varint` takes over.
@@ -441,10 +466,19 @@ def _is_abort_marker(header: BatchHeader, frame: memoryview) -> bool:
     """A marker's batch holds one control record, whose key says what it is; ours of Raft hold none."""
     if not header.record_count:
         return False
+    frame_of_marker = BatchFrame(
+        topic="",
+        partition=0,
+        base_offset=0,
+        last_delta=header.last_offset_delta,
+        base_timestamp=0,
+        log_append_timestamp=None,
+        epoch=0,
+    )
     markers: list[ConsumerRecord] = []
     body = bytes(batch_body(header, frame, DECOMPRESSED_BYTES_MAX))
     try:
-        _decode(markers, 1, body, 0, BatchFrame("", 0, 0, header.last_offset_delta, 0, None, 0), 0)
+        _decode(markers, 1, body, 0, frame_of_marker, 0)
     except IndexError:
         raise CorruptBatchError("a transaction marker that cannot be read") from None
     key = markers[0].key

@@ -29,7 +29,9 @@ class LogTruncatedError(ClientError):
 
     def __init__(self, partition: TopicPartition, offset: int, end_offset: int) -> None:
         super().__init__(f"{partition}: the log was cut at {end_offset}, the position was {offset}")
-        self.partition, self.offset, self.end_offset = partition, offset, end_offset
+        self.partition = partition
+        self.offset = offset
+        self.end_offset = end_offset
 
 
 class NotAssignedError(ClientError):

@@ -120,8 +120,12 @@ class Fetcher:
         """`reset` is a timestamp as ListOffsets takes it, or None where the application decides."""
         self.queues: dict[TopicPartition, PartitionQueue] = {}
         self.counts = FetchCounts()
-        self._cluster, self._settings, self._on_news = cluster, settings, on_news
-        self._reset, self._committed, self._request_timeout_s = reset, committed, request_timeout_s
+        self._cluster = cluster
+        self._settings = settings
+        self._on_news = on_news
+        self._reset = reset
+        self._committed = committed
+        self._request_timeout_s = request_timeout_s
         self._ready: deque[PartitionQueue] = deque()
         self._flights: dict[tuple[int, str], Flight] = {}
         self._asked_at: dict[int, float] = {}
@@ -215,7 +219,8 @@ class Fetcher:
 
     def failing_since(self) -> tuple[float, str] | None:
         """Return since when nothing can be read of any partition, and why not; None while something can, or could."""
-        since, reasons = 0.0, []
+        since = 0.0
+        reasons = []
         for queue in self.queues.values():
             if queue.is_paused:
                 continue
@@ -479,7 +484,8 @@ class Fetcher:
 
     async def _find_ends(self, flight: Flight, request: ListOffsetsRequest) -> Mapping[TopicPartition, Place]:
         response = await self._cluster.ask_broker(flight.node_id, request, LOOKUP_TIMEOUT_S)
-        answers, found = offsets_in(response), dict[TopicPartition, Place]()
+        answers = offsets_in(response)
+        found = dict[TopicPartition, Place]()
         for queue in flight.queues:
             answer = answers.get(queue.partition)
             if isinstance(answer, KafkaError):

@@ -41,7 +41,8 @@ class Callbacks:
     def __init__(
         self, on_assigned: Notify | None = None, on_revoked: Notify | None = None, on_lost: Notify | None = None
     ) -> None:
-        self.on_assigned, self.on_revoked = on_assigned, on_revoked
+        self.on_assigned = on_assigned
+        self.on_revoked = on_revoked
         self.on_lost = on_lost if on_lost is not None else on_revoked
 
 
@@ -67,9 +68,13 @@ class GroupReader:
         """
         self.session = GroupSession(cluster, settings, self)
         self.failure: BaseException | None = None
-        self._settings, self._reader, self._fetcher = settings, reader, fetcher
-        self._topics, self._callbacks = topics, callbacks
-        self._commit_finished, self._tell_uncommitted = commit_finished, tell_uncommitted
+        self._settings = settings
+        self._reader = reader
+        self._fetcher = fetcher
+        self._topics = topics
+        self._callbacks = callbacks
+        self._commit_finished = commit_finished
+        self._tell_uncommitted = tell_uncommitted
 
     def check(self) -> None:
         """Raise what the application must be told: the session's end, or its own callback's failure."""

@@ -78,10 +78,18 @@ class PartitionQueue:
 
     def __init__(self, partition: TopicPartition, bytes_max: int) -> None:
         self.partition = partition
-        self.position = self.finished = self.fetch_offset = self.committed = UNKNOWN
-        self.epoch = self.fetched_epoch = -1
+        self.position = UNKNOWN
+        self.finished = UNKNOWN
+        self.fetch_offset = UNKNOWN
+        self.committed = UNKNOWN
+        self.epoch = -1
+        self.fetched_epoch = -1
         self.reset: int | None = None
-        self.is_paused = self.is_ready = self.is_calm = self.is_stuck = self.is_lent = False
+        self.is_paused = False
+        self.is_ready = False
+        self.is_calm = False
+        self.is_stuck = False
+        self.is_lent = False
         self.chunks: deque[FetchedRecords] = deque()
         self.returned: list[ConsumerRecord] = []
         self.bytes_max = bytes_max
@@ -93,7 +101,8 @@ class PartitionQueue:
         self.reason = "it was not asked for yet"
         self.served = 0
         self.preferred_id = UNKNOWN
-        self.preferred_until_s = self.leader_only_until_s = 0.0
+        self.preferred_until_s = 0.0
+        self.leader_only_until_s = 0.0
 
     def __repr__(self) -> str:
         return f"<{self.partition} at {self.position}>"
@@ -130,7 +139,8 @@ class PartitionQueue:
         self.ticket = None
         self.failure = None
         self.is_calm = self.is_stuck = False
-        self.fetch_offset, self.fetched_epoch = self.position, self.epoch
+        self.fetch_offset = self.position
+        self.fetched_epoch = self.epoch
 
     def refuse(self, reason: str, now_s: float, pause_s: float) -> None:
         """Note that asking failed, and not to ask again before `pause_s` are over."""
@@ -142,11 +152,14 @@ class PartitionQueue:
 
     def recover(self) -> None:
         """Note that asking succeeded, or that there is reason to ask at once."""
-        self.failures, self.not_before_s, self.failing_since_s = 0, 0.0, None
+        self.failures = 0
+        self.not_before_s = 0.0
+        self.failing_since_s = None
 
     def prefer(self, node_id: int, now_s: float) -> None:
         """Read from another replica than the leader, as the leader says (KIP-392); ask the leader again some time."""
-        self.preferred_id, self.preferred_until_s = node_id, now_s + PREFERRED_S
+        self.preferred_id = node_id
+        self.preferred_until_s = now_s + PREFERRED_S
 
     def leave_preferred(self, now_s: float) -> None:
         """Read from the leader for a while: the replica that it named did not do."""
@@ -198,7 +211,8 @@ class PartitionQueue:
 
     def hand_out(self, next_offset: int, epoch: int) -> None:
         """Note that everything before `next_offset` was handed out, the last record with leader epoch `epoch`."""
-        self.position, self.epoch = next_offset, epoch
+        self.position = next_offset
+        self.epoch = epoch
 
     def to_commit(self, offset: int) -> OffsetAndMetadata:
         return OffsetAndMetadata(offset, "", self.epoch)

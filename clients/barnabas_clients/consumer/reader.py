@@ -55,14 +55,16 @@ class Reader:
         self.records: Iterator[ConsumerRecord] = iter(())
         self.is_asking = False
         self.asked_at_s = 0.0
-        self._timeout_s, self._presence_s = timeout_s, presence_s
+        self._timeout_s = timeout_s
+        self._presence_s = presence_s
         self._slice: Taken | None = None
         self._held: set[PartitionQueue] = set()
         self._holds = 0
         self._waiters: set[asyncio.Future[None]] = set()
         self._returned: asyncio.Future[None] | None = None
         self._is_closed = False
-        self._trouble_since_s, self._told_at_s = math.inf, -math.inf
+        self._trouble_since_s = math.inf
+        self._told_at_s = -math.inf
 
     def attach(
         self,
@@ -79,7 +81,10 @@ class Reader:
         read from, or nothing if there is no trouble.
         """
         self._begin = begin
-        self._fetcher, self._check_others, self._on_asked, self._trouble = fetcher, check, on_asked, trouble
+        self._fetcher = fetcher
+        self._check_others = check
+        self._on_asked = on_asked
+        self._trouble = trouble
 
     # Asking.
 

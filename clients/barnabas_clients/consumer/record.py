@@ -43,7 +43,9 @@ class RecordBatch(Sequence[ConsumerRecord]):
     __slots__ = ("next_offset", "partition", "records")
 
     def __init__(self, partition: TopicPartition, records: list[ConsumerRecord], next_offset: int) -> None:
-        self.partition, self.records, self.next_offset = partition, records, next_offset
+        self.partition = partition
+        self.records = records
+        self.next_offset = next_offset
 
     def __len__(self) -> int:
         return len(self.records)

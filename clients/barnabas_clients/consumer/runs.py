@@ -27,11 +27,13 @@ FAR_TIMESTAMP = 2**62
 """Closer to 0 than this, no distance of two bytes leads out of 64 bits."""
 
 # Offsets count up from 0 within a batch. As zigzag varints the first 64 take one byte, the next 8,128 two.
-_ONE_BYTE_MAX, _TWO_BYTES_MAX = 64, 8192
+_ONE_BYTE_MAX = 64
+_TWO_BYTES_MAX = 8192
 _ONE_BYTE = bytes(range(0, 128, 2))
 _LOW = bytes(range(128, 256, 2)) * 128
 _HIGH = b"".join(bytes((high,)) * 64 for high in range(128))
-_ASCII, _NOT_ASCII = bytes(range(128)), bytes(range(128, 256))
+_ASCII = bytes(range(128))
+_NOT_ASCII = bytes(range(128, 256))
 _SIGNED = [-(value >> 1) - 1 if value & 1 else value >> 1 for value in range(128)]
 
 
@@ -102,7 +104,8 @@ def take_run(
     if count < RUN_MIN:
         return position
     count, timestamps = _times(body, position + shape.time_at, shape.time_width, stride, count, frame)
-    end, at = first + count, position + shape.delta_at
+    end = first + count
+    at = position + shape.delta_at
     if body[at : at + count * stride : stride] != (_LOW if is_wide else _ONE_BYTE)[first:end]:
         return position
     if is_wide and body[at + 1 : at + 1 + count * stride : stride] != _HIGH[first:end]:
@@ -135,9 +138,11 @@ def _shape(body: bytes, position: int) -> Shape | None:
     for field in range(5):  # length, time, offset, key, value
         if at + 2 > len(body):
             return None
-        value, width = body[at], 1
+        value = body[at]
+        width = 1
         if value >= 0x80:
-            value, width = value - 0x80 + (body[at + 1] << 7), 2
+            value += (body[at + 1] << 7) - 0x80
+            width = 2
             if value >= 0x4000:
                 return None
         places.append((at - position, width, value))
@@ -155,20 +160,23 @@ def _shape(body: bytes, position: int) -> Shape | None:
         return None
     same = [(0, length_width), key[:2], value_place[:2], (stride - 1, 1)]
     return Shape(
-        stride,
-        *time[:2],
-        *delta[:2],
-        tuple((start, body[position + start : position + start + width]) for start, width in same),
-        key[0] + key[1],
-        -1 if key[2] == 1 else key[2] >> 1,
-        value_place[0] + value_place[1],
-        -1 if value_place[2] == 1 else value_place[2] >> 1,
+        stride=stride,
+        time_at=time[0],
+        time_width=time[1],
+        delta_at=delta[0],
+        delta_width=delta[1],
+        same=tuple((start, body[position + start : position + start + width]) for start, width in same),
+        key_at=key[0] + key[1],
+        key_size=-1 if key[2] == 1 else key[2] >> 1,
+        value_at=value_place[0] + value_place[1],
+        value_size=-1 if value_place[2] == 1 else value_place[2] >> 1,
     )
 
 
 def _times(body: bytes, at: int, width: int, stride: int, count: int, frame: BatchFrame) -> tuple[int, Iterable[int]]:
     """Return for how many records the time is as wide as the first one's, and the times."""
-    base, low = frame.base_timestamp, body[at : at + count * stride : stride]
+    base = frame.base_timestamp
+    low = body[at : at + count * stride : stride]
     if width == 1:
         if not low.isascii():
             count = len(low) - len(low.lstrip(_ASCII))
@@ -185,7 +193,8 @@ def _times(body: bytes, at: int, width: int, stride: int, count: int, frame: Bat
         told = {value: base + _SIGNED[value] for value in set(low)}
         return count, map(told.__getitem__, low)
     pairs = bytearray(2 * count)
-    pairs[::2], pairs[1::2] = low[:count], high[:count]
+    pairs[::2] = low[:count]
+    pairs[1::2] = high[:count]
     numbers = memoryview(pairs).cast("H")
     return count, map({number: base + _distance(number) for number in set(numbers)}.__getitem__, numbers)
 

@@ -14,7 +14,8 @@ from .fetch_plan import FetchSettings
 
 __all__ = ["EARLIEST", "LATEST", "RESETS", "ConsumerSettings", "assignors_of"]
 
-LATEST, EARLIEST = -1, -2
+LATEST = -1
+EARLIEST = -2
 """The ends of a log, as ListOffsets names them."""
 
 RESETS: Final[Mapping[str, int | None]] = {"latest": LATEST, "earliest": EARLIEST, "none": None}

@@ -153,7 +153,8 @@ class Coordinator:
     def forget(self, node_id: int | None) -> None:
         """Look for the coordinator anew, unless that has happened since `node_id` was asked. Others are asked first."""
         if node_id is not None and self.node_id == node_id:
-            self.node_id, self._suspect = None, node_id
+            self.node_id = None
+            self._suspect = node_id
             self._found.clear()
 
     async def give_up(self, node_id: int) -> None:
@@ -207,9 +208,13 @@ class Coordinator:
         else:
             self._turn += 1
             response = await self.cluster.ask_broker(others[self._turn % len(others)], message, limit_s)
-        error_code, text, node_id = response.error_code, response.error_message, response.node_id
+        error_code = response.error_code
+        text = response.error_message
+        node_id = response.node_id
         for row in response.coordinators:
-            error_code, text, node_id = row.error_code, row.error_message, row.node_id
+            error_code = row.error_code
+            text = row.error_message
+            node_id = row.node_id
         if error_code:
             raise error_for(error_code, f"coordinator of group {self.group_id}" + (f": {text}" if text else ""))
         if node_id not in self.cluster.view.brokers:

@@ -72,7 +72,8 @@ class Heartbeats:
 
     def watch(self, counts: dict[str, int | None] | None) -> None:
         """Watch over these numbers of partitions from now on (None of one: it does not exist); None: not the leader."""
-        self._watched, self._watched_at_s = counts, _now()
+        self._watched = counts
+        self._watched_at_s = _now()
 
     async def run(self) -> None:
         """Run until cancelled, or until the cluster is closed."""

@@ -281,7 +281,8 @@ class GroupMember:
         if self.assignor is None or (response.protocol_type or PROTOCOL_TYPE) != PROTOCOL_TYPE:
             chosen = f"{response.protocol_type or PROTOCOL_TYPE} {response.protocol_name}"
             return self._fail(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the group has chosen {chosen}")
-        self.member_id, self.generation_id = response.member_id, response.generation_id
+        self.member_id = response.member_id
+        self.generation_id = response.generation_id
         self.is_leader = response.leader == response.member_id
         self._go(Situation.SYNCING)
         return Verdict.DONE

@@ -95,7 +95,13 @@ class GroupSession:
         self._jitter: Jitter = jitter or chance.new_generator()
         self._member = GroupMember(settings)
         self._coordinator = Coordinator(cluster, settings.group_id)
-        self._heartbeats = Heartbeats(self._coordinator, self._member, backoff, self._jitter, self._note)
+        self._heartbeats = Heartbeats(
+            coordinator=self._coordinator,
+            member=self._member,
+            backoff=backoff,
+            jitter=self._jitter,
+            changed=self._note,
+        )
         self._task: asyncio.Task[None] | None = None
         self._closes_at_s: float | None = None
         # From then on a close leaves the handler alone and says goodbye.
@@ -190,7 +196,9 @@ class GroupSession:
         if self._task is None:
             await commit_offsets(self._coordinator, offsets, timeout_s, NOT_A_MEMBER, stored)
             return
-        deadline, takings, attempts = self._now() + timeout_s, self._takings, 0
+        deadline = self._now() + timeout_s
+        takings = self._takings
+        attempts = 0
         while True:
             self._raise_failure()
             identity = self._member.identity
@@ -325,7 +333,8 @@ class GroupSession:
             if not indulgence.expired():
                 raise
         finally:
-            self._is_in_handler, self._indulgence = False, None
+            self._is_in_handler = False
+            self._indulgence = None
 
     async def _rejoin(self) -> None:
         """Give up what has to be given up, join, sync, and take over what comes of it."""
@@ -403,7 +412,8 @@ class GroupSession:
             failures += 1
 
     async def _join_once(self) -> Verdict:
-        member, patience_s = self._member, self._settings.rebalance_timeout_s + JOIN_GRACE_S
+        member = self._member
+        patience_s = self._settings.rebalance_timeout_s + JOIN_GRACE_S
         reason = member.begin_join()
         self._heartbeats.begin()
         request = member.join_request(self._handler.subscription(), self._handler.owned(), reason)

@@ -48,20 +48,41 @@ class Batch:
     """
 
     __slots__ = (
-        *("append_time_ms", "base_offset", "base_timestamp_ms", "buffer", "charged_bytes", "count"),
-        *("error", "frame", "is_done", "is_observed", "last_error", "limit_bytes", "max_timestamp_ms", "observers"),
-        *("opened_at_s", "parts", "queue", "under_way", "whole"),
+        "append_time_ms",
+        "base_offset",
+        "base_timestamp_ms",
+        "buffer",
+        "charged_bytes",
+        "count",
+        "error",
+        "frame",
+        "is_done",
+        "is_observed",
+        "last_error",
+        "limit_bytes",
+        "max_timestamp_ms",
+        "observers",
+        "opened_at_s",
+        "parts",
+        "queue",
+        "under_way",
+        "whole",
     )
 
     def __init__(self, queue: "PartitionQueue", limit_bytes: int, opened_at_s: float) -> None:
-        self.queue, self.limit_bytes, self.opened_at_s = queue, limit_bytes, opened_at_s
+        self.queue = queue
+        self.limit_bytes = limit_bytes
+        self.opened_at_s = opened_at_s
         self.charged_bytes = limit_bytes
         self.buffer = bytearray(HEADER_BYTES)
         self.frame: bytearray | None = None
         self.count = 0
-        self.base_timestamp_ms = self.max_timestamp_ms = -1
-        self.base_offset = self.append_time_ms = -1
-        self.is_done = self.is_observed = False
+        self.base_timestamp_ms = -1
+        self.max_timestamp_ms = -1
+        self.base_offset = -1
+        self.append_time_ms = -1
+        self.is_done = False
+        self.is_observed = False
         self.error: Exception | None = None
         self.last_error: Exception | None = None
         self.observers: list[Callable[[], object]] = []
@@ -89,13 +110,15 @@ class Batch:
         place = _VARINTS[count] if count < _SMALL else varint(count)
         size = 3 + len(shift) + len(place)
         if key is None:
-            key_size, key = b"\x01", b""
+            key_size = b"\x01"
+            key = b""
         else:
             length = len(key)
             key_size = _VARINTS[length] if length < _SMALL else varint(length)
             size += len(key_size) - 1 + length
         if value is None:
-            value_size, value = b"\x01", b""
+            value_size = b"\x01"
+            value = b""
         else:
             length = len(value)
             value_size = _VARINTS[length] if length < _SMALL else varint(length)
@@ -190,18 +213,32 @@ class PartitionQueue:
     """
 
     __slots__ = (
-        *("failures", "is_due", "not_before_s", "on_taken", "open", "partition", "sequences", "topic", "waiting"),
-        *("used_at_s", "waiting_bytes", "was_lost"),
+        "failures",
+        "is_due",
+        "not_before_s",
+        "on_taken",
+        "open",
+        "partition",
+        "sequences",
+        "topic",
+        "used_at_s",
+        "waiting",
+        "waiting_bytes",
+        "was_lost",
     )
 
     def __init__(self, topic: str, partition: int, sequences: Sequences[Batch]) -> None:
-        self.topic, self.partition, self.sequences = topic, partition, sequences
+        self.topic = topic
+        self.partition = partition
+        self.sequences = sequences
         self.open: Batch | None = None
         self.waiting: deque[Batch] = deque()
         self.waiting_bytes = 0
         self.on_taken: list[Callable[[], object]] = []
-        self.is_due = self.was_lost = False
-        self.not_before_s = self.used_at_s = 0.0
+        self.is_due = False
+        self.was_lost = False
+        self.not_before_s = 0.0
+        self.used_at_s = 0.0
         self.failures = 0
 
     def __str__(self) -> str:
@@ -262,7 +299,8 @@ class Accumulator:
         batch = queue.open
         assert batch is not None
         assert batch.count
-        queue.open, queue.is_due = None, False
+        queue.open = None
+        queue.is_due = False
         self._charge(batch, len(batch.buffer))
         queue.waiting.append(batch)
         queue.waiting_bytes += batch.charged_bytes
@@ -285,7 +323,8 @@ class Accumulator:
         """Take a batch that was never sent out of its queue."""
         queue = batch.queue
         if queue.open is batch:
-            queue.open, queue.is_due = None, False
+            queue.open = None
+            queue.is_due = False
         else:
             queue.waiting.remove(batch)
             queue.waiting_bytes -= batch.charged_bytes

@@ -39,7 +39,8 @@ class RecordsLostError(ClientError):
 
     def __init__(self, count: int, first: BaseException | None) -> None:
         super().__init__(f"{count} records were not delivered; the first: {first}")
-        self.count, self.first = count, first
+        self.count = count
+        self.first = first
 
 
 class Delivery(msgspec.Struct, gc=False, eq=False):
@@ -101,14 +102,16 @@ class Delivery(msgspec.Struct, gc=False, eq=False):
         Raises:
             asyncio.InvalidStateError: the record is still under way.
         """
-        batch, index = self._batch, self._index
+        batch = self._batch
+        index = self._index
         if not batch.is_done:
             raise asyncio.InvalidStateError(f"{self!r}")
         batch.is_observed = True
         queue = batch.queue
         while batch.parts:
             start, part = next((start, part) for start, part in reversed(batch.parts) if start <= index)
-            batch, index = part, index - start
+            batch = part
+            index = index - start
         if batch.error is not None:
             # One exception for the whole batch: the traceback of who looked before is none of the next one's.
             raise batch.error.with_traceback(None)
@@ -119,7 +122,8 @@ class Delivery(msgspec.Struct, gc=False, eq=False):
     def add_done_callback(self, callback: Callable[["Delivery"], object]) -> None:
         """Have the loop call `callback` with this delivery when it is done; soon, if it is done already."""
         callable_of("callback", callback)
-        batch, loop = self._batch, asyncio.get_running_loop()
+        batch = self._batch
+        loop = asyncio.get_running_loop()
         batch.is_observed = True
         if batch.is_done:
             loop.call_soon(callback, self)

@@ -11,8 +11,13 @@ class Counters:
     __slots__ = ("batches", "bytes_sent", "epochs", "records_delivered", "records_failed", "requests", "retries")
 
     def __init__(self) -> None:
-        self.batches = self.bytes_sent = self.requests = self.retries = self.epochs = 0
-        self.records_delivered = self.records_failed = 0
+        self.records_delivered = 0
+        self.records_failed = 0
+        self.batches = 0
+        self.requests = 0
+        self.retries = 0
+        self.bytes_sent = 0
+        self.epochs = 0
 
 
 class ProducerMetrics(NamedTuple):

@@ -146,7 +146,8 @@ class Producer:
         self._identity = Identity() if settings.is_idempotent else None
         self._sender: Sender | None = None
         self._topics: dict[str, TopicQueues] = {}
-        self._is_opened = self._owes_a_turn = False
+        self._is_opened = False
+        self._owes_a_turn = False
         self._lost: deque[Batch] = deque()
         self._lost_count = 0
         self._closed: asyncio.Future[None] | None = None
@@ -218,7 +219,8 @@ class Producer:
         """
         # What most callers pass is seen at a glance; arguments.py looks at the rest, and says what is wrong with it.
         if type(value) is not bytes or (key is not None and type(key) is not bytes):
-            key, value = record_bytes("key", key), record_bytes("value", value)
+            key = record_bytes("key", key)
+            value = record_bytes("value", value)
         pairs = () if headers is _NO_HEADERS else headers_of(headers)
         if timestamp_ms is None:
             timestamp_ms = time.time_ns() // 1_000_000

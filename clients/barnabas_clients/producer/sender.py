@@ -61,8 +61,10 @@ class BrokerLane:
         self.node_id = node_id
         self.connection: Connection | None = None
         self.ready: dict[PartitionQueue, None] = {}
-        self.in_flight = self.failures = 0
-        self.is_scheduled = self.is_reaching = False
+        self.in_flight = 0
+        self.failures = 0
+        self.is_scheduled = False
+        self.is_reaching = False
 
 
 class Asked:
@@ -73,7 +75,10 @@ class Asked:
     def __init__(
         self, node: BrokerLane, connection: Connection, chosen: list[UnderWay[Batch]], request: ProduceRequest
     ) -> None:
-        self.node, self.connection, self.chosen, self.request = node, connection, chosen, request
+        self.node = node
+        self.connection = connection
+        self.chosen = chosen
+        self.request = request
 
 
 class Sender:
@@ -96,12 +101,23 @@ class Sender:
         on_metadata: Callable[[], None],
     ) -> None:
         self.counters = Counters()
-        self._cluster, self._accumulator, self._settings, self._identity = cluster, accumulator, settings, identity
-        self._on_room, self._on_failed, self._on_metadata = on_room, on_failed, on_metadata
+        self._cluster = cluster
+        self._accumulator = accumulator
+        self._settings = settings
+        self._identity = identity
+        self._on_room = on_room
+        self._on_failed = on_failed
+        self._on_metadata = on_metadata
         self._loop = asyncio.get_running_loop()
-        self._backoff, self._jitter = Backoff(), jitter
+        self._backoff = Backoff()
+        self._jitter = jitter
         self._upkeep = Upkeep(
-            cluster, settings.request_timeout_s, jitter, self._on_learned, self._list_all, self._on_trouble
+            cluster,
+            settings.request_timeout_s,
+            jitter,
+            on_learned=self._on_learned,
+            on_identity=self._list_all,
+            on_trouble=self._on_trouble,
         )
         self._nodes: dict[int, BrokerLane] = {}
         self._leaderless: dict[PartitionQueue, None] = {}
@@ -196,7 +212,8 @@ class Sender:
 
     def _on_deadline(self) -> None:
         self._deadline_timer = None
-        now, limit_s = self._loop.time(), self._settings.delivery_timeout_s
+        now = self._loop.time()
+        limit_s = self._settings.delivery_timeout_s
 
         def late(batch: Batch) -> ClientError:
             return DeadlineExceededError(
@@ -319,7 +336,8 @@ class Sender:
     def _collect(self, node: BrokerLane) -> list[UnderWay[Batch]]:
         """Take one batch of each listed queue, as far as one request goes."""
         chosen: list[UnderWay[Batch]] = []
-        size, now = _REQUEST_OVERHEAD_BYTES, self._loop.time()
+        size = _REQUEST_OVERHEAD_BYTES
+        now = self._loop.time()
         view = self._cluster.view
         for queue in list(node.ready):
             leader = view.leader(queue.topic, queue.partition)
@@ -363,7 +381,8 @@ class Sender:
             self._upkeep.identify(self._identity)
         if under_way is None:
             return None
-        batch, compression = under_way.item, self._settings.compression
+        batch = under_way.item
+        compression = self._settings.compression
         try:
             if batch.frame is None:
                 batch.encode(compression)
@@ -421,7 +440,8 @@ class Sender:
     def _on_answer(self, asked: Asked, watch: asyncio.TimerHandle, answer: "asyncio.Future[Any]") -> None:
         watch.cancel()
         self._suspects.pop(asked, None)
-        node, chosen = asked.node, asked.chosen
+        node = asked.node
+        chosen = asked.chosen
         node.in_flight -= 1
         failure = None if answer.cancelled() else answer.exception()
         if answer.cancelled() or self._is_closed:
@@ -456,10 +476,12 @@ class Sender:
                 self._settle(under_way, Outcome.UNKNOWN, error)
                 continue
             if answered.error_code == ErrorCode.NONE:
-                batch.base_offset, batch.append_time_ms = answered.base_offset, answered.log_append_time_ms
+                batch.base_offset = answered.base_offset
+                batch.append_time_ms = answered.log_append_time_ms
                 self._settle(under_way, Outcome.APPENDED, None)
                 continue
-            hint, is_moved = answered.current_leader, False
+            hint = answered.current_leader
+            is_moved = False
             if hint.leader_id >= 0:
                 before = self._cluster.view
                 self._cluster.learn_leader(
@@ -478,7 +500,8 @@ class Sender:
         is_moved: bool = False,
     ) -> None:
         """Take note of how an attempt of a batch ended, and decide when its queue goes on."""
-        batch, queue = under_way.item, under_way.item.queue
+        batch = under_way.item
+        queue = under_way.item.queue
         code = error.code if isinstance(error, KafkaError) else ErrorCode.NONE
         is_divisible = code in TOO_LARGE and batch.count > 1 and not batch.is_done
         batch.last_error = error
@@ -501,7 +524,8 @@ class Sender:
 
     def _split(self, under_way: UnderWay[Batch]) -> None:
         """Go on with the halves of a batch that is too large for the topic."""
-        batch, sequences = under_way.item, under_way.item.queue.sequences
+        batch = under_way.item
+        sequences = under_way.item.queue.sequences
         numbers = (under_way.producer_id, under_way.epoch, under_way.base_sequence)
         parts = self._accumulator.split(batch, self._settings.compression, numbers)
         for part, numbered in zip(

@@ -79,7 +79,8 @@ class Identity:
     __slots__ = ("epoch", "producer_id")
 
     def __init__(self, producer_id: int = _NONE, epoch: int = 0) -> None:
-        self.producer_id, self.epoch = producer_id, epoch
+        self.producer_id = producer_id
+        self.epoch = epoch
 
 
 class UnderWay(Generic[Item]):
@@ -89,15 +90,27 @@ class UnderWay(Generic[Item]):
     """
 
     __slots__ = (
-        *("base_sequence", "count", "epoch", "is_after_gap", "is_given_up", "is_out", "item", "may_be_appended"),
+        "base_sequence",
+        "count",
+        "epoch",
+        "is_after_gap",
+        "is_given_up",
+        "is_out",
+        "item",
+        "may_be_appended",
         "producer_id",
     )
 
     def __init__(self, item: Item, count: int, producer_id: int, epoch: int, base_sequence: int) -> None:
-        self.item, self.count = item, count
-        self.producer_id, self.epoch, self.base_sequence = producer_id, epoch, base_sequence
+        self.item = item
+        self.count = count
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.base_sequence = base_sequence
         self.is_out = True
-        self.is_given_up = self.may_be_appended = self.is_after_gap = False
+        self.is_given_up = False
+        self.may_be_appended = False
+        self.is_after_gap = False
 
 
 class Sequences(Generic[Item]):
@@ -108,8 +121,15 @@ class Sequences(Generic[Item]):
     """
 
     __slots__ = (
-        *("_ends_in_gap", "_identity", "_in_flight_max", "_is_proven", "_restart", "epoch", "next_sequence"),
-        *("pipeline", "producer_id"),
+        "_ends_in_gap",
+        "_identity",
+        "_in_flight_max",
+        "_is_proven",
+        "_restart",
+        "epoch",
+        "next_sequence",
+        "pipeline",
+        "producer_id",
     )
 
     def __init__(self, identity: Identity | None, in_flight_max: int) -> None:
@@ -122,7 +142,9 @@ class Sequences(Generic[Item]):
         self._restart = identity is not None
         # The batch behind the pipeline begins a new epoch, when the pipeline has been resolved in this one.
         self._ends_in_gap = False
-        self.producer_id, self.epoch, self.next_sequence = _NONE, _NONE, _NONE
+        self.producer_id = _NONE
+        self.epoch = _NONE
+        self.next_sequence = _NONE
         self.pipeline: deque[UnderWay[Item]] = deque()
 
     # Sending.
@@ -215,14 +237,18 @@ class Sequences(Generic[Item]):
         assert sum(count for _, count in parts) == batch.count
         position = self.pipeline.index(batch)
         del self.pipeline[position]
-        sequence, is_after_gap = batch.base_sequence, batch.is_after_gap
+        sequence = batch.base_sequence
+        is_after_gap = batch.is_after_gap
         numbered = []
         for item, count in parts:
             part = UnderWay(item, count, batch.producer_id, batch.epoch, sequence)
-            part.is_out, part.may_be_appended, part.is_after_gap = False, batch.may_be_appended, is_after_gap
+            part.is_out = False
+            part.may_be_appended = batch.may_be_appended
+            part.is_after_gap = is_after_gap
             self.pipeline.insert(position, part)
             numbered.append(part)
-            position, is_after_gap = position + 1, False
+            position += 1
+            is_after_gap = False
             if self._identity is not None:
                 sequence = (sequence + count) % SEQUENCE_MODULUS
         return numbered
@@ -268,12 +294,15 @@ class Sequences(Generic[Item]):
         if self._identity.producer_id == self.producer_id:
             self.epoch += 1
         else:
-            self.producer_id, self.epoch = self._identity.producer_id, self._identity.epoch
+            self.producer_id = self._identity.producer_id
+            self.epoch = self._identity.epoch
         assert 0 <= self.epoch <= EPOCH_MAX
         self._restart = self._ends_in_gap = self._is_proven = False
         sequence = 0
         for batch in self.pipeline:
-            batch.producer_id, batch.epoch, batch.base_sequence = self.producer_id, self.epoch, sequence
+            batch.producer_id = self.producer_id
+            batch.epoch = self.epoch
+            batch.base_sequence = sequence
             batch.may_be_appended = batch.is_after_gap = False
             sequence = (sequence + batch.count) % SEQUENCE_MODULUS
         self.next_sequence = sequence

@@ -21,7 +21,8 @@ class TopicQueues:
     def __init__(self, name: str, partitioner: Partitioner, identity: Identity | None, in_flight_max: int) -> None:
         self.name = name
         self.queues: list[PartitionQueue] = []
-        self._identity, self._in_flight_max = identity, in_flight_max
+        self._identity = identity
+        self._in_flight_max = in_flight_max
         self._choose_for = None if isinstance(partitioner, str) else partitioner
         self._is_round_robin = partitioner == "round-robin"
         self._sticky: PartitionQueue | None = None

@@ -35,16 +35,24 @@ class Upkeep:
         cluster: Cluster,
         request_timeout_s: float,
         jitter: Jitter,
+        *,
         on_learned: Callable[[], bool],
         on_identity: Callable[[], None],
         on_trouble: Callable[[Exception], None],
     ) -> None:
         self.topics: set[str] = set()
-        self._cluster, self._request_timeout_s = cluster, request_timeout_s
-        self._on_learned, self._on_identity, self._on_trouble = on_learned, on_identity, on_trouble
-        self._backoff, self._jitter = Backoff(), jitter
+        self._cluster = cluster
+        self._request_timeout_s = request_timeout_s
+        self._on_learned = on_learned
+        self._on_identity = on_identity
+        self._on_trouble = on_trouble
+        self._backoff = Backoff()
+        self._jitter = jitter
         self._tasks = Tasks(report)
-        self._is_stale = self._is_learning = self._is_identifying = self._is_closed = False
+        self._is_stale = False
+        self._is_learning = False
+        self._is_identifying = False
+        self._is_closed = False
 
     def learn(self) -> None:
         """Ask for metadata; if that is under way, once more afterwards."""
@@ -103,7 +111,8 @@ class Upkeep:
                     await asyncio.sleep(self._backoff.delay_s(failures, self._jitter))
                     failures += 1
                 else:
-                    identity.producer_id, identity.epoch = answer.producer_id, answer.producer_epoch
+                    identity.producer_id = answer.producer_id
+                    identity.epoch = answer.producer_epoch
         finally:
             self._is_identifying = False
         self._on_identity()

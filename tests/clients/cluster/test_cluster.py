@@ -62,7 +62,8 @@ def test_a_request_follows_the_leader(run: Run) -> None:
         async def here(_: ListOffsetsRequest) -> Answer:
             return offsets(offset=42)
 
-        one.answers[ListOffsetsRequest], two.answers[ListOffsetsRequest] = moved, here
+        one.answers[ListOffsetsRequest] = moved
+        two.answers[ListOffsetsRequest] = here
         async with serving(one, two), client(one) as asking:
             answer = await request_leader(asking, "t", 0, ListOffsetsRequest(), FOREVER_S, refuse)
             assert answer.topics[0].partitions[0].offset == 42
@@ -82,7 +83,8 @@ def test_a_leader_hint_is_followed_without_asking_for_metadata(run: Run) -> None
         async def here(_: ListOffsetsRequest) -> Answer:
             return offsets(offset=42)
 
-        one.answers[ListOffsetsRequest], two.answers[ListOffsetsRequest] = elsewhere, here
+        one.answers[ListOffsetsRequest] = elsewhere
+        two.answers[ListOffsetsRequest] = here
         async with serving(one, two), client(one) as asking:
             await asking.leader("t", 0, FOREVER_S)
             before = one.count(MetadataRequest) + two.count(MetadataRequest)
@@ -187,7 +189,8 @@ def test_a_broker_that_hangs_and_leaves_the_metadata_is_not_waited_for(
         async def answer(_: ListOffsetsRequest) -> Answer:
             return offsets(offset=5)
 
-        hung.answers[ListOffsetsRequest], well.answers[ListOffsetsRequest] = hang, answer
+        hung.answers[ListOffsetsRequest] = hang
+        well.answers[ListOffsetsRequest] = answer
         async with serving(hung, well), client(hung) as asking:
             found = await request_leader(asking, "t", 0, ListOffsetsRequest(), FOREVER_S, refuse)
             assert found.topics[0].partitions[0].offset == 5
@@ -230,7 +233,9 @@ def test_a_connection_made_during_a_refresh_is_kept(run: Run, monkeypatch: pytes
 
 def test_leaving_a_shared_refresh_does_not_disturb_the_others(run: Run) -> None:
     async def main() -> None:
-        broker, entered, release = FakeBroker(1), asyncio.Event(), asyncio.Event()
+        broker = FakeBroker(1)
+        entered = asyncio.Event()
+        release = asyncio.Event()
         fake = FakeCluster(broker)
         fake.topics["t"] = [(1, 1)]
         async with serving(broker), client(broker) as asking:
@@ -255,7 +260,8 @@ def test_leaving_a_shared_refresh_does_not_disturb_the_others(run: Run) -> None:
 
 def test_closing_ends_calls_under_way(run: Run) -> None:
     async def main() -> None:
-        broker, entered = FakeBroker(1), asyncio.Event()
+        broker = FakeBroker(1)
+        entered = asyncio.Event()
         FakeCluster(broker).topics["t"] = [(1, 1)]
 
         async def never(_: ListOffsetsRequest) -> Answer:
@@ -301,7 +307,8 @@ def test_offsets_are_asked_of_every_leader_and_again_where_refused(run: Run) -> 
         async def late(request: ListOffsetsRequest) -> Answer:
             return _answer(request, next(codes), 20)
 
-        one.answers[ListOffsetsRequest], two.answers[ListOffsetsRequest] = steady, late
+        one.answers[ListOffsetsRequest] = steady
+        two.answers[ListOffsetsRequest] = late
         async with serving(one, two), client(one) as asking:
             wanted = {("t", 0): OffsetSpec.LATEST, ("t", 1): OffsetSpec.EARLIEST}
             found = await list_offsets(asking, wanted, FOREVER_S)
@@ -360,7 +367,8 @@ def test_a_new_topic_is_returned_when_every_partition_is_led(run: Run) -> None:
             fake.topics["t"] = []
             return CreateTopicsResponse(topics=[CreatableTopicResult(name="t")])
 
-        broker.answers[CreateTopicsRequest], broker.answers[MetadataRequest] = create, metadata
+        broker.answers[CreateTopicsRequest] = create
+        broker.answers[MetadataRequest] = metadata
         async with serving(broker), client(broker) as asking:
             view = await admin.create_topic(asking, "t", 2, timeout_s=FOREVER_S)
             assert [partition.leader_id for partition in view.partitions.values()] == [1, 1]

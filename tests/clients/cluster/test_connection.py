@@ -40,7 +40,8 @@ class Gate:
     """Holds every answer back until it is opened."""
 
     def __init__(self) -> None:
-        self.entered, self.open = asyncio.Event(), asyncio.Event()
+        self.entered = asyncio.Event()
+        self.open = asyncio.Event()
 
     async def __call__(self, request: MetadataRequest) -> Answer:
         self.entered.set()
@@ -108,7 +109,8 @@ def test_a_broker_that_only_knows_old_handshakes_is_asked_again_in_its_version(r
 
 def test_an_answer_that_comes_after_its_request_was_cancelled_is_discarded(run: Run) -> None:
     async def main() -> None:
-        broker, gate = FakeBroker(), Gate()
+        broker = FakeBroker()
+        gate = Gate()
         broker.answers[MetadataRequest] = gate
         async with serving(broker):
             connection = await connect(broker)
@@ -127,7 +129,8 @@ def test_an_answer_that_comes_after_its_request_was_cancelled_is_discarded(run: 
 
 def test_a_deadline_that_passes_raises_and_leaves_the_connection_usable(run: Run) -> None:
     async def main() -> None:
-        broker, gate = FakeBroker(), Gate()
+        broker = FakeBroker()
+        gate = Gate()
         broker.answers[MetadataRequest] = gate
         async with serving(broker):
             connection = await connect(broker)
@@ -157,7 +160,8 @@ def test_a_deadline_in_the_past_sends_nothing(run: Run) -> None:
 
 def test_no_more_than_the_limit_is_in_flight(run: Run) -> None:
     async def main() -> None:
-        broker, gate = FakeBroker(), Gate()
+        broker = FakeBroker()
+        gate = Gate()
         broker.answers[MetadataRequest] = gate
         async with serving(broker):
             connection = await connect(broker, in_flight_max=2)
@@ -176,7 +180,8 @@ def test_no_more_than_the_limit_is_in_flight(run: Run) -> None:
 
 def test_waiting_for_room_ends_at_the_deadline(run: Run) -> None:
     async def main() -> None:
-        broker, gate = FakeBroker(), Gate()
+        broker = FakeBroker()
+        gate = Gate()
         broker.answers[MetadataRequest] = gate
         async with serving(broker):
             connection = await connect(broker, in_flight_max=1)
@@ -194,7 +199,8 @@ def test_waiting_for_room_ends_at_the_deadline(run: Run) -> None:
 
 def test_a_broker_that_answers_nobody_is_given_up(run: Run) -> None:
     async def main() -> None:
-        broker, gate = FakeBroker(), Gate()
+        broker = FakeBroker()
+        gate = Gate()
         broker.answers[MetadataRequest] = gate
         async with serving(broker):
             connection = await connect(broker, in_flight_max=2)
@@ -212,7 +218,8 @@ def test_a_broker_that_answers_nobody_is_given_up(run: Run) -> None:
 
 def test_a_lost_connection_fails_everything_pending_and_names_the_broker(run: Run) -> None:
     async def main() -> None:
-        broker, gate = FakeBroker(), Gate()
+        broker = FakeBroker()
+        gate = Gate()
         broker.answers[MetadataRequest] = gate
         async with serving(broker):
             connection = await connect(broker, in_flight_max=2)
@@ -224,8 +231,11 @@ def test_a_lost_connection_fails_everything_pending_and_names_the_broker(run: Ru
             assert all(f"127.0.0.1:{broker.port}" in str(error) for error in errors)
             # The first two were on the wire, the others were not.
             assert [error.may_be_done for error in errors if isinstance(error, ConnectionLostError)] == [
-                True, True, False, False
-            ]  # fmt: skip
+                True,
+                True,
+                False,
+                False,
+            ]
             with pytest.raises(ConnectionLostError):
                 await connection.request(asking_for("t"), FOREVER_S)
             gate.open.set()
@@ -263,7 +273,8 @@ def test_what_no_broker_sends_closes_the_connection(run: Run, bytes_sent: bytes,
 
 def test_an_answer_to_no_request_closes_the_connection(run: Run) -> None:
     async def main() -> None:
-        broker, gate = FakeBroker(), Gate()
+        broker = FakeBroker()
+        gate = Gate()
         broker.answers[MetadataRequest] = gate
         async with serving(broker):
             connection = await connect(broker)
@@ -278,7 +289,8 @@ def test_an_answer_to_no_request_closes_the_connection(run: Run) -> None:
 
 def test_closing_fails_what_is_pending_and_returns(run: Run) -> None:
     async def main() -> None:
-        broker, gate = FakeBroker(), Gate()
+        broker = FakeBroker()
+        gate = Gate()
         broker.answers[MetadataRequest] = gate
         async with serving(broker):
             connection = await connect(broker)

@@ -19,14 +19,18 @@ def framed(body: bytes) -> bytes:
 def test_frames_come_out_whole_however_the_bytes_arrive(sizes: list[int], chunks: list[int]) -> None:
     bodies = [bytes([number % 251]) * size for number, size in enumerate(sizes)]
     stream = b"".join(map(framed, bodies))
-    reader, found, position, turn = FrameReader(), [], 0, 0
+    reader = FrameReader()
+    found = []
+    position = 0
+    turn = 0
     while position < len(stream):
         lent = reader.buffer()
         assert len(lent) > 0
         count = min(chunks[turn % len(chunks)], len(lent), len(stream) - position)
         lent[:count] = stream[position : position + count]
         found += reader.received(count)
-        position, turn = position + count, turn + 1
+        position = position + count
+        turn = turn + 1
     assert [bytes(frame) for frame in found] == bodies
 
 

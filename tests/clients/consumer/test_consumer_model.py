@@ -157,7 +157,8 @@ class Application:
             for row in topic.partitions:
                 for refusal in [one for one in self.refusals if one[0] == row.partition_index]:
                     self.refusals.remove(refusal)
-                    row.error_code, row.records = refusal[1], None
+                    row.error_code = refusal[1]
+                    row.records = None
 
     async def rebalance(self) -> None:
         await self.coordinator.rebalance()

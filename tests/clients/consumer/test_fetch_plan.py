@@ -27,7 +27,20 @@ def view(**topics: tuple[bytes, int]) -> ClusterView:
             name,
             topic_id,
             name.startswith("__"),
-            MappingProxyType({number: PartitionView(number, 1, 7, (1,), (1,), (), 0) for number in range(count)}),
+            MappingProxyType(
+                {
+                    number: PartitionView(
+                        partition=number,
+                        leader_id=1,
+                        leader_epoch=7,
+                        replicas=(1,),
+                        in_sync_replicas=(1,),
+                        offline_replicas=(),
+                        error_code=0,
+                    )
+                    for number in range(count)
+                }
+            ),
         )
         for name, (topic_id, count) in topics.items()
     }

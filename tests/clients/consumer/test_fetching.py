@@ -236,7 +236,8 @@ def test_a_replica_that_lacks_an_offset_sends_the_reader_back_to_the_leader(run:
             if row.error_code:
                 row.error_code = ErrorCode.OFFSET_NOT_AVAILABLE  # instead of "not the leader"
             elif request.rack_id:
-                row.preferred_read_replica, row.records = 0, None
+                row.preferred_read_replica = 0
+                row.records = None
 
         log.twist = from_the_rack
         async with serving(one, two), consumer(one, two, client_rack="r", fetch_max_wait_s=0.01) as reader:
@@ -396,7 +397,9 @@ def test_what_was_fetched_ahead_of_a_cut_is_fetched_anew() -> None:
         def cut(request: FetchRequest, response: FetchResponse) -> None:
             if request.topics[0].partitions[0].fetch_offset == 10:
                 row = response.responses[0].partitions[0]
-                row.diverging_epoch, row.records, row.error_code = EpochEndOffset(epoch=1, end_offset=5), b"", 0
+                row.diverging_epoch = EpochEndOffset(epoch=1, end_offset=5)
+                row.records = b""
+                row.error_code = 0
 
         async with serving_virtually(broker), consumer(broker, fetch_max_wait_s=0.01) as reader:
             assert list(await reader.get_many(2)) == [PARTITION]
@@ -540,6 +543,24 @@ def test_the_room_of_a_paused_partition_goes_to_many_requests_and_not_to_the_fir
             assert [(await anext(reader)).partition for _ in range(10)] == [1] * 10
         # Two lanes to one broker: half of the buffer each.
         assert max(request.max_bytes for request, _ in broker.seen if isinstance(request, FetchRequest)) <= 25_000
+
+    run_virtually(main())
+
+
+def test_what_a_waiting_request_may_bring_has_its_room_kept() -> None:
+    async def main() -> None:
+        broker = FakeBroker()
+        log = FakeLog(broker, partitions=2)
+        for _ in range(10):
+            log.append([b"x" * 9_000])
+        settings = {"topics": (), "buffer_bytes": 40_000, "partition_fetch_bytes": 40_000, "fetch_max_wait_s": 60}
+        async with serving_virtually(broker), consumer(broker, **settings) as reader:
+            await reader.assign([TopicPartition("t", 1)])
+            await asyncio.sleep(1)
+            assert broker.count(FetchRequest) == 1  # It waits, for there is nothing in that partition.
+            await reader.assign([PARTITION, TopicPartition("t", 1)])
+            await asyncio.sleep(1)
+            assert 0 < reader.metrics().buffered_bytes <= 20_000
 
     run_virtually(main())
 

@@ -44,7 +44,8 @@ class Reading(RuleBasedStateMachine):
     @rule(offset=st.integers(0, LOG_RECORDS))
     def seek(self, offset: int) -> None:
         self.queue.begin_at(offset)
-        self.expected, self.in_hand = offset, []
+        self.expected = offset
+        self.in_hand = []
 
     @precondition(lambda self: self.queue.fetch_offset < LOG_RECORDS and len(self.queue.chunks) < 3)
     @rule(batches=st.integers(1, 3))

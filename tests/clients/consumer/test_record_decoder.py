@@ -42,7 +42,8 @@ batches_of = st.lists(st.tuples(st.one_of(unlike, alike()), st.sampled_from(Comp
 
 
 def frames(batches: list[tuple[list[NewRecord], Compression]]) -> bytes:
-    data, offset = b"", 100
+    data = b""
+    offset = 100
     for records, compression in batches:
         data += build_batch(records, compression=compression, base_offset=offset, leader_epoch=7)
         offset += len(records)

@@ -23,7 +23,21 @@ def view_of(answer: Answer) -> ClusterView:
     return ClusterView(
         topics={
             name: TopicView(
-                name, topic_id, False, {number: PartitionView(number, 1, 1, (), (), (), 0) for number in range(count)}
+                name,
+                topic_id,
+                False,
+                {
+                    number: PartitionView(
+                        partition=number,
+                        leader_id=1,
+                        leader_epoch=1,
+                        replicas=(),
+                        in_sync_replicas=(),
+                        offline_replicas=(),
+                        error_code=0,
+                    )
+                    for number in range(count)
+                },
             )
             for name, (topic_id, count) in answer.items()
         }
@@ -54,7 +68,8 @@ answers = st.dictionaries(
 @settings(max_examples=200)
 @given(answers, st.lists(answers, max_size=12))
 def test_a_place_lasts_as_long_as_its_topic_whatever_metadata_answers_say(first: Answer, later: list[Answer]) -> None:
-    places, queues = TopicPlaces(), {partition: PartitionQueue(partition, 1) for partition in wanted_of(first)}
+    places = TopicPlaces()
+    queues = {partition: PartitionQueue(partition, 1) for partition in wanted_of(first)}
     for queue in queues.values():
         queue.position = 100
     places.begin(queues, view_of(first))
@@ -79,7 +94,8 @@ def test_a_place_lasts_as_long_as_its_topic_whatever_metadata_answers_say(first:
 
 def test_places_are_kept_for_a_while_and_of_so_many_topics() -> None:
     everything: Answer = {f"t{number:04}": (b"%016d" % number, 1) for number in range(TOPICS_MAX + 5)}
-    places, queues = TopicPlaces(), {partition: PartitionQueue(partition, 1) for partition in wanted_of(everything)}
+    places = TopicPlaces()
+    queues = {partition: PartitionQueue(partition, 1) for partition in wanted_of(everything)}
     for queue in queues.values():
         queue.position = 7
     places.begin(queues, view_of(everything))
@@ -124,7 +140,8 @@ def test_an_answer_that_lacks_a_topic_makes_nobody_read_it_again() -> None:
             assert found == [(0, 5), (0, 6)]
             # A new partition is read from its beginning, and so is another topic of the same name.
             log.topics["t"].append((1, 1))
-            log.batches[2], log.starts[2] = [], 0
+            log.batches[2] = []
+            log.starts[2] = 0
             log.append(values_of(2), 2)
             await asyncio.sleep(5)
             log.ids["t"] = b"another topic..."

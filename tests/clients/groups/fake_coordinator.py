@@ -35,7 +35,9 @@ class FakeCoordinator:
     """One group on the first of some brokers, and a topic "t"."""
 
     def __init__(self, *brokers: FakeBroker, partitions: int = 4, size: int = 1) -> None:
-        self.brokers, self.home, self.size = brokers, brokers[0], size
+        self.brokers = brokers
+        self.home = brokers[0]
+        self.size = size
         self.cluster = FakeCluster(*brokers)
         self.grow(partitions)
         self.generation_id = 0
@@ -88,7 +90,8 @@ class FakeCoordinator:
     async def complete(self) -> None:
         """End the round of joins: whoever has joined is in the next generation."""
         self.generation_id += 1
-        self.assignments, self.is_rebalancing = {}, False
+        self.assignments = {}
+        self.is_rebalancing = False
         await self.tell()
 
     async def until(self, holds: Callable[[], bool]) -> None:

@@ -167,7 +167,8 @@ def test_cooperative_rebalances_never_share_a_partition_and_come_to_rest(
     owned = {
         member_id: frozenset(mine) for member_id, mine in COOPERATIVE_STICKY.assign(partition_counts, members).items()
     }
-    told, assignment = changed, Assignment()
+    told = changed
+    assignment = Assignment()
     for round_ in range(3):
         told = {
             member_id: subscription._replace(

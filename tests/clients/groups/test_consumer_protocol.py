@@ -25,7 +25,9 @@ HELD = frozenset({TopicPartition("orders", 2), TopicPartition("a", 0), TopicPart
 ORDERS = frozenset({"orders"})
 SUBSCRIPTIONS = {
     "00030000000200016100066f726465727300000002010200000002000161000000010000000000066f7264657273"
-    "0000000200000000000000020000000700027231": Subscription(frozenset({"orders", "a"}), b"\1\2", HELD, 7, "r1"),
+    "0000000200000000000000020000000700027231": Subscription(
+        topics=frozenset({"orders", "a"}), user_data=b"\1\2", owned=HELD, generation_id=7, rack_id="r1"
+    ),
     "00030000000100066f7264657273ffffffff00000000ffffffffffff": Subscription(ORDERS),
     "00020000000100066f7264657273ffffffff00000002000161000000010000000000066f726465727300000002"
     "000000000000000200000007": Subscription(ORDERS, None, HELD, 7),
@@ -83,8 +85,10 @@ def test_subscriptions_agree_with_another_codec(subscription: Subscription) -> N
     assert size == len(data) - 2
     assert set(parsed.topics) == subscription.topics
     assert (parsed.user_data, parsed.generation_id, parsed.rack_id) == (
-        subscription.user_data, subscription.generation_id, subscription.rack_id
-    )  # fmt: skip
+        subscription.user_data,
+        subscription.generation_id,
+        subscription.rack_id,
+    )
     assert {(row.topic, number) for row in parsed.owned_partitions for number in row.partitions} == subscription.owned
     copy = BytesIO()
     entity_writer(kio_subscription.ConsumerProtocolSubscription)(copy, parsed)

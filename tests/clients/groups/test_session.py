@@ -40,7 +40,14 @@ async def member(
     instance: str | None = None,
 ) -> AsyncIterator[SettledSession]:
     """Start a session, and close it in the end."""
-    settings = GroupSettings("g", instance, 6.0, 0.01, POLL_S, (assignor,))
+    settings = GroupSettings(
+        group_id="g",
+        group_instance_id=instance,
+        session_timeout_s=6.0,
+        heartbeat_interval_s=0.01,
+        rebalance_timeout_s=POLL_S,
+        assignors=(assignor,),
+    )
     async with Cluster(f"127.0.0.1:{broker.port}", backoff=QUICK) as cluster:
         session = SettledSession(cluster, settings, handler, backoff=QUICK)
         session.start()
@@ -52,7 +59,8 @@ async def member(
 
 def test_a_lone_member_gets_everything_and_gives_it_back(run: Run) -> None:
     async def main() -> None:
-        broker, handler = FakeBroker(1), Recorder()
+        broker = FakeBroker(1)
+        handler = Recorder()
         group = FakeCoordinator(broker)
         async with serving(broker):
             async with member(broker, handler) as session:
@@ -68,7 +76,8 @@ def test_a_lone_member_gets_everything_and_gives_it_back(run: Run) -> None:
 
 def test_a_static_member_does_not_leave(run: Run) -> None:
     async def main() -> None:
-        broker, handler = FakeBroker(1), Recorder()
+        broker = FakeBroker(1)
+        handler = Recorder()
         group = FakeCoordinator(broker)
         async with serving(broker):
             async with member(broker, handler, instance="i") as session:
@@ -81,7 +90,9 @@ def test_a_static_member_does_not_leave(run: Run) -> None:
 
 def test_two_members_share_eagerly(run: Run) -> None:
     async def main() -> None:
-        broker, one, two = FakeBroker(1), Recorder(), Recorder()
+        broker = FakeBroker(1)
+        one = Recorder()
+        two = Recorder()
         group = FakeCoordinator(broker)
         async with serving(broker), member(broker, one) as first:
             await first.wait_stable(LONG_S)
@@ -98,7 +109,9 @@ def test_two_members_share_eagerly(run: Run) -> None:
 
 def test_two_members_share_cooperatively_without_ever_sharing_a_partition(run: Run) -> None:
     async def main() -> None:
-        broker, one, two = FakeBroker(1), Recorder(), Recorder()
+        broker = FakeBroker(1)
+        one = Recorder()
+        two = Recorder()
         group = FakeCoordinator(broker)
         async with serving(broker), member(broker, one, assignor=COOPERATIVE_STICKY) as first:
             await first.wait_stable(LONG_S)
@@ -115,7 +128,8 @@ def test_two_members_share_cooperatively_without_ever_sharing_a_partition(run: R
 
 def test_heartbeats_go_on_while_the_application_takes_its_time(run: Run) -> None:
     async def main() -> None:
-        broker, handler = FakeBroker(1), Recorder()
+        broker = FakeBroker(1)
+        handler = Recorder()
         group = FakeCoordinator(broker)
         async with serving(broker), member(broker, handler) as session:
             for gate, told in (("assign", ("assign",)), ("revoke", ("assign", "revoke"))):
@@ -132,7 +146,8 @@ def test_heartbeats_go_on_while_the_application_takes_its_time(run: Run) -> None
 
 def test_a_member_that_the_coordinator_has_forgotten_has_lost_its_partitions(run: Run) -> None:
     async def main() -> None:
-        broker, handler = FakeBroker(1), Recorder()
+        broker = FakeBroker(1)
+        handler = Recorder()
         group = FakeCoordinator(broker)
         async with serving(broker), member(broker, handler) as session:
             await session.wait_stable(LONG_S)
@@ -150,7 +165,8 @@ def test_a_member_that_the_coordinator_has_forgotten_has_lost_its_partitions(run
 @pytest.mark.parametrize("kind", [JoinGroupRequest, SyncGroupRequest, HeartbeatRequest])
 def test_what_passes_is_waited_for(run: Run, kind: type[object]) -> None:
     async def main() -> None:
-        broker, handler = FakeBroker(1), Recorder()
+        broker = FakeBroker(1)
+        handler = Recorder()
         group = FakeCoordinator(broker)
         group.refuse(kind, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
         async with serving(broker), member(broker, handler) as session:
@@ -171,7 +187,8 @@ def test_what_passes_is_waited_for(run: Run, kind: type[object]) -> None:
 )
 def test_what_no_retry_mends_ends_the_session(run: Run, kind: type[object], code: ErrorCode) -> None:
     async def main() -> None:
-        broker, handler = FakeBroker(1), Recorder()
+        broker = FakeBroker(1)
+        handler = Recorder()
         group = FakeCoordinator(broker)
         async with serving(broker), member(broker, handler, instance="i") as session:
             if kind is HeartbeatRequest:
@@ -207,7 +224,8 @@ def test_a_handler_that_raises_ends_the_session(run: Run) -> None:
 
 def test_a_user_that_does_not_poll_gives_way_and_may_come_back(run: Run) -> None:
     async def main() -> None:
-        broker, handler = FakeBroker(1), Recorder()
+        broker = FakeBroker(1)
+        handler = Recorder()
         group = FakeCoordinator(broker)
         async with serving(broker), member(broker, handler) as session:
             await session.wait_stable(LONG_S)
@@ -228,7 +246,8 @@ def test_a_user_that_does_not_poll_gives_way_and_may_come_back(run: Run) -> None
 
 def test_a_changed_subscription_is_joined_with_and_an_empty_one_leaves(run: Run) -> None:
     async def main() -> None:
-        broker, handler = FakeBroker(1), Recorder()
+        broker = FakeBroker(1)
+        handler = Recorder()
         group = FakeCoordinator(broker)
         async with serving(broker), member(broker, handler) as session:
             await session.wait_stable(LONG_S)
@@ -251,7 +270,8 @@ def test_a_changed_subscription_is_joined_with_and_an_empty_one_leaves(run: Run)
 
 def test_the_leader_sees_a_topic_grow_and_one_appear(run: Run) -> None:
     async def main() -> None:
-        broker, handler = FakeBroker(1), Recorder(TOPIC, "later")
+        broker = FakeBroker(1)
+        handler = Recorder(TOPIC, "later")
         group = FakeCoordinator(broker)
         async with serving(broker), member(broker, handler) as session:
             await session.wait_stable(LONG_S)
@@ -265,7 +285,8 @@ def test_the_leader_sees_a_topic_grow_and_one_appear(run: Run) -> None:
 
 def test_a_commit_goes_out_in_the_members_generation(run: Run) -> None:
     async def main() -> None:
-        broker, handler = FakeBroker(1), Recorder()
+        broker = FakeBroker(1)
+        handler = Recorder()
         group = FakeCoordinator(broker)
         async with serving(broker), member(broker, handler, instance="i") as session:
             await session.wait_stable(LONG_S)
@@ -281,9 +302,11 @@ def test_a_commit_goes_out_in_the_members_generation(run: Run) -> None:
 @pytest.mark.parametrize("assignor", [RANGE, COOPERATIVE_STICKY], ids=["eager", "cooperative"])
 def test_a_commit_that_straddles_a_rebalance_is_repeated_if_nothing_was_taken(run: Run, assignor: Assignor) -> None:
     async def main() -> None:
-        broker, handler = FakeBroker(1), Recorder()
+        broker = FakeBroker(1)
+        handler = Recorder()
         group = FakeCoordinator(broker)
-        answer, held = broker.answers[OffsetCommitRequest], asyncio.Event()
+        answer = broker.answers[OffsetCommitRequest]
+        held = asyncio.Event()
 
         async def hold(request: OffsetCommitRequest) -> Answer:
             held.set()
@@ -315,7 +338,8 @@ def test_a_commit_that_straddles_a_rebalance_is_repeated_if_nothing_was_taken(ru
 
 def test_a_commit_of_a_member_that_was_thrown_out_fails(run: Run) -> None:
     async def main() -> None:
-        broker, handler = FakeBroker(1), Recorder()
+        broker = FakeBroker(1)
+        handler = Recorder()
         group = FakeCoordinator(broker)
         async with serving(broker), member(broker, handler) as session:
             await session.wait_stable(LONG_S)

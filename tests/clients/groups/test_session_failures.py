@@ -54,7 +54,9 @@ async def member(
 @pytest.mark.parametrize("fate", ["dies", "freezes", "moves"])
 def test_another_coordinator_is_found_and_the_application_hears_nothing_of_it(run: Run, fate: str) -> None:
     async def main() -> None:
-        old, new, handler = FakeBroker(1), FakeBroker(2), Recorder()
+        old = FakeBroker(1)
+        new = FakeBroker(2)
+        handler = Recorder()
         group = FakeCoordinator(old, new)
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(serving(new))
@@ -80,7 +82,9 @@ def test_another_coordinator_is_found_and_the_application_hears_nothing_of_it(ru
 
 def test_a_dead_coordinator_is_noticed_between_heartbeats(run: Run) -> None:
     async def main() -> None:
-        old, new, handler = FakeBroker(1), FakeBroker(2), Recorder()
+        old = FakeBroker(1)
+        new = FakeBroker(2)
+        handler = Recorder()
         group = FakeCoordinator(old, new)
         async with serving(new), contextlib.AsyncExitStack() as life:
             await life.enter_async_context(serving(old))
@@ -102,7 +106,9 @@ def test_a_dead_coordinator_is_noticed_between_heartbeats(run: Run) -> None:
 @pytest.mark.parametrize("fate", ["dies", "freezes"])
 def test_a_join_does_not_wait_at_a_coordinator_that_is_gone(run: Run, fate: str) -> None:
     async def main() -> None:
-        old, new, handler = FakeBroker(1), FakeBroker(2), Recorder()
+        old = FakeBroker(1)
+        new = FakeBroker(2)
+        handler = Recorder()
         group = FakeCoordinator(old, new, size=2)
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(serving(new))
@@ -126,7 +132,9 @@ def test_a_join_does_not_wait_at_a_coordinator_that_is_gone(run: Run, fate: str)
 
 def test_a_frozen_coordinator_loses_its_connections(run: Run) -> None:
     async def main() -> None:
-        old, new, handler = FakeBroker(1), FakeBroker(2), Recorder()
+        old = FakeBroker(1)
+        new = FakeBroker(2)
+        handler = Recorder()
         group = FakeCoordinator(old, new)
         async with serving(old, new), member(new, handler=handler) as session:
             await session.wait_stable(LONG_S)
@@ -142,7 +150,9 @@ def test_a_frozen_coordinator_loses_its_connections(run: Run) -> None:
 
 def test_a_commit_leaves_a_frozen_coordinator_long_before_its_own_deadline(run: Run) -> None:
     async def main() -> None:
-        old, new, handler = FakeBroker(1), FakeBroker(2), Recorder()
+        old = FakeBroker(1)
+        new = FakeBroker(2)
+        handler = Recorder()
         group = FakeCoordinator(old, new)
         async with serving(old, new), member(old, new, handler=handler) as session:
             await session.wait_stable(LONG_S)
@@ -160,7 +170,8 @@ def test_a_commit_leaves_a_frozen_coordinator_long_before_its_own_deadline(run: 
 @pytest.mark.parametrize("network", ["well", "frozen", "refused"])
 def test_close_ends_within_its_deadline(run: Run, what: str, network: str) -> None:
     async def main() -> None:
-        broker, handler = FakeBroker(1), Recorder()
+        broker = FakeBroker(1)
+        handler = Recorder()
         group = FakeCoordinator(broker, size=2 if what == "joining" else 1)
         loop = asyncio.get_running_loop()
         async with contextlib.AsyncExitStack() as life:
@@ -203,7 +214,8 @@ def test_close_ends_within_its_deadline(run: Run, what: str, network: str) -> No
 
 def test_a_handler_that_hangs_at_a_close_does_not_keep_the_group_waiting(run: Run) -> None:
     async def main() -> None:
-        broker, handler = FakeBroker(1), Recorder()
+        broker = FakeBroker(1)
+        handler = Recorder()
         group = FakeCoordinator(broker)
         handler.gates["revoke"].clear()
         async with serving(broker):
@@ -216,7 +228,8 @@ def test_a_handler_that_hangs_at_a_close_does_not_keep_the_group_waiting(run: Ru
 
 def test_a_handler_that_hung_already_before_a_close_is_left_for_a_goodbye(run: Run) -> None:
     async def main() -> None:
-        broker, handler = FakeBroker(1), Recorder()
+        broker = FakeBroker(1)
+        handler = Recorder()
         group = FakeCoordinator(broker)
         async with serving(broker):
             async with member(broker, handler=handler, close_s=SHORT_S) as session:
@@ -231,7 +244,8 @@ def test_a_handler_that_hung_already_before_a_close_is_left_for_a_goodbye(run: R
 
 def test_a_join_that_was_given_up_does_not_hold_back_the_next(run: Run) -> None:
     async def main() -> None:
-        broker, handler = FakeBroker(1), Recorder()
+        broker = FakeBroker(1)
+        handler = Recorder()
         group = FakeCoordinator(broker, size=2)
         async with serving(broker), member(broker, handler=handler) as session:
             await group.until(lambda: len(group.joined) == 1)
@@ -248,7 +262,8 @@ def test_a_join_that_was_given_up_does_not_hold_back_the_next(run: Run) -> None:
 
 def test_nobody_there_at_the_start_is_waited_for(run: Run) -> None:
     async def main() -> None:
-        broker, handler = FakeBroker(1), Recorder()
+        broker = FakeBroker(1)
+        handler = Recorder()
         group = FakeCoordinator(broker)
         async with serving(broker), member(broker, handler=handler) as session:
             group.refuse(JoinGroupRequest, *[ErrorCode.COORDINATOR_NOT_AVAILABLE] * 5)
@@ -261,7 +276,8 @@ def test_nobody_there_at_the_start_is_waited_for(run: Run) -> None:
 
 def test_calls_can_be_cancelled_anywhere(run: Run) -> None:
     async def main() -> None:
-        broker, handler = FakeBroker(1), Recorder()
+        broker = FakeBroker(1)
+        handler = Recorder()
         FakeCoordinator(broker)
         # No heartbeat in between, however long this takes: a connection or a pause of theirs is not the call's.
         never = {"heartbeat_s": LONG_S, "session_s": 2 * LONG_S}
@@ -281,7 +297,8 @@ def test_calls_can_be_cancelled_anywhere(run: Run) -> None:
 
 def test_a_close_that_is_cancelled_leaves_no_task(run: Run) -> None:
     async def main() -> None:
-        broker, handler = FakeBroker(1), Recorder()
+        broker = FakeBroker(1)
+        handler = Recorder()
         group = FakeCoordinator(broker)
         async with serving(broker), Cluster(f"127.0.0.1:{broker.port}", backoff=QUICK) as cluster:
             for settled in (False, True):

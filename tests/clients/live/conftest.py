@@ -53,7 +53,8 @@ def group_id() -> str:
 @pytest.fixture(autouse=True)
 async def nothing_leaks() -> AsyncIterator[None]:
     """See the module. First in, last out."""
-    tasks, sockets = asyncio.all_tasks(), open_sockets()
+    tasks = asyncio.all_tasks()
+    sockets = open_sockets()
     yield
     await tasks_end(tasks)
     await sockets_close(sockets)

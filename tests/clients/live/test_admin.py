@@ -93,7 +93,8 @@ async def test_offsets_are_found_by_time(bootstrap: str, make_topic: MakeTopic) 
 
 
 async def test_what_does_not_exist_is_refused_long_before_the_deadline(bootstrap: str, make_topic: MakeTopic) -> None:
-    nowhere, name = TopicPartition("live-nowhere", 0), await make_topic()
+    nowhere = TopicPartition("live-nowhere", 0)
+    name = await make_topic()
     async with Admin(bootstrap, timeout_s=3600) as admin:
         for missing in (nowhere, TopicPartition(name, 7)):
             with pytest.raises(UnknownTopicOrPartitionError, match=missing.topic):
@@ -108,7 +109,8 @@ async def test_configurations_say_where_they_come_from(bootstrap: str, make_topi
     name = await make_topic()
     async with Admin(bootstrap) as admin:
         cluster = await admin.describe_cluster()
-        topic, broker = ConfigResource.topic(name), ConfigResource.broker(cluster.brokers[-1].node_id)
+        topic = ConfigResource.topic(name)
+        broker = ConfigResource.broker(cluster.brokers[-1].node_id)
         found = await admin.describe_configs([topic, broker])
         assert list(found) == [topic, broker]
         assert found[topic]["min.insync.replicas"].value == "1"

@@ -27,8 +27,9 @@ async def test_a_group_made_of_offsets_alone(bootstrap: str, make_topic: MakeTop
         await admin.alter_group_offsets(group_id, {first: OffsetAndMetadata(4, "mine"), second: OffsetAndMetadata(0)})
         found = await admin.group_offsets(group_id)
         assert {key: (position.offset, position.metadata) for key, position in found.items()} == {
-            first: (4, "mine"), second: (0, "")
-        }  # fmt: skip
+            first: (4, "mine"),
+            second: (0, ""),
+        }
         assert list(await admin.group_offsets(group_id, [second])) == [second]
         listed = {row.group_id: row for row in await admin.list_groups()}[group_id]
         assert listed.state == "Empty"
@@ -38,8 +39,9 @@ async def test_a_group_made_of_offsets_alone(bootstrap: str, make_topic: MakeTop
         assert (described.state, described.members) == ("Empty", ())
         lag = await admin.group_lag(group_id)
         assert {key: (found.end_offset, found.lag, found.member) for key, found in lag.items()} == {
-            first: (10, 6, None), second: (0, 0, None)
-        }  # fmt: skip
+            first: (10, 6, None),
+            second: (0, 0, None),
+        }
         await admin.delete_group_offsets(group_id, [first, TopicPartition(name, 1)])
         assert await admin.group_offsets(group_id) == {}
 
@@ -149,7 +151,8 @@ async def test_a_group_at_work_is_described_and_left_alone(
 
 async def test_lag_survives_the_end_of_a_topic(bootstrap: str, group_id: str, make_topic: MakeTopic) -> None:
     """Some brokers forget positions with their topic and some do not: either way the rest can be seen."""
-    kept, gone = TopicPartition(await make_topic(), 0), f"{group_id}-topic"
+    kept = TopicPartition(await make_topic(), 0)
+    gone = f"{group_id}-topic"
     async with Admin(bootstrap) as admin:
         await admin.create_topic(gone)
         await admin.alter_group_offsets(

@@ -36,7 +36,7 @@ async def clients(bootstrap: str) -> AsyncIterator[Clients]:
         await admin.create_topic(topic, 1)
         try:
             await consumer.subscribe([topic])
-            yield Clients(producer, consumer, admin, topic, group_id)
+            yield Clients(producer=producer, consumer=consumer, admin=admin, topic=topic, group_id=group_id)
         finally:
             names = [view.name for view in await admin.list_topics() if view.name.startswith(topic)]
             await admin.delete_topics(names)

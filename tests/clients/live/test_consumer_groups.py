@@ -252,7 +252,8 @@ async def test_a_static_member_that_restarts_disturbs_nobody(make_topic: MakeTop
     async with member(name, group_instance_id="a", on_revoked=on_revoked) as first:
         async with member(name, group_instance_id="b") as second:
             await asyncio.gather(assigned(first, 1), assigned(second, 1))
-            before, held = second.assignment, len(revoked)
+            before = second.assignment
+            held = len(revoked)
         async with member(name, group_instance_id="b") as second:
             await assigned(second, 1)
             assert second.assignment == before

@@ -58,7 +58,14 @@ async def member(
     bootstrap: str, group_id: str, handler: Holder, assignor: Assignor = RANGE, instance: str | None = None
 ) -> AsyncIterator[SettledSession]:
     async with Cluster(bootstrap, client_id="test-member") as cluster:
-        session = SettledSession(cluster, GroupSettings(group_id, instance, 10.0, 0.1, assignors=(assignor,)), handler)
+        settings = GroupSettings(
+            group_id=group_id,
+            group_instance_id=instance,
+            session_timeout_s=10.0,
+            heartbeat_interval_s=0.1,
+            assignors=(assignor,),
+        )
+        session = SettledSession(cluster, settings, handler)
         session.start()
         try:
             yield session
@@ -108,7 +115,8 @@ async def test_a_static_member_comes_back_to_what_it_had(bootstrap: str, make_to
         async with member(bootstrap, group_id, before := Holder(name), instance="a"):
             await before.until(lambda mine: len(mine) == 1)
             await session.wait_stable(TIMEOUT_S)
-            had, generation_id = before.taken, session.generation_id
+            had = before.taken
+            generation_id = session.generation_id
         async with member(bootstrap, group_id, after := Holder(name), instance="a"):
             await after.until(lambda mine: len(mine) == 1)
             assert after.mine == had[-1]

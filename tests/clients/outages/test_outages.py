@@ -32,8 +32,15 @@ NOT_ASKING = {
     Admin: {"close"},
     # Records are asked for without a deadline of the broker's: see the tests below.
     Consumer: {
-        *("close", "get_many", "assign", "unsubscribe", "position"),
-        *("seek", "seek_to_beginning", "seek_to_end", "skip"),
+        "close",
+        "get_many",
+        "assign",
+        "unsubscribe",
+        "position",
+        "seek",
+        "seek_to_beginning",
+        "seek_to_end",
+        "skip",
     },
 }
 CALLS = {"producer": PRODUCER, "consumer": CONSUMER, "admin": ADMIN}
@@ -53,7 +60,8 @@ async def clients(bootstrap: str, *, only_theirs: bool = True) -> AsyncIterator[
     Afterwards none of their tasks is left, and none of their sockets where the sockets here are `only_theirs`.
     """
     topic, group_id = f"outage-{uuid.uuid4().hex[:8]}", f"group-{uuid.uuid4().hex[:8]}"
-    tasks, sockets = asyncio.all_tasks(), open_sockets()
+    tasks = asyncio.all_tasks()
+    sockets = open_sockets()
     async with (
         asyncio.timeout(4 * HUNG_S),
         Admin(bootstrap, timeout_s=20) as admin,
@@ -64,7 +72,7 @@ async def clients(bootstrap: str, *, only_theirs: bool = True) -> AsyncIterator[
     ):
         await admin.create_topic(topic)
         await consumer.subscribe([topic])
-        both = Clients(producer, consumer, admin, topic, group_id)
+        both = Clients(producer=producer, consumer=consumer, admin=admin, topic=topic, group_id=group_id)
         await use(both)
         yield both
     await tasks_end(tasks)

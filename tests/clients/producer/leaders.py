@@ -84,7 +84,13 @@ class PartitionLog:
         header = parse_header(frame)
         records = list(read_records(frame))
         before = len(self.table.log)
-        copy = Copy(before, len(records), header.producer_id, header.producer_epoch, header.base_sequence)
+        copy = Copy(
+            item=before,
+            size=len(records),
+            producer_id=header.producer_id,
+            epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+        )
         outcome = self.table.take(copy)
         numbered = {
             (copy.producer_id, copy.epoch, (copy.base_sequence + place) % SEQUENCE_MODULUS): record.value
@@ -156,7 +162,8 @@ class Leaders(FakeCluster):
         if fate.is_taken:
             row.error_code, row.base_offset = self.logs[index].take(frame)
         if fate.code is not None:
-            row.error_code, row.base_offset = fate.code, -1
+            row.error_code = fate.code
+            row.base_offset = -1
         return row
 
 

@@ -92,7 +92,8 @@ def test_a_record_takes_no_more_than_was_reckoned(records: list[Given]) -> None:
 @settings(max_examples=40)
 @given(RECORDS, st.integers(300, 20_000))
 def test_memory_is_charged_and_given_back_to_the_byte(records: list[Given], batch_bytes: int) -> None:
-    accumulator, queue = Accumulator(2_000_000, batch_bytes), queue_of()
+    accumulator = Accumulator(2_000_000, batch_bytes)
+    queue = queue_of()
     held: list[Batch] = []
     for record in records:
         batch = queue.open
@@ -115,7 +116,8 @@ def test_memory_is_charged_and_given_back_to_the_byte(records: list[Given], batc
 
 
 def test_room_ends_where_the_next_batch_would_not_fit() -> None:
-    accumulator, opened = Accumulator(9_000, 2_000), 0
+    accumulator = Accumulator(9_000, 2_000)
+    opened = 0
     while accumulator.has_room(100):
         accumulator.open(queue_of(), 100, 0.0)
         opened += 1

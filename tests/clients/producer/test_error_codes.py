@@ -101,7 +101,9 @@ class Fault:
     """Answers each partition with a code of its own, `times` times, beginning with batch number `first`; then NONE."""
 
     def __init__(self, codes: list[int], first: int, times: int, *, is_taken: bool) -> None:
-        self.codes, self.last, self.is_taken = codes, first + times, is_taken
+        self.codes = codes
+        self.last = first + times
+        self.is_taken = is_taken
         self.first = first
         self.seen = [0] * len(codes)
 

@@ -72,7 +72,8 @@ async def send_through(
 
     `before` comes some records earlier than `harm`: what suspends the leader there leaves batches on the wire.
     """
-    bootstrap, topic = brokers.bootstrap, f"failover-{uuid.uuid4().hex[:8]}"
+    bootstrap = brokers.bootstrap
+    topic = f"failover-{uuid.uuid4().hex[:8]}"
     pids = await asyncio.to_thread(brokers.pids)
     async with Cluster(bootstrap) as cluster:
         await admin.create_topic(cluster, topic, 1, 3, timeout_s=TIMEOUT_S)

@@ -82,7 +82,13 @@ class Leader(FakeBroker):
         key = (header.producer_epoch, header.base_sequence, header.record_count)
         if code is None:
             before = len(self.table.log)
-            copy = Copy(before, header.record_count, header.producer_id, header.producer_epoch, header.base_sequence)
+            copy = Copy(
+                item=before,
+                size=header.record_count,
+                producer_id=header.producer_id,
+                epoch=header.producer_epoch,
+                base_sequence=header.base_sequence,
+            )
             code = CODES[self.table.take(copy)]
             if len(self.table.log) > before:
                 self.offsets[key] = len(self.values)

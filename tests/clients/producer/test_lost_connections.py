@@ -237,7 +237,8 @@ def test_parts_of_a_divided_batch_say_each_for_itself_whether_they_may_be_writte
             await producer.partitions("t")
             stage.leaders.fate = take_two
             values = [b"a", b"b", b"c", b"d"]
-            loop, began_s = asyncio.get_running_loop(), asyncio.get_running_loop().time()
+            loop = asyncio.get_running_loop()
+            began_s = asyncio.get_running_loop().time()
             deliveries = [await producer.send("t", value) for value in values]
             await asyncio.sleep(3)
             # One that is opened later does not put off the end of those before it.

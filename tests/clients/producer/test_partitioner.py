@@ -58,7 +58,8 @@ def topic(partitioner: object = "murmur2", partitions: int = 3) -> TopicQueues:
 
 
 def test_records_without_a_key_stay_until_the_batch_is_complete_and_then_go_where_little_waits() -> None:
-    queues, accumulator = topic(), Accumulator(1_000_000, 1_000)
+    queues = topic()
+    accumulator = Accumulator(1_000_000, 1_000)
     chosen = []
     for _ in range(6):
         queue = queues.choose(None, None)

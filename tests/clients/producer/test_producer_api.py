@@ -82,7 +82,8 @@ async def try_send(producer: Producer, expected: Expected, name: str, odd: Odd) 
 
 @pytest.mark.parametrize("name", ["topic", "value", "key", "partition", "timestamp_ms", "headers", "timeout_s"])
 def test_what_send_takes_is_delivered_and_the_rest_is_refused_at_the_call(name: str) -> None:
-    stage, expected = Stage(1), Expected()
+    stage = Stage(1)
+    expected = Expected()
 
     async def main() -> None:
         async with stage.producer(timeout_s=1) as producer:
@@ -101,7 +102,8 @@ def test_what_send_takes_is_delivered_and_the_rest_is_refused_at_the_call(name: 
 @example([("timestamp_ms", Odd("now", lambda: 1_795_553_570_392.4)), ("value", Odd("x", lambda: b"x"))])
 def test_no_odd_record_harms_another(sends: list[tuple[str, Odd]]) -> None:
     """The records of one batch: nobody awaits a delivery before all were sent."""
-    stage, expected = Stage(1), Expected()
+    stage = Stage(1)
+    expected = Expected()
 
     async def main() -> None:
         async with stage.producer(linger_s=1) as producer:
@@ -244,7 +246,8 @@ def test_a_bytearray_that_grows_and_a_view_that_goes_while_send_waits_harm_nobod
             stage.stall(1, 5)
             for _ in range(4):
                 _ = await producer.send("t", bytes(800), timeout_s=0.2)
-            growing, gone = bytearray(200), memoryview(bytes(200))
+            growing = bytearray(200)
+            gone = memoryview(bytes(200))
             sends = [asyncio.create_task(producer.send("t", value)) for value in (growing, gone)]
             await asyncio.sleep(0.1)
             assert producer.metrics().sends_waiting == 2

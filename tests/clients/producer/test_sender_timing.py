@@ -25,7 +25,8 @@ class Requests:
     """Every produce request of a stage: when it came, in seconds, and which partitions it was about."""
 
     def __init__(self, stage: Stage) -> None:
-        self.stage, self.seen = stage, list[tuple[float, list[int], int]]()
+        self.stage = stage
+        self.seen = list[tuple[float, list[int], int]]()
         stage.leaders.ending = self.note
 
     def note(self, request: ProduceRequest) -> Ending:

@@ -19,7 +19,11 @@ class Attempt:
     def __init__(self, under_way: UnderWay[int]) -> None:
         self.under_way = under_way
         self.copy = Copy(
-            under_way.item, under_way.count, under_way.producer_id, under_way.epoch, under_way.base_sequence
+            item=under_way.item,
+            size=under_way.count,
+            producer_id=under_way.producer_id,
+            epoch=under_way.epoch,
+            base_sequence=under_way.base_sequence,
         )
         self.outcome: Outcome | None = None
 
@@ -53,8 +57,9 @@ class ProducerMachine(RuleBasedStateMachine):
         if sequence:
             # A producer that has been at it for a while: its numbers wrap soon.
             first = self.sequences.begin(self.new_item(), 1)
-            first.base_sequence, self.sequences.next_sequence = sequence, sequence + 1
-            self.leader.log.append(Copy(first.item, 1, 1, epoch, sequence))
+            first.base_sequence = sequence
+            self.sequences.next_sequence = sequence + 1
+            self.leader.log.append(Copy(item=first.item, size=1, producer_id=1, epoch=epoch, base_sequence=sequence))
             self.settle(first, Outcome.APPENDED)
 
     def new_item(self) -> int:
@@ -90,7 +95,8 @@ class ProducerMachine(RuleBasedStateMachine):
     @rule()
     def get_an_id(self) -> None:
         self.renewals += 1
-        self.identity.producer_id, self.identity.epoch = 1 + self.renewals, 0
+        self.identity.producer_id = 1 + self.renewals
+        self.identity.epoch = 0
 
     # The network and the leader.
 

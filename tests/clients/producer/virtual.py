@@ -35,7 +35,8 @@ class Stage:
         self.leaders = Leaders(*self.brokers, partitions=partitions, takes_any_first=takes_any_first)
         self.loops: dict[int, VirtualLoop] = {}
         for broker in self.brokers:
-            broker.host, broker.port = f"b{broker.node_id}", PORT
+            broker.host = f"b{broker.node_id}"
+            broker.port = PORT
             loop = self.loops[broker.node_id] = self._loop(broker.host)
             loop.arrive(lambda loop=loop, broker=broker: loop.create_task(self._listen(broker)))
         self.servers: dict[int, Any] = {}

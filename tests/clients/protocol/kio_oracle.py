@@ -43,7 +43,8 @@ def to_kio(message: Any, version: int, kio_type: Any = None) -> Any:
     """Convert a message of ours."""
     kio_type = kio_type or kio_class(type(message).__name__, version)
     message_type: Any = type(message)
-    ours, theirs = _our_fields(message_type, version), _fields(kio_type)
+    ours = _our_fields(message_type, version)
+    theirs = _fields(kio_type)
     assert [name.removesuffix("_ms") for name in ours] == [name.removesuffix("_ms") for name, _, _ in theirs]
     values = (
         _convert(getattr(message, name), hint, kind, version)

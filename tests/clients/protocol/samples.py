@@ -30,7 +30,7 @@ def _value(field: Field, version: int, chance: random.Random, depth: int) -> Any
         case Array(element):
             short = chance.randrange(3)
             count = chance.choice((200, short)) if isinstance(element, Fixed) and chance.random() < 0.1 else short
-            plain = Field(field.name, element, nullable=False, tag=None, default=None)
+            plain = Field(name=field.name, kind=element, nullable=False, tag=None, default=None)
             values = [_value(plain, version, chance, depth + 1) for _ in range(count)]
             return values if isinstance(element, Nested) else tuple(values)
         case Nested(struct):
