@@ -1,8 +1,8 @@
 """Tells which replicas are in sync, which could serve reads, and how many copies exist.
 
 Raft's members and a partition's replicas are not the same. Learners are members, too: they count for nothing as long as
-they are on their way in, and observers count for nothing at all. So is a witness, which votes and keeps no copy to rely
-on. A replica that counts is a voter and no witness.
+they are on their way in, and observers count for nothing at all. A witness is a member, too: it votes, and keeps no
+copy to rely on. A replica that counts is a voter and no witness.
 
 Everything here is read from the core's `Progress` at the moment of asking; nothing is kept. But no replica has
 everything at that moment: under load a follower that keeps up perfectly lacks the entries that are on their way to it.
