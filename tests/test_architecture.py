@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -393,6 +394,38 @@ def test_links_in_the_documents_lead_somewhere() -> None:
         if not re.match(r"[a-z]+:", target) and not (page.parent / target).exists()
     ]
     assert not broken
+
+
+def walks() -> Iterator[tuple[list[Path], str]]:
+    """Yield the stops of each walk in docs/architecture.md, and the function at its end."""
+    section = (ROOT / "docs" / "architecture.md").read_text().partition("## Where is ...?")[2].partition("\n## ")[0]
+    for row in section.splitlines():
+        if stops := re.findall(r"\]\(\.\./([^)]+)\)", row):
+            yield [ROOT / stop for stop in stops], row.rstrip("| ").rpartition("`")[0].rpartition("`")[2]
+
+
+def is_named_in(page: Path, stop: Path) -> bool:
+    """Tell whether a page names a file, or the folder whose README it is."""
+    names = [f"{stop.parent.name}/"] if stop.name == "README.md" else [stop.name, f"`{stop.stem}`"]
+    return any(name in page.read_text() for name in names)
+
+
+def definitions(path: Path) -> Iterator[str]:
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+            inside = node.body if isinstance(node, ast.ClassDef) else []
+            kinds = ast.FunctionDef | ast.AsyncFunctionDef
+            yield from (f"{node.name}.{one.name}" for one in inside if isinstance(one, kinds))
+
+
+def test_a_reader_finds_what_happens_where() -> None:
+    found = list(walks())
+    assert len(found) >= 7
+    for stops, function in found:
+        assert stops[0] == ROOT / "README.md"
+        assert [(page, stop) for page, stop in pairwise(stops) if not is_named_in(page, stop)] == []
+        assert function in set(definitions(stops[-1])), f"{stops[-1].name} has no {function}"
 
 
 def test_every_risk_names_a_story_or_a_scenario_that_exists() -> None:
