@@ -8,8 +8,8 @@ once (`quiesce`) and nobody sends or waits for anything any more. From then on t
 `PeerSilent`, `PeerLive` and `PeerDigest` wake the groups that they concern. A leader at rest that keeps a majority need
 do nothing about the loss of a member, nor about its return with the same log (`reconnect`). A member that was not told,
 or did not hear, keeps its timer, asks for pre-votes after an election timeout, and so wakes the leader. The same
-message carries the commit index, so it is sent as soon as everything is in place, but not within 20 ms of other
-proposals (`REST_MS`): the next one's append carries the index, too.
+message carries the commit index, so it is sent as soon as everything is in place; but not while proposals follow each
+other within 20 ms (`REST_MS`): the next one's append carries the index, too, and a steady stream need not pay for it.
 
 *Liveness of a member* is what the driver reports, corrected by experience: any answer proves life, and an active leader
 goes on without a member that has not answered for an election timeout. Nobody will report that member live again, and

@@ -140,7 +140,7 @@ class RaftState:
         "asked_round",  # somebody waits for the answer to this round; 0: nobody does
         "confirmed",  # it certainly leads; not before an entry of its term is committed, nor right after a stall
         "active_since_ms",  # when it was elected, was woken, or ran again after a stall: answers are due since then
-        "rest_ms",  # when it may fall silent: `REST_MS` after it began, after it said so, after the newest proposal
+        "rest_ms",  # when it may fall silent: `REST_MS` after it last did, and after each proposal until then
         # Transfer of a leadership.
         "transfer_target",  # who is to take over; None when that took too long, or this node leads no more
         "transfer_deadline_ms",  # when it has taken too long: an election timeout after it began
