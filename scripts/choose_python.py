@@ -1,4 +1,4 @@
-"""Choose the interpreter that `.venv` is made of: `choose_python.py PYTHON...` prints one of them.
+"""Chooses the interpreter for `.venv`: `choose_python.py PYTHON...` prints one of them.
 
 The first is the default, and runs this. Another one of the same version (3.11, say) is taken if the same code takes it
 less than `WORTH_IT` of the default's time: interpreters that were built without profile-guided optimization, as version
@@ -14,10 +14,10 @@ from collections.abc import Mapping
 __all__ = ["choose", "main"]
 
 WORTH_IT = 0.92  # two runs of one interpreter differ by less
-ROUNDS = 3  # in turn, so that what else the machine does meets all of them
+ROUNDS = 3  # in turn, so that other work of the machine meets all of them
 LIMIT_S = 20  # for a probe, which takes a quarter of a second
 
-# Calls, attributes, small objects, a dictionary: what a broker does. Prints the version and the best time, in seconds.
+# Calls, attributes, small objects, a dictionary: a broker's work. Prints the version and the best time, in seconds.
 PROBE = """
 import ensurepip, sys, time, venv
 class Counter:

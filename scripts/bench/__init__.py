@@ -1,1 +1,1 @@
-"""Benchmarks: `measures/` is what each command measures, `loads/` what it puts on which of the `systems`."""
+"""Benchmarks: `measures/` behind the commands, `loads/` that they put on `systems`."""

@@ -1,4 +1,4 @@
-"""What a comparison found: the file of its samples, the table, the plots and the page that are made from it."""
+"""The report of a comparison: the file of its samples, table, plots and page."""
 
 import base64
 import html
@@ -26,7 +26,7 @@ GB = 1e9
 
 
 class Header(msgspec.Struct):
-    """What a run was made with."""
+    """The circumstances of a run."""
 
     commit: str
     date: str
@@ -46,7 +46,7 @@ class Sample(msgspec.Struct):
 
 
 class Samples(msgspec.Struct):
-    """Everything that a run measured."""
+    """All measurements of a run."""
 
     header: Header
     rows: list[Sample]
@@ -74,7 +74,7 @@ class Row(NamedTuple):
         return {system: statistics.median(found) for system, found in self.values.items()}
 
     def ratio(self, peer: str) -> float | None:
-        """Return how many times better Barnabas is than `peer`; None: one of them was not measured."""
+        """Return the ratio by which Barnabas is better than `peer`; None: one of them was not measured."""
         ours = self.medians.get("barnabas")
         theirs = self.medians.get(peer)
         if not ours or not theirs:
@@ -96,9 +96,9 @@ def rows_of(samples: Samples) -> list[Row]:
 
 
 def _costs(measured: Measured) -> Iterator[tuple[str, float]]:
-    """Processor seconds a gigabyte of records, or microseconds a request that were not the kernel's.
+    """Yield processor seconds a gigabyte of records, or microseconds a request that were not the kernel's.
 
-    The broker that worked most, and least, by themselves.
+    The broker that worked most, and the one that worked least, come by themselves.
     """
     if (requests := measured.metrics.get("requests")) and len(measured.broker_user_s) > 1:
         used = sorted(measured.broker_user_s.values())
@@ -152,7 +152,7 @@ def _table(header: Header, rows: Iterable[Row]) -> Table:
 
 
 def _charts(rows: list[Row]) -> Iterator[tuple[str, list[Row]]]:
-    """Group what can stand in one chart: one metric of one phase, in one mode."""
+    """Group rows for charts: one metric of one phase, in one mode, each."""
     groups = dict[str, list[Row]]()
     for row in rows:
         if row.metric in {"mb_s", "p50_ms", "p99_ms", "requests_s", "pause_s", "rss_mib", "ready_s"}:

@@ -1,12 +1,12 @@
-"""The systems that a benchmark compares, each started by the benchmark itself: three nodes, on loopback or apart.
+"""Starts the systems that a benchmark compares: three nodes each, on loopback or apart.
 
 Barnabas, Apache Kafka (KRaft, each node broker and controller, the heap and collector flags of its own start script)
 and NATS with JetStream. `synced` asks for every acknowledged write to be on disk first, on all of them the same:
 Barnabas `flush.mode=fsync`, Kafka `log.flush.interval.messages=1`, NATS `sync_interval: always`. Without it each runs
 with its page-cache durability: Barnabas `flush.mode=page-cache`, the others as they ship.
 
-What a peer needs is fetched once, through Maven or Go, into a cache outside the checkout; `BARNABAS_BENCH_CACHE` moves
-it. A peer that cannot be had raises `NotInstalledError`, and the benchmark prints "not measured" for it.
+Peers are fetched once, through Maven or Go, into a cache outside the checkout; `BARNABAS_BENCH_CACHE` moves it. A peer
+that cannot be had raises `NotInstalledError`, and the benchmark prints "not measured" for it.
 """
 
 import hashlib
@@ -55,11 +55,11 @@ class NotInstalledError(RuntimeError):
 
 
 class Setup(NamedTuple):
-    """What systems are told beyond their defaults, and where their nodes run.
+    """The settings of systems beyond their defaults, and the place of their nodes.
 
     Attributes:
         min_insync: Replicas that acks=all needs; NATS always asks a majority.
-        link_delay_ms: What Barnabas' brokers send each other takes so long, one way. The peers have no such setting.
+        link_delay_ms: The one-way delay between Barnabas' brokers. The peers have no such setting.
         is_apart: Each node runs on a machine of `delayed_network`, which the caller has made.
     """
 
@@ -82,7 +82,7 @@ ALONE = Setup()
 
 
 class Running(NamedTuple):
-    """A system that is up. `pids` are its processes by node id; who was killed is not among them."""
+    """A system that is up. `pids` are its processes by node id, without those that were killed."""
 
     address: str
     pids: dict[int, int]
@@ -120,7 +120,7 @@ def install_nats() -> tuple[Path, Path]:
 
 
 def fetch(*command: object, env: dict[str, str] | None = None, cwd: Path | None = None) -> None:
-    """Run a command that fetches or builds something into the cache; what keeps it from that is `NotInstalledError`."""
+    """Run a command that fetches or builds something into the cache; a failure is `NotInstalledError`."""
     CACHE.mkdir(parents=True, exist_ok=True)
     words = [str(word) for word in command]
     try:
@@ -156,7 +156,7 @@ def barnabas(*, synced: bool, setup: Setup = ALONE) -> Iterator[Running]:
 @contextmanager
 def barnabas_at(tree: Path, *, synced: bool) -> Iterator[Running]:
     """Run three Barnabas brokers with the code of a checkout, or of a part of its history, in `tree`."""
-    # What stands here comes before the packages that the environment was made of.
+    # These folders come before the packages that the environment was made of.
     path = os.pathsep.join(str(tree / folder) for folder in CODE_FOLDERS)
     with _barnabas_from_files(synced=synced, environment={"PYTHONPATH": path}) as running:
         yield running

@@ -1,1 +1,1 @@
-"""The demonstration behind `scripts/demo`: real input in, the same lines out of a group and of Spark."""
+"""The demonstration behind `scripts/demo`. Begin with `run`."""

@@ -1,4 +1,4 @@
-"""What the demonstration runs side by side: the producer, and a group of two readers of which one is killed."""
+"""The producer of the demonstration, and two readers of which one is killed."""
 
 import asyncio
 import signal
@@ -13,7 +13,7 @@ from barnabas_clients import Producer, Receipt
 from .source import Source
 
 READERS = 2
-WATCH_EVERY = 64  # records: each of these is waited for, to see how long a partition stands still
+WATCH_EVERY = 64  # records: each of these is waited for, to time the pauses of a partition
 UNWATCHED_MAX = 2_000
 
 
@@ -52,7 +52,7 @@ class Load:
 
 
 class Readers:
-    """Two processes of one consumer group. `killed_after` is how many lines were counted when one was killed."""
+    """Two processes of one consumer group. `killed_after` is the number of lines counted when one was killed."""
 
     def __init__(self, bootstrap: str, topic: str, database: Path, total: int) -> None:
         self._command = module_command("demonstration.reader", bootstrap, topic, database)

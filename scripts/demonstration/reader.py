@@ -1,12 +1,12 @@
-"""One of the demonstration's readers: a member of a consumer group that counts every line exactly once.
+"""A member of a consumer group that counts every line exactly once.
 
-Exactly once by stored offsets: what was read and how far is written to one database in one transaction, and the
-position that counts is the database's, not the group's. A reader that is killed between two transactions has done
-nothing that shows; whoever gets its partitions goes on from where the database says. The position is also the fence: a
-reader that was taken for dead and is not finds that it has moved, and its transaction does not happen.
+Exactly once by stored offsets: the counts and the position are written to one database in one transaction, and the
+database's position counts, not the group's. A reader that is killed between two transactions has done nothing that
+shows; the next owner of its partitions goes on from the database's position. The position is also the fence: a reader
+that was taken for dead and is not finds that it has moved, and its transaction does not happen.
 
-Run by `demo_run.py`, which reads from standard output how many lines have been counted by all readers together, and
-closes standard input when a reader should leave the group.
+`demonstration.load` runs it. It reads from standard output how many lines have been counted by all readers together,
+and closes standard input when a reader should leave the group.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from barnabas_clients import Consumer, TopicPartition
 from .source import NOTHING_READ, chained
 
 GROUP = "demo-readers"
-SESSION_TIMEOUT_S = 6.0  # the least that Kafka's default settings allow: how long a killed reader is waited for
+SESSION_TIMEOUT_S = 6.0  # for a killed reader; the least that Kafka's default settings allow
 TABLES = (
     "CREATE TABLE IF NOT EXISTS files (name BLOB PRIMARY KEY, lines INTEGER, chain BLOB) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS positions (partition INTEGER PRIMARY KEY, next_offset INTEGER)",
@@ -42,7 +42,7 @@ class Results:
             self._database.execute(table)
 
     def position(self, partition: int) -> int:
-        """Return where to go on; a partition that nobody has read starts at 0."""
+        """Return the position; a partition that nobody has read starts at 0."""
         self._database.execute("INSERT OR IGNORE INTO positions VALUES (?, 0)", (partition,))
         row = self._database.execute("SELECT next_offset FROM positions WHERE partition = ?", (partition,)).fetchone()
         return int(row[0])
@@ -78,7 +78,7 @@ class Results:
         return {name.decode(): (lines, chain.hex()) for name, lines, chain in rows}
 
     def lines(self) -> int:
-        """Return how many lines all readers have counted."""
+        """Return the number of lines that all readers have counted."""
         return int(self._database.execute("SELECT coalesce(sum(next_offset), 0) FROM positions").fetchone()[0])
 
     def close(self) -> None:
@@ -90,7 +90,7 @@ class Results:
 
 
 async def read(bootstrap: str, topic: str, results: Results) -> None:
-    """Count what comes until it is cancelled."""
+    """Count records until it is cancelled."""
 
     async def go_on(consumer: Consumer, partitions: frozenset[TopicPartition]) -> None:
         for each in sorted(partitions):
@@ -115,7 +115,7 @@ async def read(bootstrap: str, topic: str, results: Results) -> None:
                 await asyncio.to_thread(results.add, batch.partition.partition, start, end, lines)
             except TakenOverError:
                 continue  # The group is about to say so too.
-            await consumer.commit()  # Only for those who look at the group: what counts is in the database.
+            await consumer.commit()  # Only for people that look at the group: the database's position counts.
             print(await asyncio.to_thread(results.lines), flush=True)
 
 

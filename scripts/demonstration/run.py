@@ -1,9 +1,9 @@
-"""The demonstration: what goes in is every line of the Python source files around; what comes out must be the same.
+"""Streams Python source files into a cluster, and checks that all lines come back.
 
 Each line is one record, keyed by its file, so that the lines of a file share a partition and keep their order. While
 they stream in, a consumer group of two reads along. Half-way the leader of a partition is killed with SIGKILL, and one
-of the two readers as well. At the end Spark reads everything back. The group's database and Spark each say how many
-lines every file has and what they hash to, in the order of their offsets; both are held against the files.
+of the two readers as well. At the end Spark reads everything back. The group's database and Spark each know the number
+of lines of every file and their hash, in the order of their offsets; both are held against the files.
 """
 
 import argparse
@@ -33,7 +33,7 @@ RETURN_AFTER = 0.75  # of the records: by then the others have carried on withou
 
 
 class Figures(NamedTuple):
-    """What streaming in and reading along came to; times in seconds."""
+    """The figures of streaming in and reading along; times in seconds."""
 
     killed_broker: int
     produce_s: float
@@ -113,7 +113,7 @@ def differences(
 
 
 def answer(result: SparkResult, console: Console) -> None:
-    """Show what Spark found out about the code."""
+    """Show Spark's findings about the code."""
     modules = Table(title="What this Python imports most (Spark, over every line)")
     modules.add_column("module")
     modules.add_column("import lines", justify="right")

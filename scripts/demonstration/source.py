@@ -1,4 +1,4 @@
-"""What the demonstration streams: the lines of every Python source file around, and what must come back of each file.
+"""The lines of the Python source files around, and the fingerprints of each file.
 
 Two fingerprints a file: Spark hashes a whole file at once, the readers of a group hash on and on, line after line, and
 keep the last hash with their position.
@@ -16,7 +16,7 @@ NOTHING_READ = bytes(32)
 
 
 class Expected(NamedTuple):
-    """Of one file: its number of lines, and the hash of them in each of the two ways."""
+    """One file: its number of lines, and their hash in each of the two ways."""
 
     lines: int
     sha256: str

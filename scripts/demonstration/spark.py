@@ -1,4 +1,4 @@
-"""What Spark does in the demonstration: read the topic back, hash every file, and say something about the code."""
+"""Reads the topic back with Spark, hashes every file, and asks questions about the code."""
 
 import hashlib
 import os
@@ -30,7 +30,7 @@ class SparkResult(NamedTuple):
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep what Spark's processes write to standard error, and show it only if something goes wrong."""
+    """Keep the standard error of Spark's processes, and show it only if something goes wrong."""
     sys.stderr.flush()
     with tempfile.TemporaryFile() as kept:
         before = os.dup(2)
@@ -48,7 +48,7 @@ def quiet() -> Iterator[None]:
 
 def session() -> SparkSession:
     """Start Spark on two cores, quietly, and on loopback only."""
-    # Spark's JVM looks for data sources with the Python of this variable, else with whatever `python3` is.
+    # Spark's JVM looks for data sources with the Python of this variable, otherwise with the `python3` of the path.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     builder = SparkSession.builder.master("local[2]").appName("barnabas-demo")
@@ -71,7 +71,7 @@ def session() -> SparkSession:
 
 
 def end_jvm() -> None:
-    """Wait until Spark's JVM is gone and its temporary files with it; by itself it would outlive us by a second."""
+    """Wait until Spark's JVM is gone, with its temporary files; by itself it would outlive this process by a second."""
     gateway: Any = SparkContext._gateway
     gateway.shutdown()
     gateway.proc.stdin.close()
@@ -105,7 +105,7 @@ def hash_files(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def imported(lines: DataFrame) -> DataFrame:
-    """Count which modules are imported, by lines and by files."""
+    """Count the imports of modules, by lines and by files."""
     module = f.regexp_extract("line", r"^\s*(?:import|from)\s+([A-Za-z_][A-Za-z0-9_]*)", 1)
     return (
         lines.select("file", module.alias("module"))

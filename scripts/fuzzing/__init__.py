@@ -1,1 +1,1 @@
-"""Bytes and values that nobody should send, drawn by a seed: what `scripts/fuzz` is made of."""
+"""Bytes and values that nobody should send, drawn by a seed: the parts of `scripts/fuzz`."""

@@ -1,4 +1,4 @@
-"""Record batches whose header lies about what follows it, with a checksum that is right."""
+"""Record batches with a right checksum whose header lies about the rest."""
 
 import random
 import struct
@@ -29,7 +29,7 @@ COMPRESSIONS = (Compression.NONE, Compression.NONE, *Compression)
 
 
 def sealed(frame: bytes | bytearray) -> bytes:
-    """Return a batch with the checksum that its bytes have; too short a one as it is."""
+    """Return a batch with the checksum of its bytes; one that is too short stays as it is."""
     if len(frame) < HEADER_BYTES:
         return bytes(frame)
     whole = bytearray(frame)

@@ -1,4 +1,4 @@
-"""Values at the edges of what a field of a message can say: extremes, nulls, duplicates, names of nobody.
+"""Values at the edges of a message's fields: extremes, nulls, duplicates, names of nobody.
 
 The declarations of the messages say what a field is (`layout_of`), its name says what it is about. So that requests
 get past the first check of a handler, most of their values are plausible; how many lie is drawn for each message.
@@ -25,7 +25,7 @@ PROTOCOLS = ("consumer", "range", "roundrobin", "sticky", "cooperative-sticky")
 FEW = (0, 0, 1, 1, 1, 2, 3)
 MILLISECONDS = (0, 1, 20, 100, 6_000, 10_000)
 SOON = (0, 1, 20)
-LIKELY: tuple[tuple[str, tuple[int, ...]], ...] = (  # a part of a field's name, and what is said there
+LIKELY: tuple[tuple[str, tuple[int, ...]], ...] = (  # a part of a field's name, and its honest values
     ("_ms", MILLISECONDS),
     ("timeout", MILLISECONDS),
     ("bytes", (0, 1, 1_000, 1 << 20)),
@@ -44,7 +44,7 @@ SUBSCRIPTION = b"\0\0\0\0\0\0\xff\xff\xff\xff"  # of nothing
 
 
 class Names:
-    """What exists, or could: names and ids that requests are about. What answers tell of is remembered, too."""
+    """Names and ids that requests are about, of things that exist or could. Ids of answers are remembered, too."""
 
     def __init__(self, topics: tuple[str, ...], groups: tuple[str, ...], topic_ids: dict[str, bytes]) -> None:
         self.topics = topics
@@ -125,7 +125,7 @@ class _Lies:
         return values if isinstance(element, Nested) else tuple(values)
 
     def _number(self, code: str, path: str) -> int:
-        """Return what an honest client could say there."""
+        """Return an honest client's value for it."""
         name = path.rpartition(".")[2]
         if name == "producer_id":
             return self._chance.choice(self._names.producer_ids)
@@ -149,7 +149,7 @@ class _Lies:
         return self._chance.choice((NO_UUID, b"\xff" * 16, bytes(15) + b"\1", self._chance.randbytes(16)))
 
     def _text(self, path: str) -> str:
-        """Return what an honest client could say there."""
+        """Return an honest client's value for it."""
         name = path.rpartition(".")[2]
         chance = self._chance
         names = self._names

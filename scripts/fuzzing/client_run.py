@@ -1,7 +1,7 @@
-"""A run of frames against the client ports of real brokers, with a neighbour beside it, and the verdict.
+"""Sends frames to the client ports of real brokers, with a neighbour beside, and judges.
 
-A run is split in rounds. After each, what it has created is deleted, logs are read, and memory is looked at. The first
-rounds are a warm-up: codecs are compiled, tables and caches reach their size.
+A run is split in rounds. After each, its topics and groups are deleted, logs are read, and memory is looked at. The
+first rounds are a warm-up: codecs are compiled, tables and caches reach their size.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ LANES = 64
 
 
 class Plan(NamedTuple):
-    """What is asked for. `required` is how often each API and version must reach its handler."""
+    """The order of a run. `required` is how often each API and version must reach its handler."""
 
     seed: int
     frames: int
@@ -40,7 +40,7 @@ class Plan(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of a run; `problems` is empty if nothing was wrong. `waits`: what took too long, which is no fact."""
+    """The outcome of a run; `problems` is empty if nothing was wrong. `waits` took too long, which is no fact."""
 
     lanes: Lanes
     reached: dict[str, int]
@@ -122,7 +122,7 @@ def _waits(noticed: Noticed) -> list[str]:
 
 
 def replay(kept_frames: list[tuple[bytes, ...]], cluster: ClusterHandle) -> list[str]:
-    """Send frames once more, each failure's on a connection of its own; return what the brokers' logs say of it."""
+    """Send frames once more, each failure's on a connection of its own; return the trouble in the brokers' logs."""
 
     async def send(bundle: tuple[bytes, ...]) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", cluster.port)

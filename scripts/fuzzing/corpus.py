@@ -1,4 +1,4 @@
-"""Inputs that are worth keeping: for each target a file of them, a line of hexadecimal digits each.
+"""Inputs worth keeping: a file for each target, a line of hexadecimal digits each.
 
 They are as few and as short as still go through every line, in every order of two, that any of a run's inputs goes
 through. The generated decoders count by version, so a corpus has an input for each at least.

@@ -1,4 +1,4 @@
-"""What a run must not see, kept so that it can be sent again: a line of JSON for each failure."""
+"""Keeps the failures of a run, a JSON line each, to send them again."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ KEPT_MAX = 50
 
 
 class Failure(NamedTuple):
-    """Something that must not be, and the frames that led to it, the last one most likely."""
+    """A failure and the frames that led to it, the last one most likely."""
 
     what: str
     frames: tuple[bytes, ...]
@@ -46,7 +46,7 @@ def keep(path: Path, seed: int, topic_ids: Mapping[str, bytes], failures: list[F
 
 
 def load(path: Path) -> list[Kept]:
-    """Read what `keep` wrote."""
+    """Read a file of `keep`."""
     kept = []
     for line in path.read_text(encoding="utf-8").splitlines():
         found = json.loads(line)

@@ -1,4 +1,4 @@
-"""The stream of frames that a seed stands for: which API and version is next, and what is wrong with it.
+"""The stream of frames that a seed stands for.
 
 Frame number n goes to the n-th pair of API and version, round after round; in every other round bytes are mutated, in
 the rest a well-formed request has values that lie. Each frame has a generator of its own, drawn from the seed and the
@@ -30,7 +30,7 @@ SIZES = (-1, 0, 1, 9, 10, 200, 1 << 16, 1 << 27, 2**31 - 1, -(2**31))
 
 
 class Frame(NamedTuple):
-    """One frame with its size in front. `is_lie`: well-formed; else its bytes are mutated."""
+    """One frame with its size in front. `is_lie`: well-formed; otherwise its bytes are mutated."""
 
     number: int
     api_key: int
@@ -44,7 +44,7 @@ class Frame(NamedTuple):
 
 
 def name_of(api_key: int, version: int) -> str:
-    """Return how a broker's status names a version of an API."""
+    """Return the name of a version of an API in a broker's status."""
     return f"{APIS[api_key].name} v{version}"
 
 

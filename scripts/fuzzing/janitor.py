@@ -1,7 +1,7 @@
-"""Topics and groups for a run, and an administrator who takes away what the run has left behind.
+"""Makes topics and groups for a run, and takes away the leftovers of requests.
 
-Requests that lie still create topics and groups, as requests do. Those are no growth: someone who looks after the
-cluster deletes them, and memory is compared when that is done.
+Requests that lie still create topics and groups, as requests do. Those are no growth: an administrator who looks after
+the cluster deletes them, and memory is compared when that is done.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ def _is_deletable(group_id: str) -> bool:
 
 
 async def _all(acts: Iterable[Awaitable[object]]) -> None:
-    """Do all that can be done: requests that are still on their way change the same things at the same time."""
+    """Carry out all of them, as far as possible: requests that are still on their way change the same things."""
 
     async def each(act: Awaitable[object]) -> None:
         try:

@@ -1,8 +1,8 @@
-"""Connections that carry frames to a broker, and what comes back: every answer is decoded and looked at.
+"""Carries frames to a broker over many connections, and decodes every answer.
 
-Well-formed frames go a handful at a time; a mutated one goes alone, with an honest question behind it. Who gets no
-answer in `PATIENCE_S` hangs up: many requests wait for something that never comes, and many frames promise bytes that
-never follow. That is how clients are, so no such end counts as a failure by itself.
+Well-formed frames go a handful at a time; a mutated one goes alone, with an honest question behind it. A connection
+without an answer in `PATIENCE_S` hangs up: many requests wait for something that never comes, and many frames promise
+bytes that never follow. That is how clients are, so no such end counts as a failure by itself.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class Lanes:
         self.answered: Counter[tuple[int, int, bool]] = Counter()
         self.connections = 0
         self.failures: list[Failure] = []
-        self.by_port: dict[int, deque[bytes]] = {}  # the local end of a recent connection: what went through it
+        self.by_port: dict[int, deque[bytes]] = {}  # the local end of a recent connection: its frames
 
     async def send(self, source: Iterator[Frame], count: int) -> None:
         """Send everything that `source` has, over `count` connections at a time.
@@ -89,7 +89,7 @@ class Lanes:
         return _Lane(reader, writer, remembered)
 
     async def _exchange(self, lane: "_Lane", burst: Sequence[Frame]) -> bool:
-        """Send, and take what comes; return whether the connection is of use after that."""
+        """Send, and take the answers; return whether the connection is of use after that."""
         waiting = {frame.correlation_id: frame for frame in burst if frame.is_lie}
         for frame in burst:
             self.sent[frame.api_key, frame.version, frame.is_lie] += 1
@@ -112,7 +112,7 @@ class Lanes:
             return False
 
     def _look_at(self, answer: bytes, frame: Frame, lane: "_Lane") -> None:
-        """Decode an answer; note what should not stand in it."""
+        """Decode an answer; note contents that it should not have."""
         try:
             header = read_request_header(frame.data[4:])
             request = APIS[header.api_key].request

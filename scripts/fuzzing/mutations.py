@@ -1,4 +1,4 @@
-"""Bytes made wrong without knowing what they mean: flipped, cut, spliced, repeated, and lengths that lie."""
+"""Makes bytes wrong without knowing their meaning: flipped, cut, spliced, lengths that lie."""
 
 import random
 import struct
@@ -22,7 +22,7 @@ def with_size(body: bytes) -> bytes:
 
 
 def mutated(body: bytes, other: bytes, chance: random.Random, spared: int = 0) -> bytes:
-    """Return `body` with one to four things wrong with it; `other` is what it may be spliced with.
+    """Return `body` with one to four things wrong with it; it may be spliced with `other`.
 
     The first `spared` bytes stay as they are.
     """

@@ -1,8 +1,8 @@
-"""A well-behaved client beside the hostile ones, in a process of its own: what it notices is their effect on others.
+"""A well-behaved client beside the hostile ones, which notices their effect on others.
 
-It produces with acknowledgements, consumes in a group, and asks for the API versions without a pause. At the end it
-reads everything once more and compares. Of each pause it notes how long the thread of the broker's loop was running
-meanwhile: the rest is the machine's, which had others to run.
+It is a process of its own. It produces with acknowledgements, consumes in a group, and asks for the API versions
+without a pause. At the end it reads everything once more and compares. Of each pause it notes how long the thread of
+the broker's loop was running meanwhile: the rest is the machine's, which had others to run.
 """
 
 import multiprocessing
@@ -32,10 +32,10 @@ QUESTION = b"".join(encode_request(ApiVersionsRequest(), 0, 1, "neighbour"))
 
 
 class Noticed(NamedTuple):
-    """What the neighbour can say at the end; `trouble` is empty when nobody has harmed it.
+    """The neighbour's report at the end; `trouble` is empty if nobody has harmed it.
 
-    `pause_s` is the longest time that an answer took; `busy_s` is for how much of its longest pause, by this measure,
-    the broker's loop was running.
+    `pause_s` is the longest time of an answer; `busy_s` is the time for which the broker's loop was running in the
+    longest pause by this measure.
     """
 
     acked: int
@@ -53,7 +53,7 @@ class Neighbour:
         self._pipe = pipe
 
     def finish(self) -> Noticed:
-        """Let it stop, read everything, and say what it noticed."""
+        """Let it stop, read everything, and report."""
         self._pipe.send("stop")
         if not self._pipe.poll(2 * READ_LIMIT_S):
             return Noticed(

@@ -1,12 +1,13 @@
-"""One target under atheris, for so long: coverage of the project's own code leads the search. Run by `scripts/fuzz`.
+"""Searches inputs of one target with atheris, for a time; coverage leads the search.
 
-    python scripts/fuzzing/one_target.py TARGET SECONDS FOLDER
+    python -m fuzzing.one_target TARGET SECONDS FOLDER
 
-FOLDER has a folder `inputs`, where the search begins and what it finds worth keeping goes; what breaks the target goes
-into FOLDER itself. The generated codecs are no modules, so they are instrumented one by one.
+`scripts/fuzz` runs it. FOLDER has a folder `inputs`, where the search begins and where it puts inputs worth keeping;
+inputs that break the target go into FOLDER itself. The generated codecs are no modules, so they are instrumented one by
+one.
 
-It ends after `RUNS_MAX` inputs also when there is time left: what atheris puts into the code to see comparisons loses
-about a kilobyte for each input of some targets, which none of them does without it.
+It ends after `RUNS_MAX` inputs also when there is time left: atheris' code for comparisons loses about a kilobyte for
+each input of some targets, which none of them does without it.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
-"""Frames and datagrams as other nodes send them, with values that lie, or with bytes that are mutated.
+"""Makes frames and datagrams as other nodes send them, with lies or mutated bytes.
 
-Built by the project's own codecs. Raft believes the members of a group, and who has the cluster's secret may be one of
-them, so what is said here is said of groups that are given, and of those that nobody has: see `peer_run`.
+The project's own codecs build them. Raft believes the members of a group, and any owner of the cluster's secret may be
+one of them, so the lies are about groups that are given, and about groups that nobody has: see `peer_run`.
 """
 
 import random
@@ -62,7 +62,7 @@ DIRECTORIES = (bytes(16), b"\1" * 16, b"\xff" * 16)
 
 
 class PeerLies:
-    """What node `source` says to node `target`, of `groups` and of groups that there are not."""
+    """Words of node `source` to node `target`, about `groups` and about groups that there are not."""
 
     def __init__(self, groups: Sequence[bytes], source: int, target: int) -> None:
         self._groups = groups
@@ -74,7 +74,7 @@ class PeerLies:
         return b"".join(KINDS[kind](self, chance))
 
     def handshake(self, kind: str, chance: random.Random) -> bytes:
-        """Return a frame of a handshake as nobody would say it; with odd types in it now and then."""
+        """Return a frame of a handshake as nobody would send it; with odd types in it now and then."""
         number = FrameKind[kind]
         odd = [self._odd(chance) for _ in range(chance.randrange(8))]
         nonce = chance.choice((bytes(16), chance.randbytes(16), b"", chance.randbytes(40)))
@@ -157,7 +157,7 @@ class PeerLies:
         error = chance.choice((None, "Odd", 7, b"bytes"))
         return encode_frame((FrameKind.REPLY, chance.choice((0, 1, 1 << 40)), error, "text"), [b"body"], 4)
 
-    # What they are made of.
+    # Their parts.
 
     def _group(self, chance: random.Random) -> GroupId:
         return GroupId(chance.choice((*self._groups, chance.randbytes(20), b"\xff" * 20)))
@@ -259,7 +259,7 @@ class PeerLies:
         return body
 
     def _odd(self, chance: random.Random, depth: int = 3) -> object:
-        """Return something that msgpack can say."""
+        """Return something that msgpack can encode."""
         simple = (None, True, 1.5, "text", b"bytes", "", bytes(self._group(chance)), *INTEGERS)
         if depth and chance.random() < 0.4:
             values = [self._odd(chance, depth - 1) for _ in range(chance.randrange(5))]

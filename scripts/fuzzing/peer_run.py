@@ -1,12 +1,12 @@
-"""Frames and datagrams for the node ports of three brokers, in the name of a fourth that is gone, and the verdict.
+"""Sends frames and datagrams to the node ports of brokers in a fourth node's name.
 
-Who has the cluster's secret may be a member of a group, and Raft believes its members: their terms depose leaders. So a
-topic of the run's own has that fourth node among its replicas; what is said is said of this topic's groups and of
-groups that there are not. The neighbour's topic has none there, and must notice nothing. Without the secret no more is
-possible than to knock: the same kinds of frames, and no handshake that comes to an end.
+An owner of the cluster's secret may be a member of a group, and Raft believes its members: their terms depose leaders.
+So a topic of the run's own has that fourth node, which is gone, among its replicas; the frames are about this topic's
+groups and about groups that there are not. The neighbour's topic has no replica there, and must notice nothing. Without
+the secret no more is possible than to knock: the same kinds of frames, and no handshake that comes to an end.
 
-Of what is sent with the key, only that is counted of which the node has shown that it took it: it answered what was
-asked behind it, or hung up.
+A frame that is sent with the key counts only if the node has shown that it took it: it answered the question behind it,
+or hung up.
 
 Every port gets its share: the brokers in turn.
 """
@@ -50,7 +50,7 @@ PING_ID = 7_777
 
 
 class PeerOutcome(NamedTuple):
-    """What came of a run; `problems` is empty if nothing was wrong."""
+    """The outcome of a run; `problems` is empty if nothing was wrong."""
 
     sent: Counter[str]
     connections: int
@@ -60,7 +60,7 @@ class PeerOutcome(NamedTuple):
 
 
 def settings() -> dict[str, str]:
-    """Return what the cluster of such a run is started with: the fourth broker keeps no metadata."""
+    """Return the settings of such a cluster: the fourth broker keeps no metadata."""
     return SETTINGS | {"cluster.secret": SECRET, "controller.quorum.voters": "1,2,3"}
 
 
@@ -205,7 +205,7 @@ class _Strangers:
                 transport.sendto(data, ("127.0.0.1", self._port + target - 1))
                 self.sent[f"datagram, {kind}"] += 1
             if not number % DATAGRAMS_AT_ONCE:
-                await asyncio.sleep(0.01)  # What a socket's buffer does not hold would reach nobody.
+                await asyncio.sleep(0.01)  # Bytes beyond a socket's buffer would reach nobody.
         transport.close()
 
 
@@ -227,7 +227,7 @@ class _Line:
                 self.send(b"".join(encode_frame(answer)))
 
     async def exchange(self, data: bytes) -> None:
-        """Send, and return when the node has answered what was asked behind it."""
+        """Send, and return when the node has answered the question behind it."""
         self.send(data + b"".join(encode_frame((FrameKind.CALL, PING_ID, "ping"))))
         while (await self._header())[:2] != (FrameKind.REPLY, PING_ID):
             pass

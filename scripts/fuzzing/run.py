@@ -1,9 +1,9 @@
-"""Mutated bytes and lying values against real brokers, by a seed; what must not happen is kept and can be repeated.
+"""Sends mutated bytes and lying values to real brokers, by a seed, and keeps failures.
 
     scripts/fuzz --seed 7 --frames 1000000     frames of clients: each API and version, half of them well-formed
     scripts/fuzz --peers 10000                 so many of each kind of frame and datagram between nodes
     scripts/fuzz --atheris all --seconds 3600  the decoders by themselves, led by coverage
-    scripts/fuzz --replay FILE                 what an earlier run has found, once more
+    scripts/fuzz --replay FILE                 the findings of an earlier run, once more
 
 Exit status: 0 nothing was wrong, 1 something was.
 """
@@ -33,16 +33,20 @@ ALL = "all"
 
 
 def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="What nobody should send, against real brokers.")
+    parser = argparse.ArgumentParser(description="Send bytes and values that nobody should to real brokers.")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--frames", type=int, default=1_000_000, metavar="N", help="of clients (default 1,000,000)")
-    parser.add_argument("--brokers", type=int, default=1, metavar="N", help="for the frames of clients")
-    parser.add_argument("--peers", type=int, metavar="N", help="of each kind of frame and datagram between nodes")
+    parser.add_argument(
+        "--frames", type=int, default=1_000_000, metavar="N", help="frames of clients (default 1,000,000)"
+    )
+    parser.add_argument("--brokers", type=int, default=1, metavar="N", help="brokers for the frames of clients")
+    parser.add_argument("--peers", type=int, metavar="N", help="frames and datagrams between nodes, of each kind")
     parser.add_argument("--atheris", choices=(*TARGETS, ALL), metavar="TARGET", help=f"{', '.join(TARGETS)}, or {ALL}")
-    parser.add_argument("--seconds", type=int, default=300, metavar="N", help="of each target (default 300)")
-    parser.add_argument("--keep-corpus", action="store_true", help="write what the search found into tests/fuzzing")
+    parser.add_argument("--seconds", type=int, default=300, metavar="N", help="time for each target (default 300)")
+    parser.add_argument(
+        "--keep-corpus", action="store_true", help="write the findings of the search into tests/fuzzing"
+    )
     parser.add_argument("--failures", type=Path, default=Path("fuzz-failures.jsonl"), metavar="FILE")
-    parser.add_argument("--replay", type=Path, metavar="FILE", help="send what an earlier run has kept, once more")
+    parser.add_argument("--replay", type=Path, metavar="FILE", help="send the findings of an earlier run once more")
     parser.add_argument("--keep", action="store_true", help="leave the brokers' files")
     return parser.parse_args()
 

@@ -1,4 +1,4 @@
-"""A search for inputs that break a target: atheris in processes of its own, from the corpus on, and what came of it."""
+"""Searches inputs that break a target, with atheris in processes of its own."""
 
 import subprocess
 import tempfile
@@ -25,7 +25,7 @@ class Found(NamedTuple):
 
     @property
     def executed(self) -> int:
-        """How many inputs were tried, as far as the search has said so."""
+        """The number of inputs that were tried, as far as the search has said."""
         return sum(int(line.split()[-1]) for line in self.said if "number_of_executed_units" in line)
 
 

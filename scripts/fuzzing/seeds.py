@@ -1,4 +1,4 @@
-"""Where a search begins: inputs of each target that are nearly right."""
+"""The inputs of each target where a search begins: they are nearly right."""
 
 import random
 from collections.abc import Iterator
@@ -62,7 +62,7 @@ def _records(chance: random.Random) -> Iterator[bytes]:
 
 
 def _peers(chance: random.Random) -> Iterator[bytes]:
-    """Yield inputs of which the first byte says which decoder they are for."""
+    """Yield inputs whose first byte names the decoder that they are for."""
     lies = PeerLies((bytes(20), bytes(19) + b"\1"), 2, 1)
     for number in range(BATCHES):
         for kind in KINDS:
@@ -85,7 +85,7 @@ def _quorum(chance: random.Random) -> Iterator[bytes]:
 
 
 def _example(kind: msgspec.inspect.Type) -> Any:
-    """Return the smallest thing that msgpack can say of a type, with one element in everything that has elements."""
+    """Return the smallest msgpack value of a type, with one element in everything that has elements."""
     match kind:
         case msgspec.inspect.StructType():
             values = {field.encode_name: _example(field.type) for field in kind.fields}

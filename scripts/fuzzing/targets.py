@@ -1,8 +1,9 @@
-"""What decodes bytes of strangers, as functions of one input: they may refuse it in the declared way, and nothing else.
+"""The decoders of strangers' bytes, as functions of one input.
 
-A target returns None for any bytes: it catches what the decoder declares. Whatever else comes out is a mistake, and so
-is an input that costs more than `TIME_S_MAX` of processor time or `MEMORY_BYTES_MAX`: see `Meter`. Readers of records
-get a limit for what they decompress, as everybody may give them one; with it the cost is bounded by the input.
+A decoder may refuse an input in the declared way, and nothing else. A target returns None for any bytes: it catches the
+errors that the decoder declares. Any other error is a mistake, and so is an input that costs more than `TIME_S_MAX` of
+processor time or `MEMORY_BYTES_MAX`: see `Meter`. Readers of records get a limit on decompressed bytes, as every caller
+may give them one; with it the cost is bounded by the input.
 
 Pure functions but for the meter.
 """
@@ -67,7 +68,7 @@ class TooDearError(Exception):
 
 
 class Meter:
-    """Runs a target and looks at what one input costs. Memory is seen when the process has never had so much."""
+    """Runs a target and measures the cost of one input. Memory is seen when the process has never had so much."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -127,7 +128,7 @@ def requests(data: bytes) -> None:
 
 
 def responses(data: bytes) -> None:
-    """Decode an answer, as clients do; the first two bytes say to which API and version."""
+    """Decode an answer, as clients do; the first two bytes name the API and version."""
     if len(data) < 2:
         return
     api = APIS[sorted(APIS)[data[0] % len(APIS)]]
@@ -152,7 +153,7 @@ def _read_within_bounds(data: bytes) -> None:
 
 
 def peers(data: bytes) -> None:
-    """Decode what other nodes send; the first byte says what it is to be."""
+    """Decode bytes of other nodes; the first byte names the decoder."""
     if not data:
         return
     rest = data[1:]
@@ -173,7 +174,7 @@ def peers(data: bytes) -> None:
 
 
 def quorum(data: bytes) -> None:
-    """Decode what nodes tell each other about the metadata."""
+    """Decode messages of nodes about the metadata."""
     for decode in METADATA_DECODERS:
         _refusing(MalformedMessageError, partial(decode, data))
     _refusing(BarnabasError, partial(decode_record, data))
@@ -228,7 +229,7 @@ def _shake_hands(data: bytes) -> None:
 
 
 def _refusing(declared: type[Exception], act: Callable[[], object]) -> None:
-    """Act; what is declared may come out."""
+    """Act; the declared errors may come out."""
     try:
         act()
     except declared:

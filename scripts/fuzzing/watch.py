@@ -1,4 +1,4 @@
-"""What brokers show from outside: errors in their logs, memory, and what their status counts."""
+"""Watches brokers from outside: errors in their logs, memory, counts of their status."""
 
 import re
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _port_of = re.compile(r"127\.0\.0\.1:(\d+)").findall
 
 
 class LogWatch:
-    """Reads what is new in the brokers' logs."""
+    """Reads new lines of the brokers' logs."""
 
     def __init__(self, cluster: ClusterHandle) -> None:
         self._places = {path: path.stat().st_size for path in cluster.logs if path.exists()}
@@ -50,12 +50,12 @@ def _behind(lines: list[str], number: int) -> list[str]:
 
 
 def growth_bytes_max(warm_frames: int) -> int:
-    """Return how much memory a broker may gain after a warm-up of so many frames of clients."""
+    """Return the bytes of memory that a broker may gain after a warm-up of so many frames of clients."""
     return GROWTH_BYTES_MAX if warm_frames >= WARM_FRAMES else EARLY_GROWTH_BYTES_MAX
 
 
 def resident_bytes(pids: Mapping[int, int]) -> dict[int, int]:
-    """Return what each of these processes has in memory.
+    """Return the resident memory of each of these processes.
 
     Raises:
         OSError: one of them has ended.
@@ -68,7 +68,7 @@ def resident_bytes(pids: Mapping[int, int]) -> dict[int, int]:
 
 
 def reached(cluster: ClusterHandle) -> dict[str, int]:
-    """Return how many requests of each API and version have reached a handler, by the brokers' own count."""
+    """Return the number of requests that reached a handler, by API and version, as the brokers count."""
     counts: dict[str, int] = {}
     for broker in cluster.status()["brokers"]:
         for name, count in broker.get("stats", {}).get("requests_by_version", {}).items():

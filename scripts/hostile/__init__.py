@@ -1,1 +1,1 @@
-"""Clients that mean harm, and what they cost: `scripts/torture --workload hostile`, `largest` and `crowd`."""
+"""Hostile clients and their costs: `scripts/torture --workload hostile`, `largest` and `crowd`."""

@@ -1,8 +1,8 @@
-"""The well-behaved client beside the hostile ones: a producer with acks=all and a consumer in a group, no more.
+"""The well-behaved client beside the hostile ones: a producer and a consumer in a group.
 
-A process of its own, told by lines on its standard input: `take` prints what happened since the last time, as JSON, and
-`end` stops the producer, waits for what it sent to be consumed, prints the same and ends. A *pause* is the longest time
-in which no record was acknowledged, or none consumed, though the producer never stops offering them.
+It is a process of its own, told by lines on its standard input: `take` prints the events since the last time, as JSON,
+and `end` stops the producer, waits for its records to be consumed, prints the same and ends. A *pause* is the longest
+time in which no record was acknowledged (acks=all), or none consumed, though the producer never stops offering them.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ TOPIC = "beside"
 GROUP = "beside"
 PARTITIONS = 3
 VALUE_BYTES = 200
-BOUND_S = 30.0  # for all that was acknowledged to be consumed
+BOUND_S = 30.0  # for all acknowledged records to be consumed
 
 
 class Pauses:
-    """When something happened last, and the longest time between two such moments."""
+    """The moment of the last event, and the longest time between two such moments."""
 
     def __init__(self) -> None:
         self.last = time.monotonic()
@@ -36,7 +36,7 @@ class Pauses:
         self.count = self.count + 1
 
     def take(self) -> tuple[int, float]:
-        """Return how many there were and the longest pause, the one that lasts included; begin anew."""
+        """Return the number of events and the longest pause, the present one included; begin anew."""
         count = self.count
         longest = max(self.longest, time.monotonic() - self.last)
         self.count = 0
@@ -45,7 +45,7 @@ class Pauses:
 
 
 class Client:
-    """Both halves, and what became of them."""
+    """Both halves, and their fates."""
 
     def __init__(self, bootstrap: str, per_s: int) -> None:
         self.bootstrap = bootstrap
@@ -75,7 +75,7 @@ class Client:
             reading.cancel()
 
     async def _all_consumed(self) -> None:
-        """Return when all that was acknowledged has been consumed, or too late for that."""
+        """Return when all acknowledged records have been consumed, or too late for that."""
         try:
             async with asyncio.timeout(BOUND_S):
                 while self.missing:
@@ -125,7 +125,7 @@ class Client:
                 await asyncio.sleep(0.1)
 
     def take(self) -> dict[str, Any]:
-        """Return what happened since the last time."""
+        """Return the events since the last time."""
         (acknowledged, ack_s) = self.acknowledged.take()
         (consumed, consume_s) = self.consumed.take()
         found = {

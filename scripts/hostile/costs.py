@@ -1,12 +1,12 @@
-"""What hostile clients cost a broker: memory at its peak, processor time, and the longest callback of its loop.
+"""Measures a broker's costs of hostile clients: peak memory, processor time, longest callback.
 
-Memory is that of the process (`VmHWM`, which is set back before each scene), so what the kernel keeps in the page cache
-for it does not count. Callbacks are what the broker itself says in `status` (`loop`): the longest of each ten seconds
-of the last minute, in time of the processor and of the wall. Those ten seconds in which a scene begins and all later
-ones count for it. So a scene waits for the next ten seconds if something above the limit has been in these (`forget`);
-else whatever is above the limit at the end is this scene's. A broker that does not say is *not measured*, which is
-never taken for good. A callback is forgiven the time in which its processor stood still (`standstill`): the kernel
-charges that to whoever ran.
+Memory is that of the process (`VmHWM`, which is set back before each scene), so the kernel's page cache for it does not
+count. Callbacks are those in the broker's own `status` (`loop`): the longest of each ten seconds of the last minute, in
+time of the processor and of the wall. The ten seconds in which a scene begins and all later ones count for it. So a
+scene waits for the next ten seconds if something above the limit has been in these (`forget`); otherwise everything
+above the limit at the end is this scene's. A broker without an answer is *not measured*, which is never taken for good.
+A callback is forgiven the time in which its processor stood still (`standstill`): the kernel charges that to the
+running process.
 """
 
 import os
@@ -26,14 +26,14 @@ MEMORY_MIB_MAX = 512
 CALLBACK_MS_MAX = 10.0
 PAUSE_S_MAX = 1.0
 ANSWER_S = 10.0
-FORGOTTEN_S = 150.0  # what a scene began may last longer than the scene
+FORGOTTEN_S = 150.0  # the effects of a scene may last longer than the scene
 PROC = Path("/proc")
 
 
 class Longest(NamedTuple):
     """The longest callbacks of a broker in some time, in milliseconds.
 
-    `still_ms`: for how long the machine stood still during the one that used the processor.
+    `still_ms`: the time for which the machine stood still during the one that used the processor.
     """
 
     processor_ms: float
@@ -44,12 +44,12 @@ class Longest(NamedTuple):
 
     @property
     def own_ms(self) -> float:
-        """How much of the processor's time was certainly its own."""
+        """The part of the processor's time that was certainly its own."""
         return max(0.0, self.processor_ms - self.still_ms)
 
 
 class Cost(NamedTuple):
-    """Of one broker in one scene. `longest` is None where it was not measured; `missing` says why."""
+    """The costs of one broker in one scene. `longest` is None if it was not measured; `missing` says why."""
 
     node_id: int
     alive: bool
@@ -59,7 +59,7 @@ class Cost(NamedTuple):
     missing: str
 
     def complaints(self) -> list[str]:
-        """Return what is beyond the limits."""
+        """Return all that is beyond the limits."""
         who = f"broker {self.node_id}"
         if not self.alive:
             return [f"{who} has ended"]
@@ -98,7 +98,7 @@ class BrokerCosts:
         self.begin()
 
     def begin(self) -> None:
-        """Let what follows count anew: peaks of memory, time of processors, and callbacks."""
+        """Count anew from here: peaks of memory, time of processors, and callbacks."""
         for node_id, pid in self._pids.items():
             if self._is_alive(pid):
                 (PROC / str(pid) / "clear_refs").write_text("5")
@@ -106,7 +106,7 @@ class BrokerCosts:
                 self._first_slots[node_id] = self._latest_slot(node_id)
 
     def forget(self) -> bool:
-        """Wait until the slots that last have no callback above the limit; return whether that is so."""
+        """Wait until the present slots have no callback above the limit; return whether that is so."""
         until = time.monotonic() + FORGOTTEN_S
         while True:
             longest = [self._longest(node_id, self._latest_slot(node_id))[0] for node_id in self._pids]
@@ -117,7 +117,7 @@ class BrokerCosts:
             time.sleep(1.0)
 
     def take(self, stills: Stills = ()) -> Sequence[Cost]:
-        """Return what every broker cost since `begin`. `stills`: see `Kept`."""
+        """Return the costs of every broker since `begin`. `stills`: see `Kept`."""
         return [self._cost(node_id, pid, stills) for node_id, pid in self._pids.items()]
 
     @staticmethod
@@ -145,14 +145,14 @@ class BrokerCosts:
         return longest_of(answer, first_slot, stills)
 
     def _latest_slot(self, node_id: int) -> int:
-        """Return the ten seconds that last, as the broker counts them; 0 if it does not say."""
+        """Return the number of the present ten seconds, as the broker counts them; 0 if it does not say."""
         answer = ask_broker(self._files, node_id, ANSWER_S)
         slots = [] if isinstance(answer, str) else _slots_of(answer)
         return max((int(slot["slot"]) for slot in slots), default=0)
 
 
 def longest_of(status: dict[str, Any], first_slot: int = 0, stills: Stills = ()) -> tuple[Longest | None, str]:
-    """Return what a broker's status says of its loop since that slot began, or why that says nothing.
+    """Return the longest callback of a broker's status since that slot began, or the reason why there is none.
 
     The longest callback is the one of which most is left when the machine's standstills are taken off.
     """

@@ -1,15 +1,15 @@
-"""4,500 connections that behave beside 500 that misbehave in all ways at once: do the first notice?
+"""Compares 4,500 connections that behave, beside 500 that misbehave and without them.
 
-First what the machine carries is measured, with all 4,500 connections, beside the process that loads it. At most that
-is what comes back when each has a produce request of 1 KiB (acks=all) under way all the time; but then thousands share
-a drive, a write and a frame, and requests that come one by one cost more. So from there on the rate is lowered until
-the brokers keep up with a fixed one: all answered, 99 of 100 within a second. Half of that is offered from then on.
-Then two runs of the same length: the *control*, in which the hostile traffic goes to a sink, a process that reads and
+First the machine's capacity is measured, with all 4,500 connections, beside the process that loads it. Its bound is the
+rate of answers if each has a produce request of 1 KiB (acks=all) under way all the time; but then thousands share a
+drive, a write and a frame, and requests that come one by one cost more. So from there on the rate is lowered until the
+brokers keep up with a fixed one: all answered, 99 of 100 within a second. Half of that is offered from then on. Then
+two runs of the same length: the *control*, in which the hostile traffic goes to a sink, a process that reads and
 forgets it; and the *crowd*, in which the same traffic, by the same seed, goes to the brokers. Latencies are compared,
 each from when its request was due. Connections go after leaders that move.
 
 Exit status: 0 if the 99th percentile in the crowd is at most twice that of the control, and each of the 4,500 had
-at least 95 % of what it offered, without an error; 1 otherwise; 2 if a generator of load used more than 0.8 of a
+at least 95 % of its offers, without an error; 1 otherwise; 2 if a generator of load used more than 0.8 of a
 processor, and so may have measured itself, or if the control had errors or less than its rate.
 """
 
@@ -43,7 +43,7 @@ SELF_MEASURED = 2
 
 
 def carried(load: Told) -> float:
-    """Return the highest rate that is kept up with, to a fifth."""
+    """Return the highest rate that the brokers keep up with, to a fifth."""
     rate: float = load.ask(f"closed {CLOSED_S}", limit_s=CLOSED_S + 60)["per_s"]
     print(f"with a request of each under way all the time: {rate:.0f} requests a second", flush=True)
     while rate > RATE_MIN:
@@ -62,7 +62,7 @@ def carried(load: Told) -> float:
 
 
 class Measured(NamedTuple):
-    """The costs of the brokers under a load, and the watch of the machine: when it stood still."""
+    """The costs of the brokers under a load, and the watch for standstills of the machine."""
 
     costs: BrokerCosts
     machine: Machine
@@ -71,7 +71,7 @@ class Measured(NamedTuple):
 def measure(
     options: argparse.Namespace, load: Told, rate: float, name: str, ports: list[int], beside: Measured
 ) -> dict[str, Any]:
-    """Offer the load for as long as asked, with hostile traffic to these ports; print and return how it fared."""
+    """Offer the load for as long as asked, with hostile traffic to these ports; print and return its fate."""
     seconds = options.minutes * 60
     beside.costs.begin()
     with Told("misbehave", TOPIC, options.hostile, f"{options.seed}", *ports) as hostile:
@@ -93,7 +93,7 @@ def measure(
 
 
 def verdict(control: dict[str, Any], crowd: dict[str, Any]) -> int:
-    """Say what holds, and return the exit status."""
+    """Print the verdict, and return the exit status."""
     ratio = crowd["p99_ms"] / max(control["p99_ms"], 0.01)
     print(f"\np99 {ratio:.2f} times that of the control (at most {RATIO_MAX})")
     print(f"the least that a connection had of its rate: {crowd['share_min']:.3f} (at least {SHARE_MIN})")
@@ -133,10 +133,12 @@ def run(options: argparse.Namespace) -> int:
 def main() -> int:
     end_when_told()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=10.0, help="of the control, and of the crowd")
+    parser.add_argument("--minutes", type=float, default=10.0, help="length of the control, and of the crowd")
     parser.add_argument("--connections", type=int, default=4_500)
     parser.add_argument("--hostile", type=int, default=500)
-    parser.add_argument("--rate", type=float, default=0.0, help="requests a second; half of what the machine carries")
+    parser.add_argument(
+        "--rate", type=float, default=0.0, help="requests a second (default: half of the machine's capacity)"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", action="store_true", help="leave the brokers' logs and disks")
     return run(parser.parse_args())

@@ -1,7 +1,7 @@
-"""What a client that means harm says to a broker: raw connections, and batches whose headers say what they like.
+"""Raw connections of hostile clients, and batches whose headers may say anything.
 
 A connection here is a plain blocking socket with a time limit, so that a broker that rightly does not read cannot hang
-the one who asks.
+its caller.
 """
 
 import socket
@@ -21,7 +21,7 @@ RLE_BYTES = 128 << 10  # the largest block of zstd
 
 
 def connect(address: Address, *, receive_buffer: int = 0, source: str = "", timeout_s: float = TIMEOUT_S) -> Any:
-    """Return a connected socket; `source` is the address it comes from, for who wants to be many."""
+    """Return a connected socket; `source` is the address it comes from, for a client that wants to be many."""
     made = socket.socket()
     made.settimeout(timeout_s)
     try:
@@ -43,14 +43,14 @@ def frame_of(request: Message, version: int, correlation_id: int = 1, client_id:
 
 
 def raw_frame(api_key: int, version: int, body: bytes, client_id: bytes | None = b"hostile") -> bytes:
-    """Return a request whose body is whatever it is; its header is that of an inflexible version."""
+    """Return a request of any body; its header is that of an inflexible version."""
     length = -1 if client_id is None else len(client_id)
     head = struct.pack(">hhih", api_key, version, 1, length) + (client_id or b"")
     return struct.pack(">i", len(head) + len(body)) + head + body
 
 
 def send_some(made: socket.socket, data: bytes) -> int:
-    """Send until all is gone, or until nothing goes for the socket's time limit; return how much was taken."""
+    """Send until all is gone, or until nothing goes for the socket's time limit; return the bytes that were taken."""
     view = memoryview(data)
     sent = 0
     try:
@@ -62,7 +62,7 @@ def send_some(made: socket.socket, data: bytes) -> int:
 
 
 def take_some(made: socket.socket, count: int) -> bytes:
-    """Return what is there, up to `count` bytes; nothing if it was closed, or nothing came in time."""
+    """Return the bytes that are there, up to `count`; none if it was closed, or nothing came in time."""
     try:
         return made.recv(count)
     except OSError:
@@ -123,7 +123,7 @@ def batch(  # noqa: PLR0913 - the fields of a header
     length: int | None = None,
     crc: int | None = None,
 ) -> bytes:
-    """Return one batch; what is not said is right, but for the records, which are `body`: garbage unless given."""
+    """Return one batch; fields that are not given are right, but for the records, `body`: garbage unless given."""
     body = bytes(max(20, 7 * count)) if body is None else body
     delta = max(count - 1, 0) if last_offset_delta is None else last_offset_delta
     times = (base_timestamp, max_timestamp)

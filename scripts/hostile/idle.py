@@ -1,7 +1,7 @@
-"""A process that does nothing, and says for how long it was kept from it: what the machine itself costs everybody.
+"""A process that does nothing, and reports how late the machine wakes it.
 
-It asks to be woken every few milliseconds. `take` on its standard input prints how late that was at most since the last
-time, as JSON; the end of the input ends it.
+It asks to be woken every few milliseconds. `take` on its standard input prints its latest waking since the last time,
+as JSON; the end of the input ends it.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What is beyond the limits, of what brokers cost and what happened to the well-behaved client. Pure."""
+"""The verdict on brokers' costs and on the well-behaved client's fate. Pure."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ __all__ = ["judge"]
 
 
 def judge(client: dict[str, object], costs: Sequence[Cost], *, timed: bool = True) -> list[str]:
-    """Return what is beyond the limits."""
+    """Return all that is beyond the limits."""
     found = [text for cost in costs for text in cost.complaints()]
     if not timed:
         found = [text for text in found if "callback" not in text]

@@ -1,14 +1,14 @@
-"""The largest requests that the limits allow, of every API and version, to three brokers with default settings.
+"""Asks brokers for the largest requests that the limits allow, of every API and version.
 
-Each request is made from the declaration of its message (`largest_requests`), in several shapes, and asked of every
-broker at the same time, with a well-behaved client beside. A line says for each: bytes of the request, of the largest
-answer, seconds until the last of them, and the longest callback of a broker in time of the processor, without what the
-machine stood still for (`hostile/standstill.py`; as root).
+Three brokers run with default settings. Each request is made from the declaration of its message (`largest_requests`),
+in several shapes, and asked of every broker at the same time, with a well-behaved client beside. A line says for each:
+bytes of the request, of the largest answer, seconds until the last of them, and the longest callback of a broker in
+time of the processor, without the machine's standstills (`standstill`; as root).
 
 Exit status: 0 if no broker ended, none had more than 512 MiB, no callback used the processor for more than 10 ms, the
 client had no error and no pause above 1 s, and no answer was larger than the limits imply: twice the request (names
-come back, and once more in what an error says), 512 bytes for each of 100,000 things, the largest fetch, a batch, and
-1 MiB for what this cluster has. What was not measured has failed.
+come back, and once more in errors), 512 bytes for each of 100,000 things, the largest fetch, a batch, and 1 MiB for the
+things of this cluster. Anything that was not measured has failed.
 """
 
 import argparse
@@ -33,7 +33,7 @@ ANSWER_S = 60.0
 
 
 class Asked(NamedTuple):
-    """How one broker answered: how large, after how long, or why not."""
+    """One broker's answer: its size, its time, or the reason why there is none."""
 
     answer_bytes: int
     seconds: float
@@ -41,7 +41,7 @@ class Asked(NamedTuple):
 
 
 def ask(address: Address, frame: bytes) -> Asked:
-    """Send one request and count what comes back, without looking into it."""
+    """Send one request and count the bytes that come back, without looking into them."""
     began = time.monotonic()
     received = 0
     wanted = -1
@@ -64,7 +64,7 @@ def ask(address: Address, frame: bytes) -> Asked:
 
 
 def chosen(options: argparse.Namespace) -> Iterator[tuple[Api, int, Shape]]:
-    """Yield what is to be asked.
+    """Yield the requests to ask.
 
     Raises:
         SystemExit: a name is none.
@@ -88,7 +88,7 @@ def topic_id_of(on: Stage) -> bytes:
 
 
 def ask_all(on: Stage, api: Api, version: int, shape: Shape, frame: bytes) -> Measured:
-    """Ask all brokers at the same time, print a line, and return what it cost."""
+    """Ask all brokers at the same time, print a line, and return the costs."""
 
     def act() -> list[Asked]:
         answers: list[Asked] = []

@@ -1,9 +1,10 @@
-"""The largest requests that the limits allow, made from the declarations of the messages alone.
+"""Makes the largest requests that the limits allow, from the messages' declarations alone.
 
-An array of an array of names: how large is "largest"? So each request is made in several *shapes*, and a shape says how
-many elements arrays have at each depth, and how long a name is. One of the numbers is left open: as many as the limit
-on elements allows. Everything else has values that let a handler go as far as it can: known topics where a shape names
-one, unknown ones where it names many, numbers that count, and nothing that would change the cluster (`validate_only`).
+"Largest" has many meanings for an array of an array of names. So each request is made in several *shapes*, and a shape
+says how many elements arrays have at each depth, and how long a name is. One of the numbers is left open: as many as
+the limit on elements allows. Everything else has values that let a handler go as far as it can: known topics if a shape
+names one, unknown ones if it names many, numbers that count, and nothing that would change the cluster
+(`validate_only`).
 """
 
 import random
@@ -23,7 +24,7 @@ __all__ = ["FRAME_BYTES_MAX", "SHAPES", "Shape", "answer_bytes_max", "largest"]
 FRAME_BYTES_MAX = 100 << 20  # socket.request.max.bytes
 FETCH_BYTES_MAX = 57_671_680 + 1_048_588  # fetch.max.bytes, and a batch
 ELEMENT_BYTES_MAX = 512
-"""Of an answer, for each thing that the request named, beside its name: numbers, a code, and what an error says."""
+"""Of an answer, for each thing that the request named, beside its name: numbers, a code, and an error's text."""
 BASE_BYTES_MAX = 1 << 20
 """Of an answer to a request that names nothing: all topics, groups, settings of this cluster."""
 OPEN = -1
@@ -53,7 +54,7 @@ NEVER = ("allow_auto_topic_creation",)
 
 
 class Shape(NamedTuple):
-    """How many elements arrays have at each depth (`OPEN`: as many as may be), and whether names are long."""
+    """The number of elements of arrays at each depth (`OPEN`: as many as may be), and whether names are long."""
 
     name: str
     counts: tuple[int, int, int]
@@ -75,17 +76,17 @@ SHAPES = (
 
 
 def answer_bytes_max(request_bytes: int) -> int:
-    """Return how large an answer may be: names come back once, and once more in what an error says of them."""
+    """Return the largest size of an answer: names come back once, and once more in the text of an error."""
     return 2 * request_bytes + ELEMENTS_MAX * ELEMENT_BYTES_MAX + FETCH_BYTES_MAX + BASE_BYTES_MAX
 
 
 def depth_of(message: type[Any], version: int) -> int:
-    """Return how deep arrays lie in arrays; 0 if there is none."""
+    """Return the depth of arrays in arrays; 0 if there is none."""
     return max((_depth(field.kind, version) for field in _fields(message, version)), default=0)
 
 
 def largest(api: Api, version: int, shape: Shape, topic: str, topic_id: bytes) -> bytes | None:
-    """Return the whole request, or None where this shape is the same as another one, or cannot be."""
+    """Return the whole request, or None if this shape is the same as another one, or cannot be."""
     depth = depth_of(api.request, version)
     if (depth == 0 and not shape.is_long) or (OPEN in shape.counts[depth:] and depth):
         if not (depth and shape.name == "deep" and depth == 2):
@@ -121,7 +122,7 @@ def _depth(kind: Kind, version: int) -> int:
 
 
 def _open_count(message: type[Message], version: int, shape: Shape) -> int:
-    """Return how many elements the open arrays may have: so many that all arrays together have `ELEMENTS_MAX`."""
+    """Return the number of elements of open arrays: so many that all arrays together have `ELEMENTS_MAX`."""
     found = []
     for count in (1, 2):
         filler = _Filler(version, shape, count, "t", bytes(16))
@@ -132,7 +133,7 @@ def _open_count(message: type[Message], version: int, shape: Shape) -> int:
 
 
 class _Filler:
-    """Makes one message; `elements` and `values` count what it has put into arrays, and what could be longer."""
+    """Makes one message; `elements` counts those of its arrays, `values` those that could be longer."""
 
     def __init__(
         self,
@@ -162,7 +163,8 @@ class _Filler:
     def _struct(self, of: type[Any], depth: int) -> Any:
         fields = self._fields.get(of)
         if fields is None:
-            fields = self._fields[of] = _fields(of, self._version)
+            fields = _fields(of, self._version)
+            self._fields[of] = fields
         return of(**{field.name: self._value(field.kind, field.name, depth) for field in fields})
 
     def _value(self, kind: Kind, name: str, depth: int) -> Any:
@@ -203,7 +205,7 @@ class _Filler:
 
     def _text(self, name: str, depth: int) -> str:
         if depth == 0 and depth_of_shape(self._shape):
-            # What the whole request is about (a group, a member) is not what makes it large.
+            # The subject of the whole request (a group, a member) does not make it large.
             return "largest"
         if name in {"name", "topic", "resource_name"} and self._is_alone(depth):
             return self._topic
@@ -212,5 +214,5 @@ class _Filler:
 
 
 def depth_of_shape(shape: Shape) -> bool:
-    """Return whether names at the top stay short: where they are the only ones, they are what is long."""
+    """Tell whether names at the top stay short: if they are the only ones, they are the long ones."""
     return shape.name != "few"

@@ -1,17 +1,18 @@
-"""The well-behaved of a crowd: raw connections that produce 1 KiB at a time, thousands of them in one process.
+"""The well-behaved of a crowd: thousands of raw connections that produce, in one process.
 
-One thread, one epoll, no task for a connection. Two ways to load brokers, by lines on the standard input:
+One thread, one epoll, no task for a connection; each request is 1 KiB. Two ways to load brokers, by lines on the
+standard input:
 
-    closed SECONDS        every connection has one request under way all the time: what the machine carries
-    open RATE SECONDS     requests leave at a fixed rate, whatever happens to those before, each connection in its turn
+    closed SECONDS        every connection has one request under way all the time: the bound of the machine
+    open RATE SECONDS     requests leave at a fixed rate, in spite of earlier ones, each connection in its turn
 
 Each is answered by one line of JSON. A latency counts from when a request was due, not from when it left, so a broker
-that stands still is not spared the requests that had to wait for it. `share_min` is what the connection that had least
-got of what it offered; `processor` is how much of a processor this process used: near 1, it is the bottleneck.
+that stands still is not spared the requests that had to wait for it. `share_min` is the share of its offers that the
+worst connection got; `processor` is the share of a processor that this process used: near 1, it is the bottleneck.
 
-Whoever is told that a leader has moved goes after it, as clients do: a thread asks who leads now, the connection is
-made anew, and what it had under way is sent again, with the time at which it was due. `followed` counts how often.
-Other errors count as nothing that was had.
+A connection that is told that its leader has moved goes after it, as clients do: a thread asks who leads now, the
+connection is made anew, and its requests under way are sent again, with the time at which they were due. `followed`
+counts how often. Requests with other errors count as lost.
 """
 
 import json
@@ -44,7 +45,7 @@ MOVED = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE}
 
 
 class Connection:
-    """One of them: since when it waits for which answers, and what has come of the next one."""
+    """One of them: the times of its open requests, and the bytes of the next answer so far."""
 
     __slots__ = (
         "address",
@@ -64,7 +65,7 @@ class Connection:
         self.index = index
         self.frame = frame
         self.due: deque[float] = deque()
-        self.again: list[float] = []  # when those were due that go to the next leader
+        self.again: list[float] = []  # due times of requests that go to the next leader
         self.offered = 0
         self.answered = 0
         self.stale = 0
@@ -79,7 +80,7 @@ class Connection:
         self.unsent = b""
 
     def send(self, due: float) -> None:
-        """Send one request more; what the socket does not take is sent with the next one.
+        """Send one request more; bytes that the socket does not take are sent with the next one.
 
         Raises:
             OSError: the broker has closed the connection.
@@ -110,7 +111,7 @@ class Connection:
 
 
 class Leaders:
-    """Who leads which partition (`now`), asked by a thread so that nobody waits for it; `looks`: how often it was."""
+    """The leaders of partitions (`now`), asked by a thread so that nobody waits; `looks`: the number of questions."""
 
     def __init__(self, brokers: list[Address], topic: str) -> None:
         self._attacks = [Attack([one], []) for one in brokers]
@@ -121,7 +122,7 @@ class Leaders:
         threading.Thread(target=self._ask, daemon=True).start()
 
     def look(self) -> None:
-        """Have it asked again."""
+        """Let the thread ask again."""
         self._is_asked.set()
 
     def _ask(self) -> None:
@@ -145,7 +146,7 @@ class Load:
         indexes = list(leaders)
         places = [(indexes[n % len(indexes)], frames[n % len(frames)]) for n in range(count)]
         self.all = [Connection(index, leaders[index], frame) for index, frame in places]
-        self._astray: dict[Connection, int] = {}  # those whose leader has moved, and who was told that in which look
+        self._astray: dict[Connection, int] = {}  # those whose leader has moved: the look in which they were told
         self._look_at = 0.0
         self.followed = 0
         self._epoll = select.epoll()
@@ -161,7 +162,7 @@ class Load:
         self._epoll.close()
 
     def closed(self, seconds: float) -> dict[str, Any]:
-        """Keep one request of each connection under way, and return what came back a second."""
+        """Keep one request of each connection under way, and return the answers a second."""
         now = time.monotonic()
         from_s = now + WARM_S
         until = now + WARM_S + seconds
@@ -176,7 +177,7 @@ class Load:
         return {"per_s": count / seconds}
 
     def open(self, rate: float, seconds: float) -> dict[str, Any]:
-        """Offer so many requests a second, all connections in turn, and return how they fared."""
+        """Offer so many requests a second, all connections in turn, and return their fates."""
         self.latencies_s = array("d")
         self.errors = {}
         self.followed = 0
@@ -184,7 +185,7 @@ class Load:
             one.offered = 0
             one.answered = 0
             one.again.clear()
-            one.stale = len(one.due)  # Whatever comes of these belongs to an earlier run.
+            one.stale = len(one.due)  # These belong to an earlier run.
         used_s = time.process_time()
         began = time.monotonic()
         number = 0
@@ -227,7 +228,7 @@ class Load:
             self._failed(type(error).__name__)
 
     def _receive(self, timeout_s: float) -> list[Connection]:
-        """Take what has come within this time, and return who has been answered, once for each answer."""
+        """Take the answers of this time, and return their connections, one for each answer."""
         if self._astray and time.monotonic() >= self._look_at:
             self._follow()
         found: list[Connection] = []
@@ -262,11 +263,11 @@ class Load:
         return True
 
     def _follow(self) -> None:
-        """Send again what went to a leader that is none any more, as far as it is known who is."""
+        """Send requests to former leaders again, as far as the new ones are known."""
         self._look_at = time.monotonic() + LOOK_S
-        looks = self._leaders.looks  # First: what it found may be newer than that.
+        looks = self._leaders.looks  # First: its findings may be newer than that.
         leaders = self._leaders.now
-        # A look that had begun already may have found what was.
+        # A look that had begun already may have found the former leader.
         ready = [one for one, look in self._astray.items() if leaders[one.index] != one.address or looks >= look + 2]
         for one in ready:
             del self._astray[one]
@@ -297,7 +298,7 @@ class Load:
         self._epoll.register(one.socket.fileno(), select.EPOLLIN)
 
     def _drain(self) -> None:
-        """Wait for what is under way, for as long as that may take; what comes later is never counted."""
+        """Wait for the requests under way, as long as they may take; later answers are never counted."""
         until = time.monotonic() + GRACE_S
         while time.monotonic() < until and any(one.due or one.again for one in self.all):
             self._receive(POLL_S)

@@ -1,4 +1,4 @@
-"""Watches the machine itself: how late an idle process is woken, and when a processor ran no process at all."""
+"""Watches the machine itself: late wakings of an idle process, and standstills."""
 
 import os
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ __all__ = ["Kept", "Machine", "Still", "Stills", "still_ms"]
 
 
 class Still(NamedTuple):
-    """One time in which a processor ran nobody, in milliseconds of the monotonic clock."""
+    """One standstill of a processor, in milliseconds of the monotonic clock."""
 
     ended_ms: float
     lasted_ms: float
@@ -22,14 +22,14 @@ Stills: TypeAlias = Sequence[Sequence[Still]]
 
 
 class Kept(NamedTuple):
-    """`idle_ms`: how late an idle process was at most. `stills`: when nobody ran."""
+    """`idle_ms`: the latest waking of an idle process. `stills`: times in which nobody ran."""
 
     idle_ms: float
     stills: Stills
 
 
 def still_ms(stills: Stills, ended_ms: float, lasted_ms: float) -> float:
-    """Return for how long of this time the processor stood still on which that was longest."""
+    """Return the standstill within this time, of the processor with the longest."""
     began_ms = ended_ms - lasted_ms
 
     def shared_ms(one: Still) -> float:
@@ -53,6 +53,6 @@ class Machine:
         self._stack.close()
 
     def take(self) -> Kept:
-        """Return how late the idle process was since the last time, and when nobody ran since the beginning."""
+        """Return the latest waking since the last time, and the standstills since the beginning."""
         stills = [[Still(*late) for late in watch.ask()["late"]] for watch in self._first]
         return Kept(self._idle.ask()["stall_s"] * 1000, stills)

@@ -1,7 +1,7 @@
-"""The hostile of a crowd: some hundred connections that misbehave in all ways at once, at rates that a seed fixes.
+"""The hostile of a crowd: connections that misbehave in all ways, by a seed.
 
-What is sent hangs on the clock and on chance alone, never on an answer: to a sink (`sink`) goes what goes to brokers.
-Each connection has one way to misbehave, acts when it is its turn, and comes again when it was closed:
+The traffic hangs on the clock and on chance alone, never on an answer: a sink (`sink`) gets the same as brokers. Each
+connection has one way to misbehave, acts when it is its turn, and comes again when it was closed:
 
     half        announces 100 MiB, sends 70 KB, and then a byte a second
     bytes       a whole request, a byte at a time
@@ -46,7 +46,7 @@ from hostile.scenes.scene import produce
 
 from .frames import Address, batch, bomb, frame_of
 
-PENDING_BYTES_MAX = 1 << 20  # of a connection that does not take what it is sent: then a turn is left out
+PENDING_BYTES_MAX = 1 << 20  # of a connection that does not take its bytes: then a turn is left out
 MIB = 1 << 20
 INT32_MAX = (1 << 31) - 1
 
@@ -54,7 +54,7 @@ Say = Callable[[random.Random, int], bytes]
 
 
 class Way(NamedTuple):
-    """One way to misbehave: what is said in turn `n`, how often, whether answers are read, and whether it stays."""
+    """One way to misbehave: its words in each turn, its interval, and whether it reads answers and stays."""
 
     name: str
     interval_s: float
@@ -64,7 +64,7 @@ class Way(NamedTuple):
 
 
 def ways(topic: str) -> list[Way]:
-    """Return all of them; what is always the same is made once."""
+    """Return all of them; bytes that are always the same are made once."""
     half = struct.pack(">i", 100 * MIB) + bytes(70_000)
     spelled = frame_of(MetadataRequest(topics=None), 12)
     parts = [FetchPartition(partition=k, partition_max_bytes=50 * MIB) for k in range(6)]
@@ -140,7 +140,7 @@ class Hostile:
         self.sent_bytes = 0
 
     def act(self) -> None:
-        """Take one turn. Whatever the other end does about it is its own affair."""
+        """Take one turn. The reaction of the other end is its own affair."""
         try:
             self._act()
         except OSError:

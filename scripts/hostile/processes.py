@@ -1,4 +1,4 @@
-"""Processes that are asked what happened: the client beside (`beside`), and the idle control (`idle`)."""
+"""Processes that answer questions: the client beside (`beside`), and the idle control (`idle`)."""
 
 import json
 import os
@@ -57,7 +57,7 @@ class Told:
             stream.close()
 
     def ask(self, word: str = "take", limit_s: float = 60.0) -> dict[str, Any]:
-        """Say a word and return what it answers.
+        """Say a word and return the answer.
 
         Raises:
             ToldNothingError: nothing in time, or it has ended.

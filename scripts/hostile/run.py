@@ -1,13 +1,13 @@
-"""Clients that mean harm, scene after scene, on three brokers with default settings; somebody well-behaved is beside.
+"""Plays scenes of hostile clients on three brokers, beside a well-behaved client.
 
-Each scene prints what it did and what it cost: every broker's memory at its peak, the longest callback of its loop in
-time of the processor and of the wall, the longest pause and the errors of the well-behaved client, and how late an idle
-process on the same processors was woken meanwhile, which is what the machine does to everybody. For how long a virtual
-machine stood still counts against no callback (`hostile/standstill.py`; as root).
+The brokers have default settings. Each scene prints its actions and its cost: every broker's memory at its peak, the
+longest callback of its loop in time of the processor and of the wall, the longest pause and the errors of the
+well-behaved client, and the latest waking of an idle process on the same processors, which the machine does to
+everybody. Standstills of a virtual machine count against no callback (`standstill`; as root).
 
 Exit status: 0 if no broker ended, none had more than 512 MiB, no callback used the processor for more than 10 ms, and
-the well-behaved client had no error and no pause above 1 s; 1 otherwise. What was not measured has failed. Where times
-cannot be asserted, `--untimed` leaves callbacks and pauses out of the status, and prints them all the same.
+the well-behaved client had no error and no pause above 1 s; 1 otherwise. Anything that was not measured has failed. If
+times cannot be asserted, `--untimed` leaves callbacks and pauses out of the status, and prints them all the same.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def choose(wanted: str | None) -> list[Scene]:
 
 
 def play(one: Scene, on: Stage, options: argparse.Namespace) -> Played:
-    """Play one scene and say what it cost."""
+    """Play one scene and print its cost."""
     fields = {"topic": TOPIC, "share": options.share, "seconds": options.seconds}
     attack = Attack(on.brokers, on.peers, random.Random(f"{options.seed} {one.name}"), **fields)
 
@@ -107,8 +107,8 @@ def main() -> int:
     parser.add_argument("--scenes", help="comma separated; all of them unless given")
     parser.add_argument("--list", action="store_true", help="print the scenes, and play none")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=6.0, help="of each scene that could go on for ever")
-    parser.add_argument("--share", type=float, default=1.0, help="of all counts, for a short run")
+    parser.add_argument("--seconds", type=float, default=6.0, help="length of each scene that could go on for ever")
+    parser.add_argument("--share", type=float, default=1.0, help="share of all counts, for a short run")
     parser.add_argument("--untimed", action="store_true", help="times are printed, and in no verdict")
     parser.add_argument("--keep", action="store_true", help="leave the brokers' logs and disks")
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Takes whatever hostile clients send, and does nothing with it: the control beside which a crowd is measured.
+"""Takes all bytes of hostile clients and forgets them: the control of a crowd.
 
 It listens on as many ports as there are brokers, accepts everybody, reads and forgets. So the machine carries the same
 traffic, and no broker does.

@@ -1,4 +1,4 @@
-"""Measures what brokers and a well-behaved client go through while something is done to them.
+"""Measures brokers and a well-behaved client while something is done to them.
 
 A stage is three brokers with default settings, the client beside them (`beside`), and the watch of the machine
 (`machine`). `hostile.run` plays scenes on it, `hostile.largest` asks the largest requests.
@@ -26,9 +26,9 @@ Result = TypeVar("Result")
 
 
 class Measured(NamedTuple):
-    """What something cost, and what of that is beyond the limits.
+    """The costs of an action, and the complaints about those beyond the limits.
 
-    `client` is what the client beside tells, `idle_ms` how late an idle process was woken at most.
+    `client` is the report of the client beside, `idle_ms` the latest waking of an idle process.
     """
 
     took_s: float
@@ -39,7 +39,7 @@ class Measured(NamedTuple):
 
     @property
     def has_ended(self) -> bool:
-        """Whether a broker has."""
+        """True if a broker has ended."""
         return any(not cost.alive for cost in self.costs)
 
 
@@ -58,7 +58,7 @@ class Stage:
         self._is_timed = is_timed
 
     def measure(self, act: Callable[[], Result], *, settle_s: float = 0.0) -> tuple[Result, Measured]:
-        """Return what `act` returns and what it cost; `settle_s` is how long the brokers are watched behind it."""
+        """Return the result of `act` and its costs; the brokers are watched for `settle_s` behind it."""
         was_forgotten = self._costs.forget() if self._is_timed else True
         self._costs.begin()
         self._beside.ask()

@@ -1,14 +1,14 @@
-"""A process that goes before all others on one processor, and says when even it was not woken: the machine stood still.
+"""A process that goes before all others on one processor, and reports standstills.
 
-A virtual machine that its host does not run for 30 ms charges them to whatever ran when it stopped: in the accounts of
-the kernel they are processor time of that thread, and a callback of a broker that was in the midst of 3 ms seems to
-have used 33. Nothing in the machine can hold up a process of the real-time class for long, so where this one, bound to
-one processor, is woken late, it was the host.
+A virtual machine that its host does not run for 30 ms charges them to the thread that ran when it stopped: in the
+accounts of the kernel they are processor time of that thread, and a callback of a broker that was in the midst of 3 ms
+seems to have used 33. Nothing in the machine can hold up a process of the real-time class for long. So if this one,
+bound to one processor, is woken late, it was the host.
 
-`take` on its standard input prints as JSON every such time (`late`: when it ended, in milliseconds of the monotonic
-clock, by which a broker's `LoopMeter` goes, too, and how long it was). Sleep is part of what is measured, so it is up
-to `INTERVAL_S` too little, and never too much; what is below `NOTED_S` is not counted. A process that may not have the
-real-time class reports nothing, and nothing is excused. The end of the input ends it.
+`take` on its standard input prints as JSON every such time (`late`: its end, in milliseconds of the monotonic clock,
+which a broker's `LoopMeter` uses, too, and its length). Sleep is part of the measure, so it is up to `INTERVAL_S` too
+little, and never too much; anything below `NOTED_S` is not counted. A process that may not have the real-time class
+reports nothing, and nothing is excused. The end of the input ends it.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ import time
 from collections import deque
 
 INTERVAL_S = 0.004
-NOTED_S = 0.002  # Less is no standstill: interrupts, and what the kernel does for others.
+NOTED_S = 0.002  # Less is no standstill: interrupts, and the kernel's work for others.
 KEPT = 10_000
 
 

@@ -1,1 +1,1 @@
-"""What the runs work on: a cluster as its user has it, machines with disks and networks of their own, processes."""
+"""The stage of all runs: clusters, machines with disks and networks, child processes."""

@@ -1,4 +1,4 @@
-"""Drive a real cluster through the `barnabas` command, as a user would: for demo, kill rounds and benchmarks."""
+"""Drives a real cluster through the `barnabas` command, as a user would. Demo, trials and benchmarks share it."""
 
 import argparse
 import json
@@ -62,7 +62,7 @@ def add_link_options(parser: argparse.ArgumentParser) -> None:
 
 
 def link_settings(delay_ms: float, jitter_ms: float = 0.0) -> dict[str, str]:
-    """Return the settings of brokers between which everything takes so long; none at all where it takes no time."""
+    """Return the settings of brokers between which everything takes so long; none at all if it takes no time."""
     times = {"test.link.delay.us": round(delay_ms * 1000), "test.link.jitter.us": round(jitter_ms * 1000)}
     return {name: str(value) for name, value in times.items() if value}
 
@@ -83,7 +83,7 @@ class ClusterHandle:
         return ",".join(f"127.0.0.1:{self.port + k}" for k in range(self.brokers))
 
     def start(self, timeout_s: float = 60.0) -> float:
-        """Start what is down, wait until all is ready, and return how long that took in seconds."""
+        """Start the brokers that are down, wait until all are ready, and return the seconds that it took."""
         began = time.perf_counter()
         words = [word for item in self.settings.items() for word in ("--set", "=".join(item))]
         words += ["--brokers", str(self.brokers), "--port", str(self.port), "--detach", "--timeout", str(timeout_s)]
@@ -93,7 +93,7 @@ class ClusterHandle:
 
     @property
     def logs(self) -> list[Path]:
-        """What the brokers said, as long as their directories are there."""
+        """The logs of the brokers, as long as their directories are there."""
         return [self.data / f"broker-{k + 1}" / "broker.log" for k in range(self.brokers)]
 
     def status(self) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class ClusterHandle:
             os.kill(pids[node_id], signal.SIGKILL)
 
     def stop(self, timeout_s: float = 15.0) -> str:
-        """Stop all brokers, those that take longer than `timeout_s` with SIGKILL; return what the command said."""
+        """Stop all brokers, those that take longer than `timeout_s` with SIGKILL; return the command's output."""
         return run("cluster", "stop", "--data", self.data, "--timeout", timeout_s, timeout_s=timeout_s + 30)
 
 

@@ -1,9 +1,9 @@
-/* What takes time in a network of scripts/delayed_network.py, which compiles and runs this.
+/* Delays packets in a network of scripts/machines/delayed_network.py, which compiles and runs this.
  *
  *     delayed_network DESCRIPTOR DELAY_NS WAITING_BYTES_MAX
  *
  * Each packet that is read from the descriptor, a TUN device that does not block, is written back DELAY_NS later, in the
- * order in which they came. Beyond WAITING_BYTES_MAX under way, packets are lost, as they are where a router is full.
+ * order in which they came. Beyond WAITING_BYTES_MAX under way, packets are lost, as in a router that is full.
  */
 #define _GNU_SOURCE
 #include <errno.h>

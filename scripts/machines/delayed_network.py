@@ -1,19 +1,19 @@
-"""Machines of a network that takes time, on this one: namespaces, and a forwarder that holds back every packet.
+"""Makes a network that takes time between machines on this computer.
 
-Each machine is a network namespace, joined by a cable to the harness's own, which is the router. What goes from one
-machine to another is routed through a TUN device on its way. There a forwarder (`delayed_network.c`) reads it, a packet
-at a time, and writes it back when its time has come, in the order in which it came: TCP and UDP alike, connects and
-resets included. What runs on a machine knows nothing of it, so that Apache Kafka gets the same delays as Barnabas.
-Clients run on the router, and reach every machine at once.
+Each machine is a network namespace, joined by a cable to the harness's own, which is the router. Packets from one
+machine to another are routed through a TUN device on their way. There a forwarder (`delayed_network.c`) reads them, one
+at a time, and writes each back when its time has come, in their order: TCP and UDP alike, connects and resets included.
+The programs on a machine know nothing of it, so Apache Kafka gets the same delays as Barnabas. Clients run on the
+router, and reach every machine at once.
 
 The forwarder is of the real-time class, because a network does not wait for the brokers' turn at a processor, and in C,
 because it should leave them the processor: in Python it took a quarter to two fifths of a core at 1,000 records a
 second. Cables and device take packets of 64 KiB, as loopback does: a stream gets 200 MB/s through 50 ms, and 580
-through 1 ms, on two busy cores. Up to `WAITING_BYTES_MAX` are on their way at once; what comes beyond is lost. A
-connection's window is what the kernel allows: with its defaults (6 MiB) 60 MB/s at 50 ms one way, for everybody. Root
-is needed, gcc, and /dev/net/tun.
+through 1 ms, on two busy cores. Up to `WAITING_BYTES_MAX` are on their way at once; packets beyond are lost. The kernel
+limits a connection's window: with its defaults (6 MiB) to 60 MB/s at 50 ms one way, for everybody. Root is needed, gcc,
+and /dev/net/tun.
 
-    delayed_network.py --test [MS]      what it carries: a stream, echoes and datagrams, and how soon
+    delayed_network.py --test [MS]      measures a stream, echoes and datagrams, and their delays
 """
 
 import argparse
@@ -63,7 +63,7 @@ class MissingError(RuntimeError):
 
 
 def tool(name: str) -> str | None:
-    # What only root uses lies outside of many a user's path.
+    # Tools of root lie outside of many a user's path.
     return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin")))
 
 
@@ -83,7 +83,7 @@ def command(*words: object) -> None:
 
 
 def enter_namespaces() -> None:
-    """Start this program again inside namespaces of its own, of which the network's is the router; returns there.
+    """Start this program again inside namespaces of its own, and return there; its network is the router.
 
     When it ends, in whatever way, all that it started ends with it.
     """
@@ -152,7 +152,7 @@ class DelayedNetwork:
                     self._rules.append(rule)
 
     def close(self) -> None:
-        """Let packets take no time any more; what is under way is lost."""
+        """Let packets take no time any more; those under way are lost."""
         self._forwarder.kill()
         self._forwarder.wait()
         while self._rules:
@@ -169,7 +169,7 @@ def start_forwarder(device: str, delay_ns: int) -> subprocess.Popen[bytes]:
     """Make the TUN device `device`, whose packets are held back. It goes with the process that is returned.
 
     Raises:
-        MissingError: this computer lets nobody make the device, or run what was compiled.
+        MissingError: this computer lets nobody make the device, or run the forwarder.
     """
     fd = os.open(TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -198,7 +198,7 @@ TEST_PORT = 7_777
 
 
 def serve_test() -> None:
-    """On machine 2: count a stream and answer with its length; send back datagrams, and what comes in small pieces."""
+    """On machine 2: count a stream and answer with its length; send back datagrams, and small pieces."""
     with socket.create_server((address_of(2), TEST_PORT)) as server, socket.socket(type=socket.SOCK_DGRAM) as datagrams:
         datagrams.bind((address_of(2), TEST_PORT))
         print("ready", flush=True)
@@ -242,7 +242,7 @@ def _median_ms(act: Callable[[], object]) -> float:
 
 
 def self_test(delay_ms: float) -> int:
-    """Measure what the network carries between two machines, with windows that are as large as it takes."""
+    """Measure the network between two machines, with windows that are large enough."""
     if lack := network_lacks():
         print(f"cannot: {lack}", file=sys.stderr)
         return 2
@@ -263,7 +263,7 @@ def self_test(delay_ms: float) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--test", type=float, nargs="?", const=50.0, metavar="MS", help="measure what it carries")
+    what.add_argument("--test", type=float, nargs="?", const=50.0, metavar="MS", help="measure the network")
     what.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     what.add_argument("--call", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()

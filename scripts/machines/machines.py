@@ -1,22 +1,23 @@
-"""Machines for real brokers on this one: each with a network, disk, boot id and wall clock that can be taken away.
+"""Machines for real brokers, whose network, disk and clock can be taken away.
 
-What a machine is made of, and what each part lets the harness do:
+The parts of a machine, and their use:
 
     network namespace   joined to the others by a router (the harness's own namespace): links are cut one way or both
                         ways by routing rules that drop packets in silence, as a broken switch does
     ext4 on a loop      at a power cut the kernel's own shutdown call (EXT4_IOC_SHUTDOWN) stops the file system at once:
-    device              whatever was not written back is gone, the journal is replayed at the next mount. And it can be
-                        filled to the last block
+    device              bytes that were not written back are gone, the journal is replayed at the next mount. And it can
+                        be filled to the last block
     boot id             a file bound over /proc/sys/kernel/random/boot_id; new after each power cut
-    preloaded library   moves the wall clock; makes syncs lie (torture_shim.c, compiled here)
+    preloaded library   moves the wall clock; makes syncs lie (`shim.c`, compiled here)
 
-All of it lives in namespaces of this process tree (`enter`): the machine's own network, mounts and processes are not
+All of it lives in namespaces of this process tree (`enter`): the computer's own network, mounts and processes are not
 touched, two harnesses do not meet, and when the harness dies, in whatever way, all brokers and mounts die with it.
 
-What the disk does not do: lose or reorder what reached the device and was not flushed from a cache inside it, tear a
-single page, or lie. What had been written back before the cut stays. The simulator's disk does these things.
+Limits of the disk: it does not lose or reorder bytes that reached the device and were not flushed from a cache inside
+it, does not tear a single page, and does not lie. Bytes that had been written back before the cut stay. The
+simulator's disk does these things.
 
-What is missing on this computer is named (`missing`), with what it costs.
+`missing` names the things that this computer lacks, and their cost.
 """
 
 import contextlib
@@ -62,7 +63,7 @@ RULE_PREFERENCE = 100
 
 
 def missing() -> dict[str, str]:
-    """Return what this computer lacks: what cannot be done, and why."""
+    """Return the things that cannot be done on this computer, each with the reason."""
     lacks = {}
     for what, names in TOOLS.items():
         if absent := [name for name in names if tool(name) is None]:
@@ -76,10 +77,10 @@ def missing() -> dict[str, str]:
 
 
 def enter() -> None:
-    """Start this program again inside namespaces of its own, where it may cut links and mount disks; returns there.
+    """Start this program again inside namespaces of its own, and return there: it may cut links and mount disks.
 
     Raises:
-        MissingError: something that is needed cannot be had on this computer.
+        MissingError: this computer lacks something that is needed.
     """
     lacks = missing()
     if absent := [f"{what}: {lacks[what]}" for what in TOOLS if what in lacks]:
@@ -197,7 +198,7 @@ class Machine:
     # The disk.
 
     def lose_power(self) -> None:
-        """Take the disk away, with all that was not written to it, and end the broker. `restore_power` mounts it again.
+        """Take the disk away, with all unwritten bytes, and end the broker. `restore_power` mounts it again.
 
         The broker is suspended first, so that no answer leaves after the disk has stopped. The caller cuts its network
         before, so that nobody hears it end.
@@ -231,7 +232,7 @@ class Machine:
                     size_bytes //= 2
 
     def empty_disk(self) -> None:
-        """Give the room back, for good: a loss of power right after it would bring the file back else."""
+        """Give the room back, for good: otherwise a loss of power right after it would bring the file back."""
         (self.disk / FILLER).unlink(missing_ok=True)
         fd = os.open(self.disk, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -251,7 +252,7 @@ class Machine:
 
 
 class Machines:
-    """All machines of a cluster, and the links between them. `wire_delay_ms`: what every packet takes, one way."""
+    """All machines of a cluster, and the links between them. `wire_delay_ms`: the time of every packet, one way."""
 
     def __init__(
         self,
@@ -291,7 +292,7 @@ class Machines:
         return [machine.node_id for machine in self.all if machine.node_id not in node_ids]
 
     def start(self, *node_ids: int) -> float:
-        """Start these brokers, or all that are down; return how long it took until they were ready."""
+        """Start these brokers, or all that are down; return the seconds until they were ready."""
         began = time.monotonic()
         down = [m for m in self.all if m.process is None and (not node_ids or m.node_id in node_ids)]
         for machine in down:

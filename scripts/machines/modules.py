@@ -1,4 +1,4 @@
-"""Runs a module of these scripts as a process of its own, from wherever it is asked for."""
+"""Runs a module of these scripts as a process of its own, from any folder."""
 
 import os
 import sys

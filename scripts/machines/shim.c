@@ -1,4 +1,4 @@
-/* Preloaded into a broker by scripts/torture_machines.py, which compiles it.
+/* Preloaded into a broker by scripts/machines/machines.py, which compiles it.
  *
  * Two things that cannot be done to one process from outside, read from 16 bytes of a mapped file:
  *   bytes 0-7   added to the wall clock, in nanoseconds; the monotonic clock is never touched

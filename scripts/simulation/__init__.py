@@ -1,1 +1,1 @@
-"""Runs of the simulator, and of mistakes planted into the code: `scripts/sim`, `mutants`, `seam-mutants`."""
+"""Runs of the simulator, and of planted mistakes: `scripts/sim`, `mutants`, `seam-mutants`."""

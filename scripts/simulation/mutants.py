@@ -1,4 +1,7 @@
-"""`scripts/mutants`: break the Raft core wherever an operator can, and print what nothing noticed."""
+"""Breaks the Raft core wherever an operator can, and prints the mistakes that nothing noticed.
+
+This is `scripts/mutants`.
+"""
 
 import argparse
 import sys
@@ -14,7 +17,7 @@ from sim.mutants import JUDGED, MODULES, operator_mutant, operator_mutants
 
 
 class Fate(NamedTuple):
-    """What noticed a mutant: a seed and an example, each None if there was none, or if it was not asked."""
+    """The seed and the example that noticed a mutant, each None if there was none, or if it was not asked."""
 
     seed: int | None
     example: str | None
@@ -28,9 +31,11 @@ def main() -> int:
     parser.add_argument("--module", choices=MODULES, help=f"this module (default: {', '.join(JUDGED)})")
     parser.add_argument("--only", default="", help="only mutants whose name contains this")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
-    parser.add_argument("--all", action="store_true", help="print what noticed each of the others, too")
     parser.add_argument(
-        "--seeds-alone", action="store_true", help="leave out the examples: what does the simulator see?"
+        "--all", action="store_true", help="print the seed or example that noticed each of the others, too"
+    )
+    parser.add_argument(
+        "--seeds-alone", action="store_true", help="leave out the examples: judge by the simulator alone"
     )
     options = parser.parse_args()
     places = operator_mutants([options.module] if options.module else JUDGED)

@@ -1,4 +1,7 @@
-"""`scripts/seam-mutants`: mistakes in the shells between the pure cores, drawn by a seed; does a test notice each?"""
+"""Plants mistakes in the shells between the pure cores; a test must notice each.
+
+This is `scripts/seam-mutants`. A seed draws the mistakes.
+"""
 
 import argparse
 import ast

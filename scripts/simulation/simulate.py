@@ -1,6 +1,7 @@
-"""`scripts/sim`: run seeds, print distributions; on a failure print how to see it again, and end with 1.
+"""Runs seeds of the simulator and prints distributions; a failure ends it with status 1.
 
-Whole brokers by default; `--cores` runs bare Raft groups, which are a hundred times cheaper and see less.
+This is `scripts/sim`. A failure is printed with the command that shows it again. Whole brokers by default; `--cores`
+runs bare Raft groups, which are a hundred times cheaper and see less.
 """
 
 import argparse
@@ -48,7 +49,7 @@ NODES_SHOWN = (
 
 
 class Outcome(NamedTuple):
-    """One seed: what it counted, or why it failed."""
+    """One seed: its counts, or its failure."""
 
     seed: int
     counts: dict[str, int]
@@ -103,7 +104,7 @@ def _shrink(choice: Choice, failure: str) -> None:
 
 
 def _kind(failure: str) -> str:
-    """Return what stays the same of a failure when a run becomes smaller: its first words."""
+    """Return the part of a failure that stays the same in a smaller run: its first words."""
     return " ".join(failure.split()[:4])
 
 
@@ -113,7 +114,7 @@ def _many(options: argparse.Namespace) -> int:
     outcomes = list[Outcome]()
     failures = list[Outcome]()
     seeds = _seeds(options)
-    # What is loaded already is no garbage, and need not be looked through after every seed.
+    # Modules that are loaded already are no garbage, and need not be looked through after every seed.
     with ProcessPoolExecutor(options.jobs, initializer=gc.freeze) as pool:
         running = set[Future[Outcome]]()
         while True:
@@ -150,7 +151,7 @@ def _many(options: argparse.Namespace) -> int:
 
 
 def _report_paths(runs: list[dict[str, int]]) -> None:
-    """Print how often each kind of fault struck and each rare path was gone, and which never."""
+    """Print how often each kind of fault struck and each rare path was gone, and those that never were."""
     print(f"\n{'':>28} {'times':>9} {'seeds':>7}")
     never = list[str]()
     for name, key in (FAULTS | PATHS).items():

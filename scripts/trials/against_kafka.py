@@ -1,6 +1,6 @@
-"""The client test suite, and the suite of other people's clients, against Apache Kafka.
+"""Runs the client tests, and those of other people's clients, against Apache Kafka.
 
-The first shows that the clients rely on nothing that only Barnabas does; the second that the tests which hold Barnabas
+The first show that the clients rely on nothing that only Barnabas does; the second that the tests which hold Barnabas
 to Kafka's behaviour hold Kafka to it too. `scripts/bench/systems.py` starts the same three nodes as for a benchmark.
 """
 
@@ -21,7 +21,7 @@ def main() -> int:
     # A name given goes instead of the suites; options go beside them.
     given = sys.argv[1:]
     named = [word for word in given if (ROOT / word.partition("::")[0]).exists()]
-    # Asked to end, it ends what it has started.
+    # Asked to end, it ends its children.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
         with systems.kafka(synced=False) as peer, tempfile.TemporaryDirectory(prefix="bt.") as folder:

@@ -1,8 +1,8 @@
-"""The faults of `scripts/torture`: how each strikes, whom, for how long, and how it is mended.
+"""The faults of `scripts/torture`: their victims, their lengths, and their mending.
 
 A *promise* is about the time after a fault within which every partition has acknowledged a record that was sent after
 it. Faults under a promise have more cards, so that a hundred rounds say something about 99 of a hundred. `needs` names
-what a computer must be able to do for a fault (`torture_machines.missing`).
+the ability of a computer that a fault needs (`machines.machines.missing`).
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ HOUR_MS = 3_600_000
 
 @dataclasses.dataclass
 class Scene:
-    """What a fault may look at when it strikes. `leaders`: node id by partition, as clients were told just before."""
+    """The things that a fault may look at. `leaders`: node id by partition, as clients were told just before."""
 
     machines: Machines
     chance: random.Random
@@ -32,7 +32,7 @@ class Scene:
 
 @dataclasses.dataclass(frozen=True)
 class Promise:
-    """What 99 of 100 rounds of the faults under it take at most, with the brokers' default settings."""
+    """The limit for 99 of 100 rounds of the faults under it, with the brokers' default settings."""
 
     what: str
     p99_s: float
@@ -45,7 +45,7 @@ PROMISES = (KILLED_LEADER, CUT_LINK)
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """One kind of fault. `strike` returns whom it struck; `mend` undoes what it did to those.
+    """One kind of fault. `strike` returns the nodes that it struck; `mend` heals those.
 
     `cards`: how often it lies in the deck that the rounds are dealt from.
     """

@@ -1,16 +1,15 @@
-"""Are all replicas in sync, but for those that a fault struck? Asked ten times a second; and was anything refused?
+"""Watches the in-sync replicas ten times a second, and the refusals for want of them.
 
 A replica is *excused* from the moment in which a fault strikes its broker until `replica.lag.time.max.ms` and two round
 trips after the mending: then it must be back. Any other that is missing from its partition's in-sync replicas is a
 failure, as is a produce request that a broker refused for too few of them while nobody was excused.
 
-A leader knows how far its followers are only as of their last answers. Those overtake each other where records come
-more often than a round trip, and a rule for who is in sync must be right then, too. Producers that wait for
+A leader knows the progress of its followers only as of their last answers. Those overtake each other if records come
+more often than a round trip, and a rule for in-sync replicas must be right then, too. Producers that wait for
 acknowledgements pause in between, so `Steady` is one that does not.
 
-`Excuses` is pure; `InSyncWatch` asks as any client does, for the metadata of all topics, and reads what the brokers
-logged. A partition whose leader is not known at the moment has no in-sync replicas to speak of: that is what pauses
-measure.
+`Excuses` is pure; `InSyncWatch` asks as any client does, for the metadata of all topics, and reads the brokers' logs. A
+partition whose leader is not known at the moment has no in-sync replicas to speak of: pauses measure that.
 """
 
 import re
@@ -41,14 +40,14 @@ _REFUSED = re.compile(
 
 
 class InSync(NamedTuple):
-    """What a client was told of one partition."""
+    """One partition, as a client was told."""
 
     replicas: frozenset[int]
     in_sync: frozenset[int]
 
 
 class Excuses:
-    """Who may be out of sync when, and who was without an excuse. Times are seconds of any one clock."""
+    """The times in which replicas may be out of sync, and the violations. Times are seconds of any one clock."""
 
     def __init__(self, grace_s: float) -> None:
         self.grace_s = grace_s
@@ -68,13 +67,13 @@ class Excuses:
                 self._spans.append((node_id, since_s, at_s + self.grace_s))
 
     def spare(self, node_ids: Iterable[int], at_s: float) -> None:
-        """These were not struck after all: no grace."""
+        """End the excuse of these without a grace: they were not struck after all."""
         for node_id in node_ids:
             if (since_s := self._open.pop(node_id, None)) is not None:
                 self._spans.append((node_id, since_s, at_s))
 
     def excused(self, from_s: float, to_s: float) -> set[int]:
-        """Return who was excused at any time between."""
+        """Return the nodes that were excused at any time between."""
         closed = {node_id for node_id, since_s, until_s in self._spans if since_s <= to_s and from_s <= until_s}
         return closed | {node_id for node_id, since_s in self._open.items() if since_s <= to_s}
 
@@ -93,7 +92,7 @@ class Excuses:
 
 
 def refusals(lines: Iterable[str]) -> list[tuple[float, str]]:
-    """Return what brokers say that they refused for too few replicas in sync: seconds since 1970, and the event."""
+    """Return the brokers' refusals for too few replicas in sync: seconds since 1970, and the event."""
     found = (_REFUSED.match(line) for line in lines)
     # Local time, as logged.
     return [
@@ -104,7 +103,7 @@ def refusals(lines: Iterable[str]) -> list[tuple[float, str]]:
 
 
 class InSyncWatch(threading.Thread):
-    """Samples until `finish`, which returns what was wrong. `round_trip_s`: between two brokers."""
+    """Samples until `finish`, which returns all violations. `round_trip_s`: between two brokers."""
 
     def __init__(self, bootstrap: str, logs: Iterable[Path], lag_max_s: float, round_trip_s: float = 0.0) -> None:
         super().__init__(name="in sync", daemon=True)
@@ -121,7 +120,7 @@ class InSyncWatch(threading.Thread):
             try:
                 topics = self._admin.list_topics(timeout=ANSWER_TIMEOUT_S).topics
             except KafkaException:
-                continue  # Whoever was asked has just been killed.
+                continue  # The broker that was asked has just been killed.
             partitions = {
                 f"{topic.topic}-{number}": InSync(frozenset(known.replicas), frozenset(known.isrs))
                 for topic in topics.values()
@@ -132,23 +131,23 @@ class InSyncWatch(threading.Thread):
                 self.excuses.sample(asked_s, time.time(), partitions)
 
     def strike(self, node_ids: Iterable[int]) -> None:
-        """A fault is about to strike these brokers."""
+        """Note that a fault is about to strike these brokers."""
         with self._lock:
             self.excuses.strike(node_ids, time.time())
 
     def spare(self, node_ids: Iterable[int]) -> None:
-        """It has struck, and not these."""
+        """Note that it has struck, and not these."""
         with self._lock:
             self.excuses.spare(node_ids, time.time())
 
     def mend(self, node_ids: Iterable[int]) -> None:
-        """These brokers serve again."""
+        """Note that these brokers serve again."""
         with self._lock:
             self.excuses.mend(node_ids, time.time())
 
     @contextmanager
     def fault(self, node_ids: Iterable[int]) -> Iterator[None]:
-        """A fault of these brokers lasts for as long as the block."""
+        """Excuse these brokers for as long as the block."""
         struck = list(node_ids)
         self.strike(struck)
         try:
@@ -180,9 +179,9 @@ class InSyncWatch(threading.Thread):
 class Steady(threading.Thread):
     """Sends a record every millisecond or so to one of three partitions, and waits for nothing.
 
-    Nearly all with acks=1, so that any number can be under way; every thirtieth asks for acks=all on another
-    connection, and would be refused where too few replicas are in sync. Nobody counts what arrives: a fault may lose
-    some.
+    Nearly all go with acks=1, so that any number can be under way; every thirtieth asks for acks=all on another
+    connection, and is refused if too few replicas are in sync. Nobody counts the arrivals: a fault may lose some.
+
     Limit: `QUEUED_MAX` records wait in each client; further ones are not sent.
     """
 

@@ -1,7 +1,7 @@
-"""Rounds of SIGKILL under load: first one broker at a time, then all three at once.
+"""Kills brokers under load with SIGKILL: first one at a time, then all three.
 
-The load is `confluent-kafka` with acks=all and idempotence; each partition's records are numbered, so that what is
-read back at the end shows every loss, duplicate and change of order. A second client follows the high watermarks all
+The load is `confluent-kafka` with acks=all and idempotence; each partition's records are numbered, so that a reading of
+all of them at the end shows every loss, duplicate and change of order. A second client follows the high watermarks all
 the while: they may stand still, never go back. The pause of a round is the longest time that any partition went without
 an acknowledgement after the kill, from the last acknowledgement before it.
 
@@ -11,7 +11,7 @@ otherwise) without a fault. All the while a third client looks at the in-sync re
 `min.insync.replicas` is 2.
 
 Exit status: 1 when a record or an order was lost, a replica was out of sync without a fault, or a record was refused
-for that; else 0.
+for that; otherwise 0.
 """
 
 import argparse
@@ -32,7 +32,7 @@ TOPIC = "kill-rounds"
 PARTITIONS = 6
 RECORD_BYTES = 256
 RECORDS_PER_SECOND = 3_000
-SETTLE_S = 1.0  # how long the load runs before each kill and after each return
+SETTLE_S = 1.0  # of load before each kill and after each return
 EVENTS_SHOWN = 40
 ROUND_LIMIT_S = 60.0
 LAG_MAX = "replica.lag.time.max.ms"
@@ -40,7 +40,7 @@ LAG_MAX_MS = 4_000  # by default 30 s, in which a round would be over before any
 
 
 class Load(threading.Thread):
-    """Produces numbered records at a steady rate until told to stop, and remembers when each was acknowledged."""
+    """Produces numbered records at a steady rate until told to stop, and remembers the time of each acknowledgement."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ def wait_whole(
 
 
 def last_words(brokers: ClusterHandle) -> list[str]:
-    """Return how each broker sees its peers, and its latest events: what became of those, and of its replicas."""
+    """Return each broker's view of its peers, and its latest events: the fates of peers and replicas."""
     lines = []
     for broker in brokers.status()["brokers"]:
         lines.append(f"broker {broker['node_id']} is {broker['state']}, its peers and latest events:")
@@ -244,7 +244,7 @@ def all_at_once(brokers: ClusterHandle, load: Load, watch: InSyncWatch, rounds: 
 
 
 def read_back(bootstrap: str, acked: list[int]) -> list[str]:
-    """Read every partition from 0 and return what is wrong: numbers must be dense, once, in order, offsets too."""
+    """Read every partition from 0 and return all violations: numbers must be dense, once, in order, offsets too."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "check", "enable.partition.eof": True, "enable.auto.commit": False}
     )
@@ -272,7 +272,7 @@ def read_back(bootstrap: str, acked: list[int]) -> list[str]:
 
 
 def run_rounds(options: argparse.Namespace, brokers: ClusterHandle) -> list[str]:
-    """Run all rounds, print what they took, and return what was wrong."""
+    """Run all rounds, print their times, and return all violations."""
     replicas = options.replication_factor
     lag_max_s = int(brokers.settings[LAG_MAX]) / 1000
     create_topic(brokers, replicas=replicas)

@@ -1,14 +1,15 @@
-"""The load of torture and power cuts, by `confluent-kafka`, and the history that it writes.
+"""The clients of torture, power cuts and the soak, and the history that they write.
 
-Producers: idempotent, acks=all, records of a known content, numbered for each partition. Consumers: one that follows
-every partition without a group; a group of two that commits what it has read, one member of which leaves and comes back
-all the time. A watcher asks for high watermarks. An *audit* reads every partition from an offset to its end.
+They are clients of `confluent-kafka`. Producers: idempotent, acks=all, records of a known content, numbered for each
+partition. Consumers: one that follows every partition without a group; a group of two that commits the records that it
+has read, one member of which leaves and comes back all the time. A watcher asks for high watermarks. An *audit* reads
+every partition from an offset to its end.
 
-Each of them is a thread. `Recorder` is the one place where all of them tell what they do and see: it numbers the lines,
-writes the file, and feeds the checker at once, so that a violation is known in the round in which it shows.
+Each of them is a thread. `Recorder` is the one place where all of them tell their actions and findings: it numbers the
+lines, writes the file, and feeds the checker at once, so that a violation is known in the round in which it shows.
 
 Clients here ask again sooner than by default (requests end after a second or two without an answer, metadata is asked
-for every 20 ms while a leader is missing): what is measured is how long the brokers take, not how patient a client is.
+for every 20 ms while a leader is missing): the measure is the brokers' time, not a client's patience.
 """
 
 import contextlib
@@ -29,8 +30,8 @@ from barnabas_broker.history import events as e
 TOPIC = "torture"
 GROUP = "torture-group"
 PARTITIONS = 6
-WAIT_LIMIT_S = 180.0  # sixty times what anything here takes on a quiet computer
-# What every client of ours is told. Twice the brokers' liveness timeout: a slow answer is not yet a lost one.
+WAIT_LIMIT_S = 180.0  # sixty times the longest wait on a quiet computer
+# For every client here. Twice the brokers' liveness timeout: a slow answer is not yet a lost one.
 IMPATIENT = {
     "socket.timeout.ms": 2_000,
     "reconnect.backoff.ms": 10,
@@ -41,7 +42,7 @@ IMPATIENT = {
 
 
 class HangError(RuntimeError):
-    """Something that had to happen did not, within a limit far beyond anything reasonable."""
+    """An event that had to come did not, within a limit far beyond anything reasonable."""
 
 
 class Recorder:
@@ -50,7 +51,7 @@ class Recorder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.checker = Checker()
-        # What this load itself told wrongly: a mistake of ours, or of the client library. The run means nothing then.
+        # Wrong lines of this load itself: a mistake of it, or of the client library. The run means nothing then.
         self.contradictions: list[str] = []
         self._file = path.open("wb")
         self._lock = threading.Lock()
@@ -95,7 +96,7 @@ def digest_of(value: bytes) -> str:
 
 
 def consumed(consumer: str, message: Message) -> e.Consumed:
-    """Return what a consumer got as an event: whose record it is, by its value alone."""
+    """Return a consumer's record as an event: its producer and number follow from its value alone."""
     value = message.value() or b""
     words = value.split(b" ", 2)
     known = len(words) == 3 and words[1].isdigit() and len(words[1]) < 19
@@ -110,7 +111,7 @@ def consumed(consumer: str, message: Message) -> e.Consumed:
 
 
 class Worker(threading.Thread):
-    """A client on a thread of its own: `work` is called until `finish`; what it raises is kept for the report."""
+    """A client on a thread of its own: `work` is called until `finish`; its errors are kept for the report."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name=name, daemon=True)
@@ -123,7 +124,7 @@ class Worker(threading.Thread):
                 self.work()
             self.close()
         except (KafkaException, RuntimeError, ValueError, SystemError) as error:
-            # SystemError: how the client library's C part passes on what a callback raised.
+            # SystemError: the client library's C part passes on an exception of a callback so.
             self.trouble.append(f"{self.name}: {type(error).__name__}: {error}")
 
     def work(self) -> None:
@@ -172,12 +173,12 @@ class Producing(Worker):
                 "enable.idempotence": True,
                 "acks": "all",
                 "linger.ms": 2,
-                # All by which it knows that it is cut off with a broker: it waits as long as brokers do for each other.
+                # Only so it notices that it is cut off with a broker: it waits as long as brokers do for each other.
                 "socket.timeout.ms": 1_000,
                 "request.timeout.ms": 1_000,
-                # Connected to who leads nothing, too: else librdkafka begins to connect up to a second after it must.
+                # Connections to brokers that lead nothing, too: otherwise librdkafka connects up to a second too late.
                 "enable.sparse.connections": False,
-                "message.timeout.ms": 0,  # never: librdkafka would begin a new epoch and send again what followed
+                "message.timeout.ms": 0,  # never: librdkafka would begin a new epoch and send later records again
                 "retry.backoff.ms": 10,
                 "retry.backoff.max.ms": 50,
                 "error_cb": lambda _: None,
@@ -188,7 +189,7 @@ class Producing(Worker):
         try:
             self._produce()
         except (KafkaException, KafkaError) as error:
-            # Fatal: this producer will never take a record again. Raised by whatever call comes first.
+            # Fatal: this producer will never take a record again. The first call after it raises.
             self.trouble.append(f"{self._producer_name}: {error}")
             self._end_life()
             self.lost_lives += 1
@@ -223,7 +224,7 @@ class Producing(Worker):
         self._producer.poll(0)
 
     def _end_life(self) -> None:
-        """Let go of the producer; what it has not been told about is unknown."""
+        """Let go of the producer; the fate of records without a report is unknown."""
         name = self._producer_name
         ended = self._producer
         self._producer_name = ""
@@ -247,7 +248,7 @@ class Producing(Worker):
             return  # Of a life that has ended; its fate has been told.
         self._undecided.discard((partition, sequence))
         if error is not None:
-            # Whatever librdkafka says, a record that was ever handed over may be there.
+            # A record that was ever handed over may be there, in spite of librdkafka's report.
             self.trouble.append(f"{name} {sequence} of {partition_name}: {error.name()}")
             self._recorder.tell(e.Unknown(producer=name, partition=partition_name, sequence=sequence))
             return
@@ -267,7 +268,7 @@ class Producing(Worker):
             self._first_after = {partition: (int(moment * 1e9), 0.0) for partition in range(self._partitions)}
 
     def wait_for_marks(self, limit_s: float = WAIT_LIMIT_S) -> dict[int, float]:
-        """Wait for all of them; return for each partition how long after the moment its first one came, in seconds.
+        """Wait for all of them; return for each partition the seconds from the moment to its first one.
 
         Raises:
             HangError: a partition acknowledged nothing within the limit.
@@ -289,7 +290,7 @@ class Producing(Worker):
 
 
 class Following(Worker):
-    """Reads every partition from the start, and goes on at the end. What it is refused begins a new session."""
+    """Reads every partition from the start, and goes on at the end. A refusal begins a new session."""
 
     def __init__(self, recorder: Recorder, bootstrap: str, partitions: int) -> None:
         super().__init__("follower")
@@ -349,7 +350,7 @@ class Watching(Worker):
 
 
 class Member(Worker):
-    """A member of the group: reads what it is assigned from what is committed, and commits twice a second."""
+    """A member of the group: reads its partitions from the committed offsets, and commits twice a second."""
 
     def __init__(self, recorder: Recorder, bootstrap: str, name: str, stays_s: float) -> None:
         super().__init__(name)
@@ -368,7 +369,7 @@ class Member(Worker):
         if self._consumer is None:
             self._join(now)
         for message in self._consumer.consume(200, 0.1):
-            # What was fetched before a rebalance may come after it.
+            # Records that were fetched before a rebalance may come after it.
             if message.error() is None and message.partition() in self._positions:
                 self._recorder.tell(consumed(self.name, message))
                 self._positions[message.partition()] = message.offset() + 1
@@ -431,7 +432,7 @@ class Member(Worker):
         try:
             done = self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException:
-            return  # Unknown: it may have been kept. What was acknowledged before stands.
+            return  # Unknown: it may have been kept. Earlier acknowledgements stand.
         for partition in done or ():
             if partition.error is None:
                 name = name_of(partition.partition)
@@ -447,7 +448,7 @@ class Member(Worker):
 
 
 def _identity(metadata: bytes) -> tuple[int, str]:
-    """Return generation and member id out of what librdkafka hands to transactional producers."""
+    """Return generation and member id out of librdkafka's metadata for transactional producers."""
     head, _, rest = metadata[len(b"CGMDv2:") + 4 :].partition(b"\0")
     assert head == GROUP.encode()
     (generation,) = struct.unpack_from("<i", metadata, len(b"CGMDv2:"))
@@ -468,7 +469,7 @@ class Load:
         self.wait_acknowledged()
 
     def wait_acknowledged(self) -> float:
-        """Wait until every partition has acknowledged something sent from now on; return how long the slowest took."""
+        """Wait until every partition has acknowledged something sent from now on; return the slowest's seconds."""
         self.marked.mark(time.monotonic())
         return max(self.marked.wait_for_marks().values())
 
@@ -482,7 +483,7 @@ class Load:
         return [line for worker in self.workers for line in worker.trouble]
 
     def check_alive(self) -> None:
-        """Raise HangError if a client has ended before its time, or has told what cannot be."""
+        """Raise HangError if a client has ended before its time, or has contradicted itself."""
         if dead := [worker.name for worker in self.workers if not worker.is_alive()]:
             raise HangError(f"ended before its time: {', '.join(dead)}: {self.trouble()[-3:]}")
         if self.recorder.contradictions:
@@ -528,7 +529,7 @@ def wait_whole(bootstrap: str, limit_s: float = WAIT_LIMIT_S) -> dict[int, int]:
             if len(found) == PARTITIONS and all(len(p.isrs) == 3 and p.leader > 0 for p in found.values()):
                 return {number: p.leader for number, p in found.items()}
         except KafkaException:
-            pass  # Whoever was asked is not there, or not yet; the next answer counts.
+            pass  # The broker that was asked is not there, or not yet; the next answer counts.
         if time.monotonic() > deadline:
             state = {number: (p.leader, list(p.isrs)) for number, p in found.items()}
             raise HangError(f"not in sync after {limit_s:.0f} s; leader and in-sync replicas: {state}")

@@ -1,15 +1,15 @@
-"""Rounds of power cuts on three real brokers whose disks lose, at the cut, whatever was not written to them.
+"""Cuts the power of three real brokers whose disks lose all unwritten bytes.
 
     --mode fsync       all three machines lose power at the same instant, under load. Nothing acknowledged may be lost.
     --mode page-cache  a follower is suspended while the two others go on; then one of these loses its power and the
-                       other crashes, so that what was acknowledged meanwhile is whole in the crashed one's files alone;
-                       the suspended one and the one without memory come back first. Nothing acknowledged may be lost:
-                       not by an election among those two either.
+                       other crashes, so that only the crashed one's files have all records of that time; the suspended
+                       one and the one without memory come back first. Nothing acknowledged may be lost: not by an
+                       election among those two either.
     --no-sync          the control: from some moment on, fdatasync and its kin report success and do nothing. A round
                        must then show losses; if it does not, this harness is blind, and that is the failure.
 
 After each round a reader goes from where the last one ended to the end of every partition, after the last one from the
-start. The history is judged by the rules of `barnabas check`; the disks are those of torture_machines.py.
+start. The history is judged by the rules of `barnabas check`; the disks are those of `scripts/machines/machines.py`.
 
 Exit status: 0 as it should be, 1 not, 2 this computer cannot do it.
 """
@@ -32,12 +32,12 @@ from .load import PARTITIONS, Load, Member, Producing, audit, create_topic, wait
 from .trial import FAILED, SHOWN_MAX, Trial, cannot
 
 SETTLE_S = (0.5, 2.0)
-# How long the one who lost its memory and the one who lagged have to make the mistake of electing one of themselves.
+# In this time the broker without memory and the one that lagged may make the mistake of electing one of themselves.
 TEMPTATION_S = 4.0
 
 
 class Rounds:
-    """A cluster, its load, and what a round does to it."""
+    """A cluster, its load, and the steps of a round."""
 
     def __init__(self, trial: Trial, chance: random.Random, records_per_s: int) -> None:
         self.machines = trial.machines
@@ -89,7 +89,7 @@ class Rounds:
 
 
 def run_rounds(options: argparse.Namespace, trial: Trial) -> Iterator[int]:
-    """Run all rounds, or as many as nothing is lost in; yield the number of each that is over.
+    """Run all rounds, or end with the first that loses something; yield the number of each that is over.
 
     Raises:
         RuntimeError: something hung, or a broker did not start.

@@ -1,9 +1,9 @@
-"""A long run under load with faults at intervals: what grows that should not?
+"""Runs load and faults for a long time, and judges whether anything grows.
 
 Memory, file descriptors, threads, tasks and the size of the journal of every broker are sampled every few seconds.
 Faults strike once in `--fault-every` seconds; only broker 3 is ever killed, so that two processes live as long as the
 run. The topic keeps 4 MiB a partition, so that disks reach a steady state too. At the end each series is judged
-(soak_judge.py), and the history as always.
+(`soak_judge`), and the history as always.
 
 Exit status: 0 all flat and nothing lost, 1 something grew, was lost or hung, 2 this computer cannot do it.
 """
@@ -65,7 +65,7 @@ class Sampler(threading.Thread):
 
 
 def sample(machine: Machine) -> dict[str, float]:
-    """Return what can be seen of a broker now; nothing of one that is down."""
+    """Return the present figures of a broker; none of one that is down."""
     if machine.process is None:
         return {}
     folder = Path("/proc", str(machine.process.pid))
@@ -86,7 +86,7 @@ def sample(machine: Machine) -> dict[str, float]:
 
 
 def faults() -> list[torture_faults.Fault]:
-    """Return what strikes here: everything that a process survives, and the kill of one broker."""
+    """Return the faults of a soak: all that a process survives, and the kill of one broker."""
     known = torture_faults.BY_NAME
 
     def kill(scene: torture_faults.Scene) -> list[int]:
@@ -121,7 +121,7 @@ def judge(series: Series) -> bool:
 
 
 def run_load(options: argparse.Namespace, trial: Trial, sampler: Sampler, struck: list[float]) -> None:
-    """Let load and faults run for as long as asked; fill `struck` with when each fault came, in seconds.
+    """Let load and faults run for as long as asked; fill `struck` with the time of each fault, in seconds.
 
     Raises:
         RuntimeError: something hung, or a broker did not start.
@@ -179,7 +179,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--fault-every", type=float, default=45.0, metavar="S")
     parser.add_argument("--sample-every", type=float, default=5.0, metavar="S")
-    parser.add_argument("--records-per-s", type=int, default=250, help="a quarter of a core for all of it")
+    parser.add_argument(
+        "--records-per-s",
+        type=int,
+        default=250,
+        help="records a second; the default takes a quarter of a core for all of it",
+    )
     options = parser.parse_args()
     try:
         enter()

@@ -1,9 +1,9 @@
-"""When a series of samples is flat: its trend against its noise. And a plot of such series, as SVG.
+"""Judges whether a series of samples is flat, by its trend against its noise. It also plots.
 
 After the warm-up (the first third) a straight line is fitted. Its rise over the rest is *growth* when it exceeds three
-times the noise around the line and what the metric may move by anyhow (`ALLOWED`): a process that has taken its last
-page of a pool, one connection more. A leak of one object a request passes neither; a leak too small for both needs a
-longer run, and the verdict says over how long it has looked.
+times the noise around the line and the metric's normal movement (`ALLOWED`): a process that has taken its last page of
+a pool, one connection more. A leak of one object a request passes neither; a leak too small for both needs a longer
+run, and the verdict says over how long it has looked.
 """
 
 import statistics
@@ -13,7 +13,7 @@ from typing import NamedTuple
 WARM_UP = 1 / 3
 NOISE_FACTOR = 3.0
 SAMPLES_MIN = 20
-# Metric: what it may rise by without meaning anything, as a share of its level and as a number.
+# Metric: its meaningless rise, as a share of its level and as a number.
 ALLOWED = {
     "rss_bytes": (0.05, 4 << 20),
     "file_descriptors": (0.05, 5),
@@ -32,7 +32,7 @@ COLOURS = ("#1f77b4", "#d9822b", "#3a9d5d", "#8e44ad")
 
 
 class Trend(NamedTuple):
-    """What a series does after its warm-up. `rise`: along the fitted line, from its first point to its last."""
+    """A series after its warm-up. `rise`: along the fitted line, from its first point to its last."""
 
     level: float
     rise: float

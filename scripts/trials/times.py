@@ -1,8 +1,8 @@
-"""Where the time between a fault and the first acknowledged record goes: read out of what the brokers logged.
+"""Reads out of the brokers' logs where the time after a fault went.
 
 A partition that loses its leader passes these points, each counted in seconds from the moment of the fault:
 
-    missed        somebody who is left says that the leader is gone, or the leader says that nobody hears it
+    missed        another broker says that the leader is gone, or the leader says that nobody hears it
     elected       a replica has the votes of a majority
     confirmed     an entry of its own term is committed: from here on it acknowledges
     acknowledged  a client has the answer to a record that it sent after the fault
@@ -10,8 +10,8 @@ A partition that loses its leader passes these points, each counted in seconds f
 The first is the failure detector's share, the next two are Raft's and the disks', the last is the client's. A partition
 whose leader was not struck passes none but the last.
 
-Pure but for `LogReader`. What it relies on is the wording of three events and the time in front of a line; both are the
-brokers' own, and where they are not found the answer is only that nothing is known.
+Pure but for `LogReader`. It relies on the wording of three events and the time in front of a line, both the brokers'
+own. If they are not found, the answer is only that nothing is known.
 """
 
 import math
@@ -47,7 +47,7 @@ class Phases(NamedTuple):
 
 
 class Pause(NamedTuple):
-    """What one round cost: the slowest partition, how long it took, and its way there, if it had an election."""
+    """The cost of one round: the slowest partition, its time, and its way there, if it had an election."""
 
     partition: str
     seconds: float

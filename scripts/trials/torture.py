@@ -1,15 +1,16 @@
-"""Rounds of faults under load on three real brokers, each on a machine of its own; the history is judged as it grows.
+"""Strikes three real brokers under load with faults, and judges the history as it grows.
 
-A round: all replicas in sync, a second of load, a fault that the seed chose, a while of it, the mending, all replicas
-in sync again. Measured is, from the moment the fault strikes, how long every partition took to acknowledge a record
-that was sent after that moment: the slowest partition counts, so this is never less than what any one client waits.
-Where that time went is read out of the brokers' logs (torture_times.py). Before the first fault, and after the last,
-the load runs for twice `replica.lag.time.max.ms` (4 s, unless --set says otherwise) without one; who is in sync, and
-whether records are refused for that (`min.insync.replicas` is 2), is looked at all the while (in_sync_watch.py).
+Each broker runs on a machine of its own. A round: all replicas in sync, a second of load, a fault that the seed chose,
+a while of it, the mending, all replicas in sync again. It measures, from the moment the fault strikes, how long every
+partition took to acknowledge a record that was sent after that moment: the slowest partition counts, so this is never
+less than the wait of any one client. The brokers' logs tell where that time went (`times`). Before the first fault,
+and after the last, the load runs for twice `replica.lag.time.max.ms` (4 s, unless --set says otherwise) without one.
+All the while the in-sync replicas are watched, and the records that are refused for want of them
+(`min.insync.replicas` is 2; `in_sync_watch`).
 
 Exit status: 0 nothing lost, nothing hung, and nobody out of sync without a fault; 1 otherwise; 2 this computer cannot
-do what was asked for. Whether the times are within the targets is said in the last lines and is not in the status: it
-says as much about the computer.
+do it. The last lines say whether the times are within the targets. The status does not: that says as much about the
+computer.
 """
 
 import argparse
@@ -47,7 +48,7 @@ def strike(
     chance: random.Random,
     watch: InSyncWatch | None = None,
 ) -> tuple[str, Pause]:
-    """Run one round; return whom it struck and what it cost. `watch` is told who has an excuse."""
+    """Run one round; return the nodes that it struck, and its cost. `watch` is told of excuses."""
     leaders = wait_whole(machines.bootstrap)
     time.sleep(SETTLE_S)
     load.check_alive()
@@ -60,9 +61,9 @@ def strike(
     load.marked.mark(moment)
     load.recorder.fault(fault.name, "")
     if watch is not None:
-        watch.strike(machines.others())  # Whom it strikes is not known before.
+        watch.strike(machines.others())  # Its victim is not known before.
     struck = fault.strike(scene)
-    if watch is not None and fault.needs != "links":  # else who is cut off misses the others
+    if watch is not None and fault.needs != "links":  # otherwise the one that is cut off misses the others
         watch.spare(machines.others(*struck))
     time.sleep(max(0.0, moment + hold_s - time.monotonic()))
     fault.mend(scene, struck)
@@ -78,7 +79,7 @@ def strike(
 
 
 def report(pauses: dict[str, list[Pause]]) -> list[dict[str, Any]]:
-    """Print what each fault cost, and how that compares with what is promised; return the rows."""
+    """Print the cost of each fault, beside its promise; return the rows."""
     rows = []
     print(f"{'seconds':22} {'rounds':>6} {'median':>7} {'p99':>7} {'longest':>7}   median of those with an election")
     for fault in torture_faults.FAULTS:
@@ -102,7 +103,7 @@ def report(pauses: dict[str, list[Pause]]) -> list[dict[str, Any]]:
 
 
 def round_trip_s(options: argparse.Namespace) -> float:
-    """Return what a question from one broker to another takes at most, by what the links were told."""
+    """Return the longest time of a question from one broker to another, by the links' settings."""
     one_way_ms: float = options.link_delay + options.link_jitter
     return 2 * (one_way_ms + (options.wire_delay or 0.0)) / 1000
 
@@ -113,7 +114,7 @@ def run_rounds(
     trial: Trial,
     pauses: dict[str, list[Pause]],
 ) -> list[str]:
-    """Run all rounds, fill `pauses`, and return who was out of sync, and what was refused for it, without a fault.
+    """Run all rounds, fill `pauses`, and return replicas out of sync, and refusals for it, without a fault.
 
     Raises:
         RuntimeError: something hung, or a broker did not start.
@@ -144,7 +145,7 @@ def run_rounds(
             flush=True,
         )
         if wrong:
-            break  # What comes after would only bury it.
+            break  # Further rounds would only bury it.
     else:
         time.sleep(watch.excuses.grace_s + 2 * lag_max_s)
     load.finish()
@@ -182,7 +183,7 @@ def run(options: argparse.Namespace, faults: list[torture_faults.Fault], folder:
 
 
 def choose(options: argparse.Namespace) -> list[torture_faults.Fault]:
-    """Return the faults to choose from; say loudly which are left out because this computer cannot do them."""
+    """Return the faults to choose from; raise if one of the names is none."""
     names = options.faults.split(",") if options.faults else list(torture_faults.BY_NAME)
     if unknown := [name for name in names if name not in torture_faults.BY_NAME]:
         raise MissingError(f"no such fault: {', '.join(unknown)}; there are {', '.join(torture_faults.BY_NAME)}")

@@ -21,12 +21,12 @@ SHOWN_MAX = 20
 
 
 class Trial:
-    """The machines of one run, and its history; `hung` says what hung, and is empty if nothing did.
+    """The machines of one run, and its history; `hung` names the hang, and is empty if there was none.
 
     Args:
-        folder: Where the machines are.
+        folder: The place of the machines.
         settings: Of all brokers.
-        history: Where the history is written; None: in `folder`.
+        history: The file of the history; None: one in `folder`.
         wire_delay_ms: See `Machines`.
     """
 
@@ -58,7 +58,7 @@ class Trial:
             self.recorder.close()
 
     def judge(self, shown_max: int = SHOWN_MAX) -> Summary:
-        """Print the first violations; return what the history comes to."""
+        """Print the first violations; return the summary of the history."""
         for violation in self.recorder.checker.violations[:shown_max]:
             print(violation, file=sys.stderr)
         return self.recorder.checker.summary()
@@ -72,6 +72,6 @@ class Trial:
 
 
 def cannot(program: str, error: MissingError) -> int:
-    """Say why this computer cannot do what was asked for; return the exit status."""
+    """Say why this computer cannot do it; return the exit status."""
     print(f"{program}: {error}; all that is missing: {missing() or 'nothing'}", file=sys.stderr)
     return CANNOT

@@ -1,7 +1,8 @@
-"""One measurement of one client, in the process that runs this file: `clients_bench.py` starts it and reads its answer.
+"""Measures one client once, in the process that runs this module.
 
-Prints one line of JSON: seconds from the first record to the last (acknowledged, or received), processor seconds in
-that time, and the largest resident memory of the process. That memory is VmHWM: `ru_maxrss` begins with the parent's.
+`bench.measures.clients` starts it. It prints one line of JSON: seconds from the first record to the last (acknowledged,
+or received), processor seconds in that time, and the largest resident memory of the process. That memory is VmHWM:
+`ru_maxrss` begins with the parent's.
 
 All clients are told the same: acks=all, idempotent, 5 ms of linger, batches of 64 KiB, no compression; consumers fetch
 with their defaults and are asked for 500 records at a time, or one by one. Every value that is received is looked at.
@@ -26,7 +27,7 @@ DEADLINE_S = 120.0
 
 
 class Load(NamedTuple):
-    """What is measured: `warm_records` come before it and are not counted."""
+    """The load of one measurement: `warm_records` come before it and are not counted."""
 
     bootstrap: str
     topic: str
@@ -225,7 +226,7 @@ def _consume_confluent(load: Load, watch: Watch, many: int) -> None:
 
 
 def check(load: Load, count: int, size: int) -> None:
-    """Refuse a result that is not what was produced."""
+    """Refuse a result that differs from the produced records."""
     if (count, size) != (load.records, load.records * load.record_bytes):
         raise RuntimeError(f"{count} records of {size} bytes came, not {load.records} of {load.record_bytes} each")
 

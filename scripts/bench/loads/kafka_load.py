@@ -1,4 +1,4 @@
-"""Loads for anything that speaks Kafka's protocol, through librdkafka (`confluent-kafka`): one process, one `Load`.
+"""Loads anything that speaks Kafka's protocol, through librdkafka: one process, one `Load`.
 
 Every topic is made for its measurement and deleted behind it. Half of each value cannot be compressed.
 """
@@ -66,7 +66,7 @@ def values_of(load: Load) -> list[bytes]:
 
 
 class Deliveries:
-    """Counts what librdkafka reports; any failure ends the measurement."""
+    """Counts librdkafka's reports; any failure ends the measurement."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -176,7 +176,7 @@ def note_rate(metrics: dict[str, float], load: Load, records: int, seconds: floa
 
 
 def latency(load: Load) -> None:
-    """Send at a fixed rate, whatever comes back; each record is timed from when it was due."""
+    """Send at a fixed rate, also without answers; each record is timed from when it was due."""
     with topic_for(load) as topic, phase("latency") as metrics:
         note_latencies(metrics, open_loop(topic, load))
 
@@ -211,9 +211,9 @@ def open_loop(topic: str, load: Load) -> list[float]:
 
 @contextmanager
 def reported_at_once(producer: Producer) -> Iterator[None]:
-    """Have another thread wait for deliveries.
+    """Let another thread wait for deliveries.
 
-    Who sends would have to ask between one record and the next, and librdkafka, which counts in milliseconds, does not
+    The sender would have to ask between one record and the next, and librdkafka, which counts in milliseconds, does not
     wait for less than one: it would spin, on the processor that the brokers need.
     """
     is_over = threading.Event()

@@ -1,7 +1,8 @@
-"""Consumers that wait: thousands of connections in one process, each with a fetch that is answered when records come.
+"""Consumers that wait: thousands of connections in one process, each with a fetch.
 
-With librdkafka each of them would be three threads, and the machine would measure those. A connection of
-`barnabas_clients` to the leader of one partition asks as librdkafka does: half a second at most, one byte at least.
+A fetch is answered when records come. With librdkafka each of them would be three threads, and the machine would
+measure those. A connection of `barnabas_clients` to the leader of one partition asks as librdkafka does: half a second
+at most, one byte at least.
 """
 
 import asyncio

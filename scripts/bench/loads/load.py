@@ -1,9 +1,9 @@
-"""What a load generator is told and what it answers, the same for Kafka's protocol (`kafka_load.py`) and NATS (Go).
+"""The order to a load generator, for Kafka's protocol or NATS, and its answer.
 
-A generator is a process. It gets one `Load` as JSON, prepares, and goes through *phases*, a line each way: it prints
-``ready NAME`` and waits, so that the harness can look at the processor time of all processes; the harness writes
-``go``; it prints ``done {"metric": value, ...}``, and the next phase follows until the process ends with status 0.
-What it prints to standard error is why it failed.
+A generator (`kafka_load.py`, or Go for NATS) is a process. It gets one `Load` as JSON, prepares, and goes through
+*phases*, a line each way: it prints ``ready NAME`` and waits, so that the harness can look at the processor time of all
+processes; the harness writes ``go``; it prints ``done {"metric": value, ...}``, and the next phase follows until the
+process ends with status 0. On standard error it prints the reason of a failure.
 """
 
 import subprocess
@@ -28,14 +28,14 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     """One measurement. `acks` "1" asks for the leader's word only; NATS always waits for a majority.
 
     Attributes:
-        kind: Which function of the generator.
+        kind: The function of the generator.
         address: Bootstrap servers, or NATS URLs.
-        records: How many; a kind that goes by time takes `seconds` instead.
+        records: Their number; a kind that goes by time takes `seconds` instead.
         led_by: The broker that should lead every partition, or 0.
         is_active: Each partition has had a record before anything is measured: its replicas have their files.
         rate: Records a second of an open loop, in which each record is timed from when it was due.
         in_flight: Requests under way at a time, of the kind "tiny".
-        in_flight_mib: How much the producer has under way at most, in any number of requests and without idempotence;
+        in_flight_mib: MiB that the producer has under way at most, in any number of requests and without idempotence;
             0 leaves it to the client: librdkafka with idempotence has five requests under way for each broker.
     """
 
@@ -57,9 +57,9 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Measured(msgspec.Struct):
-    """What came of one phase, and what it cost: processor seconds of the client, and of each broker by node id.
+    """The figures of one phase, and its cost: processor seconds of the client, and of each broker by node id.
 
-    `broker_user_s`: of those, what was not the kernel's. Samples of before it was noted have none.
+    `broker_user_s`: the part of those that was not the kernel's. Samples of before it was noted have none.
     """
 
     phase: str
@@ -95,7 +95,7 @@ def run(
 ) -> list[Measured]:
     """Run a generator through all its phases.
 
-    `brokers` says which process each node is, now. A generator that prints ``kill N`` wants node N gone, at once.
+    `brokers` returns the process of each node, now. A generator that prints ``kill N`` wants node N gone, at once.
 
     Raises:
         LoadFailedError: it ended with an error, or a phase took more than `PHASE_LIMIT_S`.

@@ -1,7 +1,7 @@
-"""What the comparison measures, as data: each workload is one `Load` on a system that runs and is warm.
+"""The workloads of the comparison, as data: each is one `Load` on a warm system.
 
-The *sustained* ones write two gigabytes or more, so that what a system only puts off until later counts as well. The
-others are there for their shape (sizes, copies, acknowledgements, compression, partitions) and write less.
+The *sustained* ones write two gigabytes or more, so that work that a system only puts off until later counts as well.
+The others are there for their shape (sizes, copies, acknowledgements, compression, partitions) and write less.
 """
 
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ KAFKAS = frozenset({"barnabas", "kafka"})
 
 
 class Workload(NamedTuple):
-    """`group` is what `--groups` chooses by; `systems` those that can do it at all."""
+    """One workload. `--groups` chooses by `group`; `systems` are those that can do it at all."""
 
     name: str
     group: str

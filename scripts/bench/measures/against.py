@@ -1,12 +1,12 @@
-"""Two commits of Barnabas in one run, round by round: is this checkout slower than the other by more than the noise?
+"""Compares two commits of Barnabas in one run, round by round.
 
 In each round three brokers of one commit are started afresh, warmed up and measured in each durability mode, then three
-of the other; which of the two comes first alternates. So whatever slows the machine for a minute slows both. The load
-is this checkout's in either case, and so are the libraries and the interpreter: only the brokers' code differs. The
-other commit's is taken out of git once, into the benchmarks' cache.
+of the other; their order alternates. So work that slows the machine for a minute slows both. The load is this
+checkout's in either case, and so are the libraries and the interpreter: only the brokers' code differs. The other
+commit's is taken out of git once, into the benchmarks' cache.
 
 A figure counts as slower when its median is less than `RATIO_MIN` of the other commit's as good, *and* lies outside of
-what the other commit's rounds ranged over.
+the range of the other commit's rounds.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def tree_of(commit: str, repository: Path = ROOT, cache: Path = systems.CACHE) -
         part = Path(tempfile.mkdtemp(dir=folder.parent))
         archive = subprocess.run(("git", "archive", name), cwd=repository, capture_output=True, check=True).stdout
         subprocess.run(("tar", "-x", "-C", part), input=archive, check=True)
-        # Else the first start of three brokers compiles everything three times at once.
+        # Otherwise the first start of three brokers compiles everything three times at once.
         subprocess.run((sys.executable, "-m", "compileall", "-q", part), check=False, capture_output=True)
         part.rename(folder)  # As one step: a folder of that name has all of it.
     return folder

@@ -1,9 +1,10 @@
-"""The clients side by side: records a second, processor time and memory of Barnabas', aiokafka's and librdkafka's.
+"""Compares clients: records a second, processor time and memory of three of them.
 
-One cluster for all of it, by default three Barnabas brokers with the page cache's durability; topics of 6 partitions
-without replicas, because the clients are measured and not the brokers. Every measurement runs in a process of its own
-(`client_load.py`), the clients in an order that alternates from round to round. What is consumed was produced once,
-by librdkafka. On a shared machine ratios and processor time say more than records a second.
+They are Barnabas', aiokafka and librdkafka. One cluster serves all of it, by default three Barnabas brokers with the
+page cache's durability; topics of 6 partitions without replicas, because the clients are measured and not the brokers.
+Every measurement runs in a process of its own (`bench.loads.client_load`), the clients in an order that alternates from
+round to round. Consumers read records that librdkafka has produced once. On a shared machine ratios and processor time
+say more than records a second.
 
 "ratio" is records a second; "memory" is the client's peak as a share of aiokafka's, measured as the whole process.
 """
@@ -89,7 +90,7 @@ def measure(what: str, client: str, load: client_load.Load, *, uvloop: bool) -> 
 
 
 def collect(options: argparse.Namespace, clients: list[str], topics: Topics, console: Console) -> tuple[Samples, int]:
-    """Measure everything in every round; return the samples, and how many measurements failed."""
+    """Measure everything in every round; return the samples, and the number of failed measurements."""
     samples: Samples = defaultdict(list)
     failed = 0
 

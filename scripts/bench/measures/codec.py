@@ -1,9 +1,8 @@
-"""The protocol codec beside kio and kafka-python: the same bytes, both ways, in the same run.
+"""Compares the protocol codec with kio and kafka-python: the same bytes, both ways.
 
-Every library turns the same bytes into its own objects, and those are what it encodes. The libraries take turns within
-each round, in an order that alternates, so that a busy machine harms all of them alike; printed is the median over the
-rounds of each round's mean, and how many times as long the others take. Only the ratios mean anything on a shared
-machine.
+Every library turns the same bytes into its own objects, and encodes those. The libraries take turns within each round,
+in an order that alternates, so that a busy machine harms all of them alike. Printed are the median over the rounds of
+each round's mean, and the ratios of the others to it. Only the ratios mean anything on a shared machine.
 
 `--show FetchResponse 12` prints the functions that are generated for a message in a version.
 """
@@ -46,7 +45,7 @@ ROUND_S = 0.02  # long enough for the clock, short enough that a round sees one 
 
 
 class Case(NamedTuple):
-    """One row of the table: a message, what is done with it, and how each library does it."""
+    """One row of the table: a message, the operation, and the call of each library."""
 
     name: str
     calls: dict[str, Call]
@@ -190,7 +189,8 @@ def main() -> None:
     table = Table("one call", *(f"{name}, µs" for name in LIBRARIES), "kio / ours", "kafka-python / ours")
     results = {}
     for case in cases():
-        times = results[case.name] = measure(case, options.rounds)
+        times = measure(case, options.rounds)
+        results[case.name] = times
         ratios = (f"{times[name] / times[OURS]:.1f}" for name in (KIO, KAFKA_PYTHON))
         table.add_row(case.name, *(f"{times[name]:.1f}" for name in LIBRARIES), *ratios)
     Console(width=140).print(table)

@@ -1,4 +1,4 @@
-"""Barnabas beside Apache Kafka and NATS JetStream: the same loads, the same machine, the same run.
+"""Compares Barnabas with Apache Kafka and NATS JetStream: same loads, machine and run.
 
 A round starts each system afresh, one after the other in an order that alternates from round to round, warms it up,
 and puts every chosen workload on it. That is done in each durability mode. Printed are medians over the rounds and
@@ -9,7 +9,7 @@ the plots (PNG) and the page (`compare.html`), which `--report DIR` makes again.
 them makes the modes of durability once more (docs/testing.md). The first is Barnabas' own doing, so the peers are left
 out.
 
-A peer that cannot be had is "not measured"; a workload that fails on a system is said, and the rest goes on.
+A peer that cannot be had is "not measured". If a workload fails on a system, it says so and goes on with the rest.
 """
 
 import argparse
@@ -46,7 +46,7 @@ WARM = {  # Kafka's figures keep rising for about a million records: the JVM com
     "kafka": Load(kind="throughput", records=1_000_000),
     "nats": Load(kind="throughput", records=100_000),
 }
-SETTLE_S = 5.0  # what a system does right after its start is over
+SETTLE_S = 5.0  # the work of a system right after its start is over
 
 
 def command_of(system: str) -> list[str]:
@@ -70,7 +70,7 @@ class Mode(NamedTuple):
 
     @property
     def name(self) -> str:
-        """How samples call it."""
+        """Its name in samples."""
         if self.link_delay_ms is not None:
             return f"{self.durability}, links of {self.link_delay_ms:g} ms"
         if self.wire_delay_ms is not None:
@@ -157,7 +157,7 @@ class Comparison:
 
 
 def network_of(mode: Mode) -> AbstractContextManager[object]:
-    """Return what delays the packets between the nodes, to be used around them."""
+    """Return the network that delays the packets between the nodes, to be used around them."""
     return nullcontext() if mode.wire_delay_ms is None else DelayedNetwork(NODE_IDS, mode.wire_delay_ms)
 
 
@@ -170,7 +170,7 @@ def delays(text: str) -> list[float]:
 
 
 def enter_network(names: list[str]) -> None:
-    """Go on in namespaces with a machine for each node. What peers need is fetched before: there is no way out of them.
+    """Go on in namespaces with a machine for each node. Peers are fetched before: there is no way out of them.
 
     Raises:
         MissingError: this computer has no such networks.
@@ -208,18 +208,18 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("bench-results"), help="where samples, plots and page go")
     parser.add_argument("--report", type=Path, metavar="DIR", help="measure nothing: make plots and page of DIR again")
-    parser.add_argument("--min-insync-replicas", type=int, default=1, metavar="N", help="that acks=all needs")
+    parser.add_argument("--min-insync-replicas", type=int, default=1, metavar="N", help="replicas that acks=all needs")
     parser.add_argument(
         "--in-flight-mib",
         type=int,
         default=0,
         metavar="N",
-        help="what producers have under way at most, without idempotence (default: what librdkafka makes of five "
-        "idempotent requests for each broker, which is little where a round trip takes milliseconds)",
+        help="MiB that producers have under way at most, without idempotence (default: five idempotent requests for "
+        "each broker, as librdkafka sends them, which is little if a round trip takes milliseconds)",
     )
     network = parser.add_mutually_exclusive_group()
     for option in ("--link-delay", "--wire-delay"):
-        network.add_argument(option, type=delays, metavar="MS[,MS...]", help="between nodes, one way; see above")
+        network.add_argument(option, type=delays, metavar="MS[,MS...]", help="delays between nodes, one way; see above")
     options = parser.parse_args()
     if options.link_delay is not None:
         options.only = "barnabas"
@@ -235,7 +235,7 @@ def main() -> int:
     if options.report:
         write_report(Samples.load(options.report), options.report, console)
         return 0
-    # Whoever ends a run early leaves no servers behind.
+    # A run that is ended early leaves no servers behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     comparison = Comparison(options, console)
     if not comparison.workloads:

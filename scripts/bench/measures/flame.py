@@ -1,8 +1,8 @@
-"""A flame graph of one broker under a load of the comparison: `scripts/bench/flame`.
+"""Makes a flame graph of one broker under a load of the comparison.
 
 Three brokers are started and warmed, then one of them (which leads a third of the partitions and follows the rest) is
-sampled while the load runs. Width is time in which a thread held the interpreter's lock, which is what Python costs;
-system calls release it, and are seen by what is around them only. Threads are roots of their own.
+sampled while the load runs. Width is time in which a thread held the interpreter's lock: the cost of Python. System
+calls release it, and are seen by their surroundings only. Threads are roots of their own.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def main() -> int:
                     print(f"{workload.name} failed: {error}", file=sys.stderr)
                     return 1
                 finally:
-                    profiler.send_signal(signal.SIGINT)  # It writes what it has.
+                    profiler.send_signal(signal.SIGINT)  # It writes its samples so far.
                 said = profiler.communicate()[0].strip().splitlines()
             if profiler.returncode or not target.exists():
                 print(f"no flame graph: {said[-1] if said else profiler.returncode}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Thousands of partitions at RF 3 on three brokers: what each costs idle, and how soon all have leaders after a fault.
+"""Measures thousands of partitions on three brokers: idle costs, and leaders after faults.
 
 Three real broker processes, one step after the other: created, idle, one suspended for three seconds, one killed and
 started again, all stopped and started, all killed and started. A partition counts as led when its leader may answer
@@ -7,7 +7,7 @@ itself costs each of them a few milliseconds a time. `elections` are leaderships
 the step began.
 
 Times are those of the wall, beside the processor time that the brokers took meanwhile: on a machine that is busy with
-something else the first says what a user would have seen and only the second says what it costs.
+something else the first are a user's times and only the second are the cost.
 """
 
 import argparse
@@ -36,7 +36,7 @@ Status = dict[str, Any]
 
 
 class Bench:
-    """One cluster and the table of what was seen. Steps are methods, in the order in which `main` calls them."""
+    """One cluster and the table of its figures. Steps are methods, in the order in which `main` calls them."""
 
     def __init__(self, brokers: ClusterHandle, options: argparse.Namespace) -> None:
         self.brokers = brokers
@@ -50,7 +50,7 @@ class Bench:
         return {node_id: process.pid for node_id in NODES if (process := self.files.process(node_id))}
 
     def statuses(self, *nodes: int) -> dict[int, Status]:
-        """Return what each of these brokers says; those that say nothing are left out."""
+        """Return the status of each of these brokers; those that do not answer are left out."""
         found: dict[int, Status] = {}
         for node_id in nodes or NODES:
             answer = ask_broker(self.files, node_id, 30.0)
@@ -198,7 +198,7 @@ class Bench:
         self.settle("started again")
 
     def stop(self) -> None:
-        # What they took while they stopped is gone with them.
+        # Their processor time while they stopped is gone with them.
         began = time.monotonic()
         self.brokers.stop(LIMIT_S)
         self.row("clean stop of all", time.monotonic() - began, {})
@@ -214,9 +214,9 @@ class Bench:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--partitions", type=int, default=10_000)
-    parser.add_argument("--topics", type=int, default=100, help="that they are spread over")
+    parser.add_argument("--topics", type=int, default=100, help="topics that the partitions are spread over")
     parser.add_argument("--per-call", type=int, default=10, help="topics in one CreateTopics request")
-    parser.add_argument("--seconds", type=float, default=60, help="of doing nothing")
+    parser.add_argument("--seconds", type=float, default=60, help="time of doing nothing")
     parser.add_argument("--steps", default="idle,suspend,kill,restart,crash", help="which of these, comma-separated")
     parser.add_argument("--keep", action="store_true", help="leave the files")
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""What three brokers cost that do nothing: resident memory and share of a core, with many partitions at RF 3."""
+"""Measures three idle brokers with many partitions: resident memory and share of a core."""
 
 import argparse
 import os

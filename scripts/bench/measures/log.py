@@ -1,8 +1,9 @@
-"""The durable log alone, on a real disk: what an append, a read and a sync cost on this machine.
+"""Measures the durable log alone, on a real disk: appends, reads and syncs.
 
 "append" is the call on the loop; "loop" is all that the loop's thread spends for each batch, the call included, with
 the hand-over to the workers and their completions (its CPU time, so waiting for the disk does not count). "in flight"
-is how many batches wait for their sync at a time: with one it is the latency of a sync, with many it is group commit.
+is the number of batches that wait for their sync at a time: with one it is the latency of a sync, with many it is group
+commit.
 """
 
 import argparse
@@ -31,7 +32,7 @@ Result = tuple[str, float, str]
 
 
 class Settings(NamedTuple):
-    """What the command line said."""
+    """The settings of the command line."""
 
     directory: str
     frame_bytes: int
@@ -40,7 +41,7 @@ class Settings(NamedTuple):
 
 
 class Node:
-    """An open storage, and an event that says that something became durable."""
+    """An open storage, and an event that is set when something became durable."""
 
     def __init__(self) -> None:
         self.durable = asyncio.Event()

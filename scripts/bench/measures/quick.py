@@ -1,4 +1,4 @@
-"""Barnabas alone, for a minute: what got slower since the last figures of this machine, by more than the noise.
+"""Measures Barnabas alone for a minute, and compares with the last figures of this machine.
 
 Three brokers are started once; every workload runs three times, in turn. Beside them a yardstick, a piece of Python
 that has nothing to do with Barnabas, is timed before each: a figure is taken relative to it, because other work on the
@@ -7,7 +7,7 @@ median by more than `TOLERANCE`; as faster likewise.
 
 The figures are kept in the benchmarks' cache, one file a machine; `--keep` puts these in their place.
 
-`--against COMMIT` asks for more, and takes longer: see `against_bench`.
+`--against COMMIT` asks for more, and takes longer: see `bench.measures.against`.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from .compare import put_on
 TURNS = 3
 TOLERANCE = 0.1
 YARDSTICK_STEPS = 400_000
-WAY = "one session"  # how brokers and load are run: figures of another way of it are no comparison
+WAY = "one session"  # of running brokers and load: figures of another way are no comparison
 LOADS = {
     "produce, 1 KiB": ("mb_s", Load(kind="throughput", records=100_000)),
     "1 in flight": ("requests_s", Load(kind="tiny", seconds=2.0, record_bytes=100)),
@@ -41,7 +41,7 @@ Figures = dict[str, list[float]]
 
 
 def yardstick() -> float:
-    """Return how many steps of plain Python this machine does in a second, now."""
+    """Return the steps of plain Python that this machine does in a second, now."""
     began = time.perf_counter()
     total = 0
     for number in range(YARDSTICK_STEPS):

@@ -1,9 +1,9 @@
-"""From `barnabas cluster start` to ready (every leader elected) and to the first acks=all record that is answered.
+"""Times `barnabas cluster start` until ready, and until the first acks=all record is answered.
 
 Three situations: an empty directory, the same cluster with data after a clean stop, and again after `kill -9` of all
 three brokers at once. The clock starts before the command does; the client is made when the command has returned, and
 on the empty cluster it creates its topic first. It is not idempotent: librdkafka spends half a second on its first
-producer id, whatever the broker, and that is not what is measured here.
+producer id, with any broker, and that is not measured here.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def produce(bootstrap: str, records: int) -> None:
 
 
 def start(brokers: ClusterHandle) -> tuple[float, float]:
-    """Start what is down; return the seconds until ready, and until a record to each partition was acknowledged."""
+    """Start the cluster; return the seconds until ready, and until a record to each partition was acknowledged."""
     began = time.perf_counter()
     ready_s = brokers.start()
     produce(brokers.bootstrap, PARTITIONS)

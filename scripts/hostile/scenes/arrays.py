@@ -1,4 +1,4 @@
-"""Scenes of requests that name a great many things, the same one a great many times, or more than is allowed."""
+"""Scenes of requests that name a great many things, or one a great many times."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -57,7 +57,7 @@ def _names(attack: Attack, count: int) -> list[str]:
 
 
 def _each(attack: Attack, what: Sequence[tuple[str, Message, int]], times: int = 2) -> str:
-    """Ask every broker for each of these, and say how that ended."""
+    """Ask every broker for each of these, and describe the ends."""
     found = [f"{name}: {counted(attack.ask_each(request, version, times))}" for name, request, version in what]
     return "; ".join(found)
 

@@ -109,7 +109,7 @@ def compressed_bombs(attack: Attack) -> str:
                 data = batch(count, attributes=ZSTD, body=bomb(size))
                 code = wire.ask(produce(attack.name, data), 9).responses[0].partition_responses[0].error_code
                 ends[f"error {code}" if code else "stored"] += 1
-        for _ in range(3):  # so that what was stored is in a sealed segment
+        for _ in range(3):  # so that the stored batches are in a sealed segment
             wire.ask(produce(attack.name, batch(body=bytes(900_000))), 9)
     parts = [ListOffsetsPartition(partition_index=0, timestamp=stamp) for stamp in (-3, 0, 999)]
     request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=attack.name, partitions=parts)])

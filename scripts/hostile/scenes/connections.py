@@ -32,7 +32,7 @@ FOREIGN = {
 
 
 def still_open(made: list[socket.socket]) -> int:
-    """Return how many the broker has not closed."""
+    """Return the number of those that the broker has not closed."""
     count = 0
     for one in made:
         one.setblocking(False)

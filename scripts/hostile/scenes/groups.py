@@ -1,4 +1,4 @@
-"""Scenes of consumer groups: large ones, many, restless ones, and names that would write lines into a log."""
+"""Scenes of consumer groups: large, many, restless, and with names that forge log lines."""
 
 import time
 from functools import partial
@@ -31,7 +31,7 @@ ODD_NAMES = (
 
 
 def coordinator(attack: Attack, group: str) -> Address:
-    """Return who coordinates a group.
+    """Return the coordinator of a group.
 
     Raises:
         TimeoutError: nobody does.
@@ -66,7 +66,7 @@ def _commit(group: str, topic: str, partitions: int, note: str) -> OffsetCommitR
 
 
 def _pipelined(attack: Attack, address: Address, requests: list[Message], version: int) -> str:
-    """Send them on one connection, each as it fits, and say how many bytes of them were taken."""
+    """Send them on one connection, each as it fits, and say how many of their bytes were taken."""
     one = attack.open(address, timeout_s=1.0)
     sent = 0
     for request in requests:
@@ -118,7 +118,7 @@ def groups_by_the_thousand(attack: Attack) -> str:
 
 @scene("A9")
 def join_storm(attack: Attack) -> str:
-    """2,000 newcomers of one group, again and again, who leave as soon as they are there."""
+    """2,000 newcomers of one group, again and again, that leave as soon as they are there."""
     address = coordinator(attack, attack.name)
     made = attack.open_many(2_000, [address], timeout_s=0.5)
     joins = 0
@@ -133,7 +133,7 @@ def join_storm(attack: Attack) -> str:
 
 @scene("like A9")
 def connections_of_members_that_end(attack: Attack) -> str:
-    """1,000 members of a group of whom all connections end at once, again and again."""
+    """1,000 members of a group whose connections all end at once, again and again."""
     address = coordinator(attack, attack.name)
     count = 0
     for _ in attack.turns():

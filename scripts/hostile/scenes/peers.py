@@ -1,7 +1,7 @@
-"""Scenes at the ports that brokers have for each other: garbage, strangers, forged frames and datagrams.
+"""Scenes at the ports that brokers have for each other: garbage, strangers, forgeries.
 
-What needs more than a stranger has is played as far as it goes: where the cluster has a secret, the handshake ends it,
-and the scene says so.
+A scene that needs more than a stranger has is played as far as it goes: if the cluster has a secret, the handshake ends
+it, and the scene says so.
 """
 
 import os
@@ -199,7 +199,7 @@ def forged_datagrams(attack: Attack) -> str:
 
 @scene("A12")
 def peer_administrators(attack: Attack) -> str:
-    """What an administrator may ask at a peer port, and what he may not, with bodies of every kind."""
+    """Questions that an administrator may ask at a peer port, and others, with bodies of every kind."""
     ends: Counter[str] = Counter()
     for turn in attack.turns():
         try:

@@ -1,4 +1,4 @@
-"""Scenes of readers: who do not read, read slowly, stop, wait by the thousand, and ask for offsets that are none."""
+"""Scenes of readers that do not read, read slowly, stop, or wait by the thousand."""
 
 import time
 from typing import Any
@@ -36,7 +36,7 @@ def readers_that_do_not_read(attack: Attack) -> str:
 
 @scene("like A4")
 def cold_readers_that_stop(attack: Attack) -> str:
-    """300 readers of what is only on the disks, who take 100 KB of it and stop."""
+    """300 readers of records that are only on the disks, that take 100 KB and stop."""
     homes = _by_leader(attack.cold())
     made = attack.open_many(300, [address for address, _ in homes], receive_buffer=16_384, timeout_s=2.0)
     for number, one in enumerate(made):
@@ -50,7 +50,7 @@ def cold_readers_that_stop(attack: Attack) -> str:
 
 @scene("like A4")
 def slow_readers(attack: Attack) -> str:
-    """200 readers of what is on the disks, who take 1 KiB now and then."""
+    """200 readers of records on the disks, that take 1 KiB now and then."""
     homes = _by_leader(attack.cold())
     made = attack.open_many(200, [address for address, _ in homes], receive_buffer=4096, timeout_s=0.01)
     for number, one in enumerate(made):
@@ -130,7 +130,7 @@ def fetch_sessions(attack: Attack) -> str:
 
 @scene("like A4")
 def offsets_that_are_none(attack: Attack) -> str:
-    """Fetches below, between and beyond what there is, with limits that are none."""
+    """Fetches below, between and beyond the records, with limits that are none."""
     made = attack.pool(30)
     sent = 0
     for turn in attack.turns():
@@ -142,7 +142,7 @@ def offsets_that_are_none(attack: Attack) -> str:
 
 @scene("like A6")
 def times_of_cold_data(attack: Attack) -> str:
-    """Look-ups by time, and of the largest, in what is only on the disks and cannot be read as records."""
+    """Look-ups by time, and of the largest, in batches that are only on the disks and hold no readable records."""
     attack.cold()
     stamps = (-3, 0, 999, 1_000, (1 << 63) - 1)
     parts = [ListOffsetsPartition(partition_index=k % 3, timestamp=stamps[k % 5]) for k in range(attack.many(300))]

@@ -1,8 +1,8 @@
-"""A scene: one way to harm a broker, with all that it needs to do so, and the table of all of them.
+"""A scene is one way to harm a broker. Here are its tools, and the table.
 
 A scene is a function of an `Attack` that returns in words what it did. It runs for some seconds, its chance comes from
 the seed and its own name, and everything it has opened is closed when it is over, not before it has been measured.
-Whatever brokers answer, refuse or close is fine with a scene: what may not happen is judged beside it (`costs`).
+A broker may answer, refuse or close: a scene takes all of it. The harm is judged beside it (`costs`).
 """
 
 import random
@@ -31,7 +31,7 @@ LEADERS_S = 20.0
 
 
 class Scene(NamedTuple):
-    """One row of the table. `kind` is the finding that it repeats ("A3"), or what it resembles."""
+    """One row of the table. `kind` is the finding that it repeats ("A3"), or that it resembles."""
 
     name: str
     kind: str
@@ -43,7 +43,7 @@ SCENES: dict[str, Scene] = {}
 
 
 def scene(kind: str) -> "Callable[[Callable[[Attack], str]], Callable[[Attack], str]]":
-    """Enter a function into the table, by its name and what its docstring says."""
+    """Enter a function into the table, by its name and its docstring."""
 
     def enter(play: "Callable[[Attack], str]") -> "Callable[[Attack], str]":
         name = play.__name__.replace("_", "-")
@@ -55,10 +55,10 @@ def scene(kind: str) -> "Callable[[Callable[[Attack], str]], Callable[[Attack], 
 
 
 class Attack:
-    """What one scene has at hand: where the brokers are, chance, time, and what it has opened so far.
+    """The tools of one scene: the addresses of brokers, chance, time, and its open connections.
 
     `share` makes all counts smaller: a scene asks `many` how many that is. `topic` is the one that the well-behaved
-    client uses; whatever a scene makes is named by `name`, so that no two runs of it meet.
+    client uses; a scene names its own things by `name`, so that no two runs of it meet.
     """
 
     def __init__(
@@ -119,11 +119,11 @@ class Attack:
             number += 1
 
     def at_once(self, calls: Sequence[Callable[[], Any]]) -> Counter[str]:
-        """Make all calls at the same time; return how often each came to which end."""
+        """Make all calls at the same time; return the number of each outcome."""
         return at_once(calls)
 
     def ask_each(self, request: Message, version: int, times: int = 1) -> Counter[str]:
-        """Ask every broker for the same, `times` at once on connections of their own; return how that ended."""
+        """Ask every broker for the same, `times` at once on connections of their own; return the outcomes."""
         data = frame_of(request, version)
 
         def ask(address: Address) -> str:
@@ -134,7 +134,7 @@ class Attack:
         return self.at_once([partial(ask, address) for address in self.brokers for _ in range(self.many(times))])
 
     def leaders(self, topic: str) -> dict[int, Address]:
-        """Return who leads which partition, once all of them have a leader.
+        """Return the leader of each partition, once all of them have one.
 
         Raises:
             TimeoutError: they never have.
@@ -152,7 +152,7 @@ class Attack:
         raise TimeoutError(f"{topic} has no leaders")
 
     def create(self, topic: str, partitions: int = 3, factor: int = 3, **configs: str) -> dict[int, Address]:
-        """Create a topic, if it is not there, and return who leads it."""
+        """Create a topic, if it is not there, and return its leaders."""
         settings = [CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
         wanted = CreatableTopic(name=topic, num_partitions=partitions, replication_factor=factor, configs=settings)
         with Wire(self.brokers[0], 60) as wire:
@@ -162,7 +162,7 @@ class Attack:
         return self.leaders(topic)
 
     def cold(self) -> dict[int, Address]:
-        """Return who leads a topic of which more is on the disks than brokers keep in memory; made when first asked."""
+        """Return the leaders of a topic that is larger than the memory of brokers; it is made at the first call."""
         leaders = self.create(COLD_TOPIC)
         with Wire(leaders[0]) as wire:
             if wire.ask(produce(COLD_TOPIC, batch(), 0), 9).responses[0].partition_responses[0].base_offset:
@@ -179,7 +179,7 @@ class Attack:
 
 
 def at_once(calls: Sequence[Callable[[], Any]]) -> Counter[str]:
-    """Make all calls at the same time; return how often each came to which end."""
+    """Make all calls at the same time; return the number of each outcome."""
 
     def one(call: Callable[[], Any]) -> str:
         try:
@@ -204,12 +204,13 @@ class Pool:
         self.reopened = -count
 
     def say(self, turn: int, data: bytes, take: int = 1 << 18) -> int:
-        """Send on the connection whose turn it is, and take what has come; return how much was sent."""
+        """Send on the connection whose turn it is, and take its answers; return the number of bytes sent."""
         number = turn % len(self._made)
         one = self._made[number]
         try:
             if one is None:
-                one = self._made[number] = self._attack.open(self._addresses[number], timeout_s=self._timeout_s)
+                one = self._attack.open(self._addresses[number], timeout_s=self._timeout_s)
+                self._made[number] = one
                 self.reopened += 1
         except OSError:
             return 0
@@ -229,7 +230,7 @@ def produce(topic: str, records: bytes | None, partition: int = 0, acks: int = -
 
 
 def counted(counts: Counter[str]) -> str:
-    """Return what came how often, the most frequent first."""
+    """Describe the outcomes and their numbers, the most frequent first."""
     return ", ".join(f"{count} x {what}" for what, count in counts.most_common(4))
 
 

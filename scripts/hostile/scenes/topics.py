@@ -1,4 +1,4 @@
-"""Scenes of topics: without end, of sizes and names that are none, made and deleted again and again."""
+"""Scenes of topics: without end, impossible ones, and ones made and deleted again."""
 
 import time
 from collections import Counter
@@ -25,7 +25,7 @@ NAMES = ("..", ".", "", "a/b", "a b", "a\nb", "\x1b[2J", "n\0l", "x" * 250, "\u2
 
 
 def _delete(attack: Attack, names: list[str]) -> None:
-    """Take back what a scene has made, so that the next one begins as this one did."""
+    """Delete the topics of a scene, so that the next one begins as this one did."""
     with Wire(attack.brokers[0], 60) as wire:
         for first in range(0, len(names), 500):
             some = tuple(names[first : first + 500])

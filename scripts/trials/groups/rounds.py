@@ -1,11 +1,12 @@
-"""Kill the coordinator of a busy group, round after round, and see how soon its members are back at work.
+"""Kills the coordinator of a busy group, round after round, and times the members' return.
 
 Four members (`Consumer`, each in a process of its own) share a topic into which records flow at a steady rate, and
 commit after every handful. A round kills with SIGKILL the broker that coordinates the group at that moment. A member is
 back at work when a commit that it began after the kill has succeeded; a partition is, when a record that was
 acknowledged after the kill has been handed out. The pause of a round is the longest of all these.
 
-A second client asks for the committed offsets all the while. What must hold is in `watch.py`.
+A second client asks for the committed offsets all the while. The promises that are checked are those of
+`trials/groups/watch.py`.
 """
 
 import argparse
@@ -34,7 +35,7 @@ PARTITIONS = 12
 RECORD_BYTES = 200
 RECORDS_PER_SECOND = 1_000
 MEMBERS = 4
-SETTLE_S = 1.0  # how long the group works undisturbed before each kill
+SETTLE_S = 1.0  # of undisturbed work before each kill
 ROUND_LIMIT_S = 60.0
 
 
@@ -66,7 +67,7 @@ class Observer(threading.Thread):
 
 
 def coordinators_of(bootstrap: str, groups: list[str]) -> dict[str, int]:
-    """Return which broker coordinates each of these groups now."""
+    """Return the broker that coordinates each of these groups now."""
 
     async def ask() -> dict[str, int]:
         async with Admin(bootstrap, timeout_s=60) as admin:
@@ -95,13 +96,13 @@ def start_members(workers: Workers, bootstrap: str, count: int, assignor: str) -
 def one_round(
     brokers: ClusterHandle, load: Load, workers: Workers, members: list[tuple[str, str]]
 ) -> tuple[int, float, float]:
-    """Kill the coordinator; return it, and after how many seconds members and partitions were back at work."""
+    """Kill the coordinator; return it, and the seconds until members and partitions were back at work."""
     victim = coordinators_of(brokers.bootstrap, [GROUP])[GROUP]
     pid = brokers.pids()[victim]
     first_line = len(workers.lines)
     killed_at = time.monotonic()
     os.kill(pid, signal.SIGKILL)
-    # Whatever is at or above this was acknowledged after the kill.
+    # Records at or above this were acknowledged after the kill.
     acked = list(load.acked)
     read_line = first_line
     back = set[int]()
@@ -124,7 +125,7 @@ def one_round(
 def rounds(
     brokers: ClusterHandle, count: int, members_count: int, assignor: str, records_per_second: int = RECORDS_PER_SECOND
 ) -> tuple[list[float], list[str]]:
-    """Run the rounds; return their pauses and what was wrong."""
+    """Run the rounds; return their pauses and all violations."""
     create_topic(brokers, TOPIC, PARTITIONS)
     load = Load(brokers.bootstrap, TOPIC, PARTITIONS, records_per_second)
     observer = Observer(brokers.bootstrap)

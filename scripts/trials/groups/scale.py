@@ -1,10 +1,10 @@
-"""Many groups, and one large group: do they settle, and do they hold when a coordinator dies?
+"""Starts many groups, then one large group, and kills the coordinator of each.
 
 First 1,000 groups of one member each, all reading one small topic; then one group of 100 members over 200 partitions.
-The members are `Consumer`s, many to a process (`worker.py`), each of which commits every few seconds. Measured is
-how long it takes until every member owns its share and has committed. Then the broker that coordinates the group (of
-many groups: most of them) gets SIGKILL, and measured are the longest wait of any member for a commit, and how many
-groups rebalanced, which none should: its members and their partitions are all still there.
+The members are `Consumer`s, many to a process (`trials/groups/worker.py`), each of which commits every few seconds. It
+measures how long it takes until every member owns its share and has committed. Then the broker that coordinates the
+group (of many groups: most of them) gets SIGKILL. It measures the longest wait of any member for a commit, and how many
+groups rebalanced. None should: its members and their partitions are all still there.
 """
 
 import argparse
@@ -33,7 +33,7 @@ Who = tuple[str, str]  # group and member
 
 
 def start(workers: Workers, bootstrap: str, topic: str, members: list[Who], processes: int, ask_s: float) -> float:
-    """Start the members in so many processes; return when."""
+    """Start the members in so many processes; return the moment."""
     began = time.monotonic()
     for number in range(processes):
         names = [(name, group) for group, name in members[number::processes]]
@@ -54,7 +54,7 @@ def start(workers: Workers, bootstrap: str, topic: str, members: list[Who], proc
 def settle_and_kill(
     brokers: ClusterHandle, workers: Workers, topic: str, partitions: int, members: list[Who], began: float, share: int
 ) -> tuple[float, float, int]:
-    """Wait, kill, wait; return seconds to settle, the longest wait for a commit, and how many groups rebalanced."""
+    """Wait, kill, wait; return seconds to settle, the longest wait for a commit, and the number of rebalances."""
 
     def all_own() -> bool:
         return all(len(workers.assignments.get(who, ())) == share for who in members)
@@ -88,7 +88,7 @@ def settle_and_kill(
 def measure(
     brokers: ClusterHandle, topic: str, partitions: int, members: list[Who], processes: int, share: int, ask_s: float
 ) -> list[str]:
-    """Run one of the two parts; print what came of it and return what was wrong."""
+    """Run one of the two parts; print its figures and return all violations."""
     create_topic(brokers, topic, partitions)
     wait_whole(brokers, topic, partitions)
     with Workers() as workers:
@@ -124,7 +124,7 @@ def main() -> int:
     parser.add_argument("--groups", type=int, default=1_000, help="groups of one member")
     parser.add_argument("--members", type=int, default=100, help="members of the large group")
     parser.add_argument("--partitions", type=int, default=200, help="of the large group's topic")
-    parser.add_argument("--processes", type=int, default=4, help="that the members are spread over")
+    parser.add_argument("--processes", type=int, default=4, help="processes of members")
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args()
     parts: list[Callable[[ClusterHandle], list[str]]] = []

@@ -1,12 +1,12 @@
-"""What the members of groups did, put together from their lines, and what must hold of it.
+"""Collects the lines of the members of groups, and checks three promises.
 
-Checked are three promises of consumer groups, over all rounds at once:
+They are promises of consumer groups, over all rounds at once:
 
 - *One owner.* No partition is handed out to two members in one generation, and nobody is handed records of a partition
   after a member of a later generation was.
-- *Commits stay.* Whoever asks for the committed offset gets at least what was acknowledged before the question was
-  asked, whichever broker coordinates by then.
-- *Nothing is lost.* What the members were handed has no gap.
+- *Commits stay.* A question for the committed offset is answered with at least the offset that was acknowledged before
+  it, by any coordinator.
+- *Nothing is lost.* The records that the members were handed have no gap.
 """
 
 import json
@@ -95,7 +95,7 @@ class Workers:
                 pass
 
     def wait_until(self, condition: Callable[[], bool], what: str, limit_s: float) -> float:
-        """Wait for `condition` and return when it became so; ends the run at the limit."""
+        """Wait for `condition` and return the moment when it held; ends the run at the limit."""
         deadline = time.monotonic() + limit_s
         with self.changed:
             while not condition():
@@ -106,7 +106,7 @@ class Workers:
             return time.monotonic()
 
     def all_committed_since(self, moment: float, members: Iterable[tuple[str, str]]) -> bool:
-        """Whether each of these has succeeded with a commit that it began after `moment`."""
+        """Tell whether each of these has succeeded with a commit that it began after `moment`."""
         return all(self.committed_at.get(who, 0.0) > moment for who in members)
 
     def stop(self) -> None:
@@ -130,7 +130,7 @@ class Workers:
 
 
 def check_owners(lines: Iterable[Line]) -> list[str]:
-    """Return what contradicts "one owner"."""
+    """Return the contradictions to "one owner"."""
     wrong = []
     latest: dict[tuple[str, int], tuple[int, str]] = {}
     owners: dict[tuple[str, int, int], str] = {}
@@ -177,7 +177,7 @@ def check_commits(lines: Iterable[Line], observations: Iterable[Observation]) ->
 
 
 def check_whole(lines: Iterable[Line], counts: dict[int, int]) -> tuple[list[str], int]:
-    """Return what was never handed out of the first `counts` records of each partition, and how many came twice."""
+    """Return the gaps in the first `counts` records of each partition, and how many records came twice."""
     ranges: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for line in lines:
         if line["what"] == "handed":

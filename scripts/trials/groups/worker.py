@@ -1,9 +1,9 @@
-"""Members of groups, in a process of their own: `rounds.py` and `scale.py` start it and read its lines.
+"""Members of groups in a process of their own; `rounds` and `scale` start it.
 
-Each member is a `Consumer` that does what an ordinary service does: it asks for records, deals with them, commits, and
-asks again. Everything that it lives through is a line of JSON on standard output: partitions given and taken, records
-handed out, commits and their failures. `at` and `began` are CLOCK_MONOTONIC, the same clock for all processes of a
-machine. SIGTERM makes the members leave; so does the end of standard input, so that none outlives who started it.
+Each member is a `Consumer` that works like an ordinary service: it asks for records, deals with them, commits, and asks
+again. Each event of its life is a line of JSON on standard output, for the parent process: partitions given and taken,
+records handed out, commits and their failures. `at` and `began` are CLOCK_MONOTONIC, the same clock for all processes
+of a machine. SIGTERM makes the members leave; so does the end of standard input, so that none outlives its parent.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ PAUSE_AFTER_FAILURE_S = 0.05
 
 
 class Job(NamedTuple):
-    """What one worker process does. `members` are (name, group) pairs."""
+    """The work of one worker process. `members` are (name, group) pairs."""
 
     bootstrap: str
     topic: str
@@ -34,7 +34,7 @@ class Job(NamedTuple):
     session_timeout_s: float = 10.0
     heartbeat_interval_s: float = 0.5
     ask_s: float = 0.1
-    """How long a member waits for records before it commits and asks again."""
+    """The time for which a member waits for records before it commits and asks again."""
 
 
 Say = Callable[[dict[str, Any]], None]
@@ -86,7 +86,7 @@ async def work(job: Job, name: str, group: str, stop: asyncio.Event) -> None:
 
 
 async def commit(consumer: Consumer, name: str, group: str, generation: int) -> None:
-    """Commit the positions of all that is owned, also where nothing came: it shows that the coordinator works."""
+    """Commit the positions of all partitions, also if nothing came: it shows that the coordinator works."""
     began = time.monotonic()
     line: dict[str, Any] = {"member": name, "group": group, "generation": generation, "began": began}
     try:
@@ -104,7 +104,7 @@ async def main() -> None:
     stop = asyncio.Event()
     job = Job(**json.loads(sys.stdin.readline()))
     loop.add_signal_handler(signal.SIGTERM, stop.set)
-    loop.add_signal_handler(signal.SIGINT, lambda: None)  # whoever started this process decides
+    loop.add_signal_handler(signal.SIGINT, lambda: None)  # the parent decides
     loop.add_reader(sys.stdin.fileno(), stop.set)  # nothing more is ever written: readable means that it ended
     async with asyncio.TaskGroup() as tasks:
         for name, group in job.members:
