@@ -139,6 +139,8 @@ def test_a_peer_is_silent_at_once_when_either_connection_is_lost(run: Runner, di
             await connection.finished
             assert nodes[1].changes == [(2, True), (2, False)]
             assert getattr(nodes[1].links._peers[2], direction) is None
+            if direction == "outgoing":
+                assert nodes[1].links.status()[0].trouble == "a test"
             await nodes[1].until(lambda: nodes[1].changes[1:] == [(2, False), (2, True)])
             await nodes[2].until(lambda: nodes[2].changes[1:] == [(1, False), (1, True)])
 
