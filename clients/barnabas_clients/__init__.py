@@ -1,7 +1,7 @@
-"""asyncio clients for Barnabas and Apache Kafka: `Producer`, `Consumer`, `Admin`, and what they take, give and raise.
+"""asyncio clients for Barnabas and Apache Kafka: `Producer`, `Consumer` and `Admin`.
 
-The names below are loaded when they are first used. So `import barnabas_clients.protocol`, which a broker and a Spark
-executor do, loads no client.
+Beside them are the values that they take and return, and the errors that they raise. A name is loaded when it is first
+used. So `import barnabas_clients.protocol`, which a broker and a Spark executor do, loads no client.
 """
 
 from importlib import import_module

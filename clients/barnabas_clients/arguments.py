@@ -1,10 +1,11 @@
-"""What callers hand in, checked where it comes in. Pure.
+"""Checks the arguments of a call before it begins. Pure.
 
-A wrong type is a `TypeError` and an impossible value a `ValueError`, raised by the call that was given it: never later,
-by something that knows no more who said so. The message names the argument, what it was, and what it must be. It shows
-at most `SHOWN_CHARACTERS` of a value, and nothing of an object that is not built in: whose `repr` may do anything.
+A wrong type is a `TypeError` and an impossible value a `ValueError`. The call that was given the value raises it, never
+later code that no longer knows the caller. The message names the argument, its value, and the values that are possible.
+It shows at most `SHOWN_CHARACTERS` of a value, and nothing of an object that is not built in, whose `repr` may do
+anything.
 
-A `bool` is no number here, although Python's is: `timeout_s=True` is a mistake.
+A `bool` is not a number here, although it is one in Python: `timeout_s=True` is a mistake.
 """
 
 import math
@@ -34,22 +35,22 @@ __all__ = [
 T = TypeVar("T")
 
 Bytes = bytes | bytearray | memoryview
-"""What a record may be made of."""
+"""The types that a key, a value and the content of a header may have."""
 Headers = Mapping[str, Bytes | None] | Sequence[tuple[str, Bytes | None]]
-"""A record's headers, as callers give them: in order, and in a sequence a name may come more than once."""
+"""A record's headers as callers give them, in order. A sequence may have a name more than once."""
 
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 SECONDS_MAX: Final = INT32_MAX / 1000
-"""24 days: times are milliseconds of 32 bits on the wire."""
+"""24 days: on the wire a time is milliseconds in 32 bits."""
 SHOWN_CHARACTERS: Final = 80
 TEXT_CHARACTERS_MAX: Final = 8_000
-"""Texts are at most 32,767 bytes on the wire, and a character is at most four."""
+"""On the wire a text has at most 32,767 bytes, and a character at most four."""
 _SHOWN_TYPES: Final = frozenset({bool, int, float, complex, str, bytes, bytearray})
 
 
 def shown(value: object) -> str:
-    """Return the type of a value, and the value itself where that is short and harmless, for people."""
+    """Describe a value to people: its type, and the value itself if that is short and harmless."""
     kind = type(value).__name__[: SHOWN_CHARACTERS // 2]
     if value is None:
         return "None"
@@ -66,7 +67,7 @@ def shown(value: object) -> str:
 
 
 def whole_number(name: str, value: object, low: int, high: int = INT64_MAX) -> int:
-    """Return a number from `low` to `high`, both included; NumPy's integers are some, too.
+    """Return a whole number from `low` to `high`, both included. NumPy's integers count.
 
     Raises:
         TypeError: it is not a whole number. ValueError: it is out of range.
@@ -74,7 +75,7 @@ def whole_number(name: str, value: object, low: int, high: int = INT64_MAX) -> i
     if type(value) is int and low <= value <= high:
         return value
     try:
-        number = int(operator.index(value))  # type: ignore[arg-type]  # that is the question
+        number = int(operator.index(value))  # type: ignore[arg-type]  # whether it has an index is the question
     except TypeError:
         number = None
     if number is None or isinstance(value, bool):
@@ -85,7 +86,7 @@ def whole_number(name: str, value: object, low: int, high: int = INT64_MAX) -> i
 
 
 def seconds(name: str, value: object, *, is_positive: bool = False) -> float:
-    """Return a length of time, at most `SECONDS_MAX`; with `is_positive` 0 is none.
+    """Return a length of time, at most `SECONDS_MAX`; 0 is refused with `is_positive`.
 
     Raises:
         TypeError: it is not a number. ValueError: it is out of range, or not a number (NaN).
@@ -120,7 +121,7 @@ def text(name: str, value: object, *, may_be_empty: bool = False, characters_max
 
 
 def topic_name(name: str, value: object) -> str:
-    """Return the name of a topic, as far as it can be sent: whether it is legal the brokers decide.
+    """Return the name of a topic, which can be sent. The brokers decide whether it is legal.
 
     Raises:
         TypeError, ValueError: as `text`.
@@ -129,10 +130,10 @@ def topic_name(name: str, value: object) -> str:
 
 
 def names(name: str, value: object) -> list[str]:
-    """Return names from a list, a tuple, a set, or anything else with several; one `str` is not several.
+    """Return the names in a list, a tuple, a set or another iterable. A single `str` is refused.
 
     Raises:
-        TypeError: it is no such thing, or one of them is not a `str`. ValueError: as `text`.
+        TypeError: it is no iterable of names. ValueError: as `text`.
     """
     if isinstance(value, str | bytes | bytearray | memoryview | Mapping) or not isinstance(value, Iterable):
         raise TypeError(f"{name} is {shown(value)}; it must be a list of names")
@@ -151,7 +152,7 @@ def flag(name: str, value: object) -> bool:
 
 
 def one_of(name: str, value: object, choices: Sequence[T]) -> T:
-    """Return the one of `choices` that `value` is, of the same type and equal.
+    """Return the one of `choices` that equals `value` and has its type.
 
     Raises:
         TypeError: no choice has its type. ValueError: it is none of them.
@@ -164,7 +165,7 @@ def one_of(name: str, value: object, choices: Sequence[T]) -> T:
 
 
 def callable_of(name: str, value: T) -> T:
-    """Return what can be called.
+    """Return a value that can be called.
 
     Raises:
         TypeError: it cannot.
@@ -175,7 +176,7 @@ def callable_of(name: str, value: T) -> T:
 
 
 def record_bytes(name: str, value: object) -> Bytes | None:
-    """Return something of which `len` is the number of its bytes; a view of other items is one of their bytes.
+    """Return bytes whose `len` is their number. A view of other items becomes a view of their bytes.
 
     Raises:
         TypeError: it is neither bytes, nor a bytearray, nor a memoryview, nor None. ValueError: a view was released.
@@ -185,14 +186,14 @@ def record_bytes(name: str, value: object) -> Bytes | None:
     if isinstance(value, memoryview):
         return value.cast("B") if value.c_contiguous and value.nbytes else value.tobytes()
     if isinstance(value, bytes | bytearray):
-        # What a class of the caller's says about its length need not be so.
+        # A class of the caller's may lie about its length.
         return memoryview(value)
     advice = "; encode it" if isinstance(value, str) else ""
     raise TypeError(f"{name} is {type(value).__name__}; it must be bytes, a bytearray, a memoryview or None{advice}")
 
 
 def headers_of(value: object) -> tuple[tuple[str, Bytes | None], ...]:
-    """Return (name, content) pairs of a mapping, or of a sequence of pairs; None has none.
+    """Return the (name, content) pairs of a mapping, or of a sequence of pairs; none for None.
 
     Raises:
         TypeError: it is neither, or one is no pair, or is not a `str` and bytes. ValueError: as `text`.
@@ -200,7 +201,7 @@ def headers_of(value: object) -> tuple[tuple[str, Bytes | None], ...]:
     if value is None:
         return ()
     if type(value) is tuple:
-        # Nearly every header is so, and need not be looked at any closer.
+        # Nearly all headers pass here, and need no closer look.
         for pair in value:
             is_pair = type(pair) is tuple and len(pair) == 2
             if not is_pair or type(pair[1]) is not bytes or type(pair[0]) is not str or not pair[0].isascii():

@@ -1,8 +1,8 @@
-"""How long to wait before the next attempt. Pure.
+"""Computes the pause before the next attempt. Pure.
 
-Exponential with full jitter below half the step: attempt n waits between half and all of
+The pauses grow exponentially, with jitter in the upper half of each step: attempt n waits between half and all of
 `initial_s * 2**n`, at most `limit_s`. The jitter keeps a thousand clients that lost the same broker from coming back in
-step; the lower half keeps the first retry from being instant.
+step. The fixed lower half keeps the first retry from being instant.
 """
 
 from typing import NamedTuple, Protocol
@@ -11,7 +11,7 @@ __all__ = ["Backoff", "Jitter"]
 
 
 class Jitter(Protocol):
-    """The one thing needed from `random.Random`."""
+    """The part of `random.Random` that is used here."""
 
     def random(self) -> float: ...
 
@@ -29,6 +29,6 @@ class Backoff(NamedTuple):
     def delay_s(self, attempt: int, jitter: Jitter) -> float:
         """Return the pause after failed attempt `attempt`, counted from 0."""
         assert attempt >= 0
-        # Beyond 2**30 the limit has long won; the bound keeps the power a small number.
+        # The limit is reached long before 2**30; the bound keeps the power a small number.
         step = min(self.limit_s, self.initial_s * 2.0 ** min(attempt, 30))
         return step * (0.5 + jitter.random() / 2)

@@ -1,6 +1,7 @@
-"""Where the clients' chance comes from: which broker first, how long a pause. Nothing here has to be a secret.
+"""Makes the clients' random generators, for the order of brokers and the pauses.
 
-One place, so that a simulation can put a generator there whose seed it knows, and has the same run again.
+None of these numbers has to be secret. A simulation replaces `new_generator` by one whose seed it knows, and so repeats
+a run.
 """
 
 import random
@@ -9,5 +10,5 @@ __all__ = ["new_generator"]
 
 
 def new_generator() -> random.Random:
-    """Return a generator of its own for whoever leaves something to chance."""
+    """Return a generator that is shared with nobody."""
     return random.Random()

@@ -1,9 +1,10 @@
-"""What can go wrong between a client and a cluster, apart from the answers that carry a Kafka error code. Pure.
+"""The errors of a client that got no usable answer from a broker. Pure.
 
-An answer with an error code is a `KafkaError` (protocol/errors.py). The classes here are for when no usable answer
-came: the connection broke, the deadline passed, the broker speaks no common version. Both kinds have `retriable`,
-which says whether the same call may succeed later or elsewhere without the caller changing anything. It does not
-say that nothing has happened: that is `may_be_done`, which both have, for callers who must not do a thing twice.
+An answer with an error code is a `KafkaError` (protocol/errors.py). The classes here are for the other cases: the
+connection broke, the deadline passed, the broker speaks no common version. Both kinds have `retriable` and
+`may_be_done`. If `retriable` is true, the same call may succeed later or elsewhere. It does not say that nothing has
+happened: if `may_be_done` is true, the request may have been carried out, which matters to callers who must not do a
+thing twice.
 """
 
 from typing import ClassVar
@@ -22,7 +23,7 @@ __all__ = [
 
 
 class ClientError(BarnabasError):
-    """Base of the failures in which no answer of a broker says what is wrong."""
+    """Base of the failures without an answer of a broker that explains them."""
 
     retriable: ClassVar[bool] = False
     may_be_done = False
@@ -42,7 +43,7 @@ class ConnectionLostError(ClientError):
 
 
 class DeadlineExceededError(ClientError, TimeoutError):
-    """The caller's deadline passed. The answer to a request already sent will be discarded."""
+    """The caller's deadline passed. The answer to a request that was sent is discarded."""
 
     retriable = True
 
@@ -66,4 +67,4 @@ class ClientClosedError(ClientError):
 
 
 class CommitFailedError(ClientError):
-    """Positions were not stored, because this member lost the partitions, or its membership, before they were."""
+    """Positions were not stored, because this member had lost the partitions, or its membership."""

@@ -1,8 +1,8 @@
-"""What callers hand in about places: partitions, offsets, times, and what else `Consumer` and `Admin` are asked. Pure.
+"""Checks the arguments about places that `Consumer` and `Admin` take: partitions, offsets, times. Pure.
 
-As in arguments.py: a wrong type is a `TypeError`, an impossible value a `ValueError`, both at the call.
+As in arguments.py, a wrong type is a `TypeError` and an impossible value a `ValueError`, both at the call.
 
-A partition is a `TopicPartition`, or any tuple of a name and a number; what comes out of here are `TopicPartition`s.
+A partition may be a `TopicPartition`, or any tuple of a name and a number. The functions here return `TopicPartition`s.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,17 +36,17 @@ GROUP_STATES: Final = (
     "NotReady",
     "Unknown",
 )
-"""What Kafka calls the states of groups, of all kinds."""
+"""Kafka's names for the states of groups, of all kinds."""
 METADATA_CHARACTERS_MAX = 8_000
 SPECS_MIN: Final = -5
-"""Negative numbers that stand for an end of a log, or for the record with the largest time (KIP-734, 1005)."""
+"""The lowest of the numbers that stand for an end of a log, or for the record with the largest time (KIP-734, 1005)."""
 
 
 def several(name: str, value: object, what: str) -> list[object]:
-    """Return what is in a list, a tuple, a set, or anything else with several; a text or a mapping is no such thing.
+    """Return the items of a list, a tuple, a set or another iterable. A text and a mapping are refused.
 
     Raises:
-        TypeError: it is no such thing.
+        TypeError: it is no iterable of items.
     """
     if isinstance(value, str | bytes | bytearray | memoryview | Mapping) or not isinstance(value, Iterable):
         raise TypeError(f"{name} is {shown(value)}; it must be a list of {what}")
@@ -79,7 +79,7 @@ def partitions_of(name: str, value: object) -> list[TopicPartition]:
 
 
 def offset_of(name: str, value: object) -> OffsetAndMetadata:
-    """Return an offset to be stored, given as a number or with its metadata.
+    """Return an offset to be stored, which was given as a number or with its metadata.
 
     Raises:
         TypeError: it is neither. ValueError: it is negative, or the metadata cannot be sent.
@@ -106,7 +106,7 @@ def offsets_of(name: str, value: object) -> dict[TopicPartition, OffsetAndMetada
 
 
 def timestamps_of(name: str, value: object, low: int = SPECS_MIN, high: int = INT64_MAX) -> dict[TopicPartition, int]:
-    """Return a number for each partition: a time in ms, an offset, or a negative number that stands for one.
+    """Return a number for each partition: a time in ms, an offset, or a negative number that stands for either.
 
     Raises:
         TypeError: it is no mapping to ints. ValueError: a number is out of range.
@@ -120,7 +120,7 @@ def timestamps_of(name: str, value: object, low: int = SPECS_MIN, high: int = IN
 
 
 def replicas_of(name: str, value: object) -> dict[TopicPartition, list[int] | None]:
-    """Return brokers for each partition, or None.
+    """Return the brokers given for each partition, or None.
 
     Raises:
         TypeError: it is no mapping to lists of ints. ValueError: an id is out of range.
@@ -131,7 +131,7 @@ def replicas_of(name: str, value: object) -> dict[TopicPartition, list[int] | No
         found[partition] = None
         if given is not None:
             brokers = several(f"{name} of {partition}", given, "broker ids")
-            # Whether they exist the controller knows.
+            # The controller knows whether they exist.
             found[partition] = [
                 whole_number(f"a broker of {partition}", each, -INT32_MAX, INT32_MAX) for each in brokers
             ]
@@ -139,10 +139,10 @@ def replicas_of(name: str, value: object) -> dict[TopicPartition, list[int] | No
 
 
 def configs_of(name: str, value: object, *, may_be_none: bool) -> dict[str, str | None]:
-    """Return configurations as texts: True is "true", 5 is "5"; with `may_be_none` None stays, to mean the default.
+    """Return configurations as texts: "true" for True, "5" for 5. With `may_be_none`, None stays: the default.
 
     Raises:
-        TypeError: it is no mapping, a name is not a `str`, or a value is none of these. ValueError: as `text`.
+        TypeError: it is no mapping, or has a name or a value of another type. ValueError: as `text`.
     """
     found: dict[str, str | None] = {}
     for key, given in _items(name, value):
@@ -161,7 +161,7 @@ def configs_of(name: str, value: object, *, may_be_none: bool) -> dict[str, str 
 
 
 def group_states(value: object) -> list[str]:
-    """Return states of groups as Kafka writes them, however they are capitalized.
+    """Return states of groups as Kafka writes them. Capitals do not matter.
 
     Raises:
         TypeError: it is no list of texts. ValueError: there is no such state.
@@ -176,10 +176,10 @@ def group_states(value: object) -> list[str]:
 
 
 def deadline_s(value: object) -> float | None:
-    """Return how long a call may take; None leaves it to the client.
+    """Return how long a call may take. None stands for the client's own deadline.
 
     Raises:
-        TypeError: it is no number. ValueError: it is negative, or longer than the protocol can say.
+        TypeError: it is no number. ValueError: it is negative, or longer than the protocol can express.
     """
     return None if value is None else seconds("timeout_s", value)
 

@@ -1,4 +1,4 @@
-"""Two small values that producer, consumer and admin share. Pure."""
+"""Two values that producer, consumer and admin share: a partition, and a stored position. Pure."""
 
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A position that a group stores: the next offset to read, a note of the application's, the leader epoch or -1."""
+    """A position that a group stores: the next offset to read, a note of the application, the leader epoch or -1."""
 
     offset: int
     metadata: str = ""

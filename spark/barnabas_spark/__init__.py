@@ -1,1 +1,1 @@
-"""Spark data source and jobs."""
+"""The Spark data source `barnabas`. Begin with `source`."""

@@ -1,4 +1,4 @@
-"""From decoded columns to Arrow record batches in the schema of Spark's Kafka source.
+"""Turns decoded columns into Arrow record batches, in the schema of Spark's Kafka source.
 
 | column | type | |
 | --- | --- | --- |
@@ -10,9 +10,10 @@
 | timestampType | int | 0: set by the producer, 1: by the broker when it appended |
 | headers | array<struct<key string, value binary>> | with `includeHeaders`; null where there are none |
 
-A column that was not asked for is not built. *Byte strings without a loop:* positions and sizes within one
-buffer become an Arrow array in which wanted strings and the bytes between them alternate; taking every second element
-lets Arrow copy the wanted ones together, in C++.
+A column that was not asked for is not built.
+
+*Byte strings without a loop.* Positions and sizes within one buffer become an Arrow array in which the wanted strings
+and the bytes between them alternate. Arrow then takes every second element, and copies them in C++.
 """
 
 from typing import Any
@@ -35,12 +36,12 @@ ARROW_TYPES = {
     "timestampType": pa.int32(),
     "headers": pa.list_(HEADER_TYPE),
 }
-# Microseconds since 1970 in 64 bits; what lies beyond the year 294,247 is cut to it.
+# Microseconds since 1970 in 64 bits. Times beyond the year 294,247 are cut to it.
 _TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
 
 
 def to_record_batch(columns: Columns, topic: str, partition: int, names: tuple[str, ...]) -> Any:
-    """Return the columns called `names`, in that order, as a `pyarrow.RecordBatch` that shares no memory."""
+    """Return the columns called `names`, in this order, as a `pyarrow.RecordBatch` that shares no memory."""
     schema = pa.schema([(name, ARROW_TYPES[name]) for name in names])
     return pa.RecordBatch.from_arrays([_column(columns, topic, partition, name) for name in names], schema=schema)
 
@@ -90,7 +91,7 @@ def _headers(data: memoryview, headers: HeaderColumns) -> Any:
     try:
         names = names.cast(pa.string())
     except pa.ArrowInvalid:
-        # As the Java client does: a name that is not UTF-8 loses its odd bytes, not the record.
+        # As in the Java client, a name that is not UTF-8 loses its odd bytes, and not the record.
         names = pa.array([name.decode(errors="replace") for name in names.to_pylist()], pa.string())
     pairs = pa.StructArray.from_arrays([names, _strings(data, headers.values, pa.binary())], fields=list(HEADER_TYPE))
     offsets = headers.offsets

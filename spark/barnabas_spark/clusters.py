@@ -1,13 +1,13 @@
-"""Connections of a Python worker: one event loop in a thread, and the clusters it is connected to.
+"""Keeps the clusters of a Python worker open, on an event loop in a thread.
 
-Spark calls sources from ordinary blocking code, and reuses a worker process for many tasks. So what is costly to set up
-lives in module globals: a daemon thread that runs an asyncio loop, and the `Cluster`s opened in it, keyed by what
-they were opened with. Blocking code hands coroutines to the loop and waits with a deadline.
+Spark calls sources from ordinary blocking code, and reuses a worker process for many tasks. So two costly things live
+in module globals: a daemon thread that runs an asyncio loop, and the `Cluster`s that are open in it, by their settings.
+Blocking code hands coroutines to the loop and waits with a deadline.
 
-Limits: `CLUSTERS_MAX` clusters stay open, the least recently used one is closed for another; connections within a
-cluster are the client's matter. Every wait has a deadline; a coroutine whose waiter has given up is cancelled.
+Limits: `CLUSTERS_MAX` clusters stay open; the least recently used one is closed for another. The client limits the
+connections within a cluster. Every wait has a deadline. If the waiter gives up, the coroutine is cancelled.
 
-A forked child has no loop thread, whatever the parent had, and starts its own.
+A forked child has no loop thread, even if the parent has one, and starts its own.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ __all__ = ["close_all", "cluster_for", "run", "submit"]
 T = TypeVar("T")
 
 CLUSTERS_MAX = 8
-# How much longer a blocking wait lasts than the deadline inside, which words its error better.
+# A blocking wait is so much longer than the deadline inside, whose error says more.
 GRACE_S = 5.0
 
 
@@ -39,7 +39,7 @@ class _Key(NamedTuple):
 
 
 class _Worker:
-    """The loop thread of this process. `clusters` is touched by the loop alone, oldest use first."""
+    """The loop thread of this process. Only the loop touches `clusters`, which has the oldest use first."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -54,7 +54,7 @@ _starting = threading.Lock()
 
 
 def _this_process() -> _Worker:
-    global _worker  # noqa: PLW0603 - the one place that owns it
+    global _worker  # noqa: PLW0603 - the one place that makes it
     with _starting:
         if _worker is None or _worker.pid != os.getpid():
             _worker = _Worker()
@@ -67,10 +67,10 @@ def submit(coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
 
 
 def result(future: concurrent.futures.Future[T], timeout_s: float) -> T:
-    """Wait for what was submitted, a little longer than its own deadline `timeout_s`.
+    """Wait for a submitted coroutine, a little longer than its own deadline `timeout_s`.
 
     Raises:
-        TimeoutError: neither result nor error came; the coroutine is cancelled.
+        TimeoutError: neither a result nor an error came; the coroutine is cancelled.
     """
     try:
         return future.result(timeout_s + GRACE_S)
@@ -89,7 +89,7 @@ async def cluster_for(options: ReadOptions, *, is_driver: bool) -> Cluster:
     """Return an open cluster, connecting if this process has none for these options. Call it on the loop.
 
     Raises:
-        ClientError: nobody answers at the bootstrap servers.
+        ClientError: no bootstrap server answers.
     """
     clusters = _this_process().clusters
     client_id = (

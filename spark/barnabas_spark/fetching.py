@@ -1,16 +1,16 @@
-"""Fetching one range of a partition from its leader, each part of it once.
+"""Fetches one range of a partition from its leader, each part of it once.
 
-`fetch` brings what lies at a position and says where the next fetch must begin: at the end of the last whole
-batch. A range therefore ends by position, not by record, for its last offsets may hold none. Nothing is asked for
-twice, except what a lost connection swallowed, a batch that a broker cut off at the end of an answer, and at the edges
-of a range whatever else is in the batches that the range begins and ends in.
+`fetch` returns the batches at a position, and the position at which the next fetch must begin: the end of the last
+whole batch. So a range ends at a position, not at a record, because its last offsets may hold none. Nothing is fetched
+twice, with three exceptions: bytes that a lost connection swallowed, a batch that a broker cut off at the end of an
+answer, and the rest of the batches in which a range begins and ends.
 
-*Sizes.* A request cannot name an end. To bring little from behind it, the first request of a range is small, and
-every further one asks for at most what the bytes an offset took so far let expect.
+*Sizes.* A request cannot name an end. To bring little from behind it, the first request of a range is small. Every
+further one asks for the expected size of the rest, by the bytes that an offset has taken so far.
 
-*Leaders.* A broker that does not lead any more says so; the metadata is asked anew, or the hint in the answer taken
-(KIP-951), until the deadline. A topic that was deleted and created again has another id and is never misread for the
-old one.
+*Leaders.* A broker that does not lead any more says so. Then the hint in the answer is taken (KIP-951), or the metadata
+is refreshed, until the deadline. A topic that was deleted and created again has another id, and is never mistaken for
+the old one.
 """
 
 import asyncio
@@ -35,20 +35,20 @@ logger = logging.getLogger(__name__)
 
 FIRST_FETCH_BYTES = 1 << 20
 LAST_FETCH_BYTES_MIN = 64 << 10
-# So many answers in a row must name another topic id before the topic counts as created again: about a second.
+# So many answers in a row must name another topic id before the topic counts as created again; about a second.
 STRANGERS_MAX = 6
 _NO_ID = bytes(16)
 
 
 class Fetched(NamedTuple):
-    """Whole batches, perhaps with a cut-off one behind, and the position after them. Empty at a gap in the log."""
+    """Whole batches, perhaps with a cut-off one behind them, and the position after them. Empty at a gap in the log."""
 
     records: memoryview
     next_offset: int
 
 
 class _LostError(BarnabasError):
-    """What is not there any more, and the offset to go on at when that is allowed."""
+    """Records are lost. `next_offset` is where reading may go on, if that is allowed."""
 
     def __init__(self, what: str, next_offset: int) -> None:
         super().__init__(what)
@@ -57,7 +57,7 @@ class _LostError(BarnabasError):
 
 
 class RangeFetcher:
-    """Fetches one split, one request at a time, in order. Lives on the loop of `connections`."""
+    """Fetches one split, one request at a time, in order. Lives on the loop of clusters.py."""
 
     def __init__(self, cluster: Cluster, split: Split, options: ReadOptions) -> None:
         self._cluster = cluster
@@ -68,13 +68,13 @@ class RangeFetcher:
         self._name = f"{split.topic}-{split.partition}"
 
     async def fetch(self, position: int) -> Fetched:
-        """Return what lies at `position`, which is in the range; waits for records that are not readable yet.
+        """Return the batches at `position`, which is in the range. Waits for records that are not readable yet.
 
         Raises:
             DataLossError: the position is no longer, or not yet, in the log, or the topic is another one.
             DeadlineExceededError: nothing came within `poll_timeout_ms`.
             KafkaError: the broker refuses for good.
-            CorruptBatchError: what came is no sequence of batches.
+            CorruptBatchError: the answer is no sequence of batches.
         """
         timeout_s = self._options.poll_timeout_ms / 1000
 
@@ -115,7 +115,7 @@ class RangeFetcher:
                 raise DeadlineExceededError(f"{self._name} has nothing at {position} yet, and more was promised")
 
     def _check_topic_id(self, topic_id: bytes | None) -> None:
-        """Raise while the metadata names another topic; what this process knew, or a broker knows, may be older."""
+        """Raise while the metadata has another topic id. The view of this process or of a broker may just be older."""
         if self._split.topic_id in {None, topic_id}:
             return
         self._strangers += 1
@@ -125,7 +125,7 @@ class RangeFetcher:
         raise _LostError(what, self._split.end_offset)
 
     async def _on_out_of_range(self, position: int, deadline: float) -> None:
-        """Raise what an offset out of range comes down to; the log may have moved on, and it may be a false alarm."""
+        """Raise the error behind an offset out of range. The log may have moved on, or it is a false alarm."""
         key = (self._split.topic, self._split.partition)
         now = asyncio.get_running_loop().time
         start_offset = (await list_offsets(self._cluster, {key: OffsetSpec.EARLIEST}, deadline - now()))[key].offset
@@ -157,7 +157,7 @@ class RangeFetcher:
         return min(most, max(expected, LAST_FETCH_BYTES_MIN))
 
     def _take(self, response: FetchResponse, position: int) -> Fetched:
-        """Look for an error, then for the end of the last whole batch."""
+        """Return the batches of an answer, up to the end of the last whole one, or raise its error."""
         if response.error_code:
             raise error_for(response.error_code, self._name)
         rows = [row for topic in response.responses for row in topic.partitions]
@@ -167,7 +167,7 @@ class RangeFetcher:
         if row.error_code:
             self._learn(response, row)
             raise error_for(row.error_code, f"{self._name} at {position}")
-        # Decoded records are one view of the answer; only an encoder is given several.
+        # Decoded records are one view of the answer. Only an encoder is given several.
         records = cast("memoryview", row.records) if row.records else memoryview(b"")
         next_offset = position
         for header, _ in batches(records, check_crc=False):

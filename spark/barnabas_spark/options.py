@@ -1,13 +1,13 @@
-"""What a job asked for: the options of a read, checked as a whole before anything is contacted. Pure.
+"""Checks the options of a read as a whole, before anything is contacted. Pure.
 
-Names and meaning are those of Spark's own Kafka source, so that a job moves by changing the format's name. Names are
-matched without regard to case, as Spark does. Every option is one of five kinds, and no other passes:
+Names and meanings are those of Spark's own Kafka source, so that a job moves by changing the format's name. Case does
+not matter in names, as in Spark. Every option is of one of five kinds, and no other passes:
 
 * *used*: the fields of `ReadOptions`;
-* *without effect* here although it is right to set it elsewhere, such as buffer sizes of the Java client: accepted,
-  listed in `ReadOptions.ignored`, which the source reports as a warning;
-* *refused* because Spark's Kafka source refuses it too: it decides these itself;
-* *refused* because it asks for what is not built yet, security above all: to ignore it would be dangerous;
+* *without effect* here, though right elsewhere, such as buffer sizes of the Java client: accepted, and listed in
+  `ReadOptions.ignored`, which the source reports as a warning;
+* *refused* because Spark's Kafka source, which decides these itself, refuses it too;
+* *refused* because it asks for something that is not built yet, security above all: to ignore it would be dangerous;
 * *unknown*: refused, with the nearest known name, because it is most often misspelt.
 
 An error names the option as Spark's documentation spells it.
@@ -25,14 +25,15 @@ from barnabas_raftlog.errors import BarnabasError
 
 __all__ = ["EARLIEST", "LATEST", "OptionError", "Position", "ReadOptions", "Topics", "parse_read_options"]
 
+# The negative offsets in the JSON of `startingOffsets` and `endingOffsets`, and in ListOffsets.
 EARLIEST = -2
 LATEST = -1
-"""What a negative offset means in the JSON of `startingOffsets` and `endingOffsets`, and in ListOffsets."""
 
 TopicPartition = tuple[str, int]
 Strategy = Literal["error", "latest"]
 
-FETCH_BYTES = 4 << 20  # a request brings one Arrow batch's worth: 4-8 MB is where the measured throughput is flat
+# A request brings enough for one Arrow batch. The measured throughput is flat from 4 to 8 MB.
+FETCH_BYTES = 4 << 20
 FETCH_BYTES_MAX = 256 << 20
 FETCH_WAIT_MS = 500
 POLL_TIMEOUT_MS = 120_000
@@ -125,7 +126,7 @@ class OptionError(BarnabasError, ValueError):
 
 
 class Topics(NamedTuple):
-    """What to read: exactly one field is set."""
+    """The topics or partitions to read. Exactly one field is set."""
 
     subscribe: tuple[str, ...] = ()
     assign: tuple[TopicPartition, ...] = ()
@@ -133,9 +134,9 @@ class Topics(NamedTuple):
 
 
 class Position(NamedTuple):
-    """One end of what to read. At most one of `timestamp_ms`, `timestamps_ms` and `offsets` is set, else `everywhere`.
+    """One end of the read. At most one of `timestamp_ms`, `timestamps_ms` and `offsets` is set, else `everywhere`.
 
-    `option` is the option that said so, for error messages. Offsets may be `EARLIEST` or `LATEST`.
+    `option` is the option that it comes from, for error messages. Offsets may be `EARLIEST` or `LATEST`.
     """
 
     option: str
@@ -146,7 +147,7 @@ class Position(NamedTuple):
 
 
 class ReadOptions(NamedTuple):
-    """A checked set of options. Times in milliseconds, sizes in bytes; None means no limit."""
+    """A checked set of options. Times are in milliseconds, sizes in bytes; None means no limit."""
 
     bootstrap_servers: str
     topics: Topics
@@ -199,7 +200,7 @@ _IGNORED_KEYS = frozenset(name.lower() for name in _WITHOUT_EFFECT)
 
 
 def _check_names(options: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names without effect; raise for the first that may not be given."""
+    """Return the names without effect. Raise for the first name that may not be given."""
     for key in sorted(options):
         name = _KNOWN.get(key)
         if key.startswith(_NOT_BUILT):
@@ -262,7 +263,7 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
 
 
 def _position(options: Mapping[str, str], side: Literal["starting", "ending"], default: int) -> Position:
-    """Read one end. A timestamp for all beats timestamps by partition, which beat offsets: Spark's order."""
+    """Read one end. As in Spark, a timestamp for all beats timestamps by partition, which beat offsets."""
     name = f"{side}Timestamp"
     if (text := options.get(name.lower())) is not None:
         return Position(name, default, timestamp_ms=_integer(name, text, 0))

@@ -1,19 +1,19 @@
-"""From a snapshot of a cluster to the ranges that tasks read. Pure.
+"""Plans the ranges that tasks read, from a snapshot of the cluster. Pure.
 
-A `Snapshot` is taken before anything is read (snapshot.py): every partition, and where each ended, all high
-watermarks first. From it and the options follow fixed half-open ranges, so every query over one loaded DataFrame
-sees the same records, whatever is written meanwhile. Spark's own source binds "latest" when each task runs.
+A `Snapshot` is taken before anything is read (snapshot.py): every partition and its end, with all high watermarks
+first. From it and the options follow fixed half-open ranges, so every query over one loaded DataFrame sees the same
+records, whatever is written meanwhile. Spark's own source binds "latest" when each task runs.
 
-*Data loss.* Asking for offsets that the log no longer has, or does not have yet, means that records are missing which
-somebody counted on: an error, unless `failOnDataLoss` is false, when the range is cut to what is there and a warning
-says what was left out. An end that lies before its start is an error always.
+*Data loss.* If the log does not have the offsets asked for, any more or yet, records are missing that somebody counted
+on. That is an error, unless `failOnDataLoss` is false: then the range is cut to the offsets that exist, and a warning
+names the others. An end before its start is always an error.
 
-*Splitting.* First every range is cut into parts of at most `maxRecordsPerPartition`; then, while there are fewer than
-`minPartitions`, whichever range has the largest parts is cut into one more. Parts of a range are equal but for
-one record. Counts are offsets, which compaction and transaction markers make an upper bound of records. Empty ranges
-make no split, but there is always at least one split: PySpark hands a reader whose list is empty a `None` instead.
+*Splitting.* First every range is cut into parts of at most `maxRecordsPerPartition`. While there are fewer parts than
+`minPartitions`, the range with the largest parts is cut into one more. Parts of a range are equal but for one record.
+Counts are offsets, which are an upper bound of records because of compaction and transaction markers. Empty ranges make
+no split, but there is always at least one split: PySpark hands a reader whose list is empty a `None` instead.
 
-Deliberately not here: cutting by bytes on batch boundaries and packing of small ranges; that needs sizes from the
+Deliberately not here: cutting by bytes on batch boundaries, and packing of small ranges, which need sizes from the
 brokers.
 """
 
@@ -41,7 +41,7 @@ class DataLossError(BarnabasError):
 
 
 class PartitionState(NamedTuple):
-    """A partition at the moment of the snapshot; `log_start_offset` to `high_watermark` could be read."""
+    """A partition at the moment of the snapshot. `log_start_offset` to `high_watermark` could be read."""
 
     topic_id: bytes | None
     leader_epoch: int
@@ -50,7 +50,7 @@ class PartitionState(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """What the driver learned. `starting` and `ending` hold the offset at a timestamp, None if no record is as late."""
+    """All partitions. `starting` and `ending` have the offset at a timestamp, or None if no record is as late."""
 
     partitions: Mapping[TopicPartition, PartitionState]
     starting: Mapping[TopicPartition, int | None] = {}
@@ -58,7 +58,7 @@ class Snapshot(NamedTuple):
 
 
 class Split(NamedTuple):
-    """What one task reads: [start_offset, end_offset) of a partition, led in `leader_epoch` when it was planned."""
+    """The range of one task: [start_offset, end_offset) of a partition, led in `leader_epoch` when it was planned."""
 
     topic: str
     topic_id: bytes | None
@@ -73,7 +73,7 @@ class Split(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The splits, at least one, and what the user should be told."""
+    """The splits, at least one, and warnings for the user."""
 
     splits: Sequence[Split]
     warnings: Sequence[str]
@@ -83,10 +83,10 @@ NOTHING = Split(topic="", topic_id=None, partition=0, leader_epoch=-1, start_off
 
 
 def timestamps_needed(position: Position, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the timestamp to look up for each partition; empty when `position` is not about time.
+    """Return the timestamp to look up for each partition; empty if `position` is not about time.
 
     Raises:
-        OptionError: timestamps by partition name other partitions than are read.
+        OptionError: timestamps by partition do not name exactly the partitions that are read.
     """
     if position.timestamp_ms is not None:
         return dict.fromkeys(partitions, position.timestamp_ms)
@@ -101,7 +101,7 @@ def make_plan(options: ReadOptions, snapshot: Snapshot) -> Plan:
 
     Raises:
         OptionError: offsets that name other partitions, contradict each other, or a timestamp without a record.
-        DataLossError: a range is not wholly there.
+        DataLossError: the log lacks a part of a range.
     """
     for position in (options.starting, options.ending):
         if position.offsets is not None:
@@ -141,7 +141,7 @@ def _name(key: TopicPartition) -> str:
 
 
 def _check_named(option: str, named: Iterable[TopicPartition], partitions: Collection[TopicPartition]) -> None:
-    """Hold JSON to Spark's rule: it names every partition that is read and no other."""
+    """Raise unless JSON keeps Spark's rule: it names every partition that is read and no other."""
     missing = sorted(set(partitions) - set(named))
     extra = sorted(set(named) - set(partitions))
     if missing:
@@ -161,7 +161,7 @@ def _start(options: ReadOptions, snapshot: Snapshot, key: TopicPartition) -> int
                 f"{_name(key)} has no record that late; "
                 "set startingOffsetsByTimestampStrategy to latest to read nothing from it",
             )
-        # A record may have been written after the snapshot of high watermarks: it is not part of it.
+        # The record may have been written after the snapshot of high watermarks, and does not belong to it.
         return state.high_watermark if offset is None else min(offset, state.high_watermark)
     offset = position.everywhere if position.offsets is None else position.offsets[key]
     return state.log_start_offset if offset == EARLIEST else offset
@@ -192,7 +192,7 @@ def _cut(ranges: Sequence[Split], options: ReadOptions) -> list[Split]:
     parts = [1 if most is None else -(-size // most) for size in sizes]
     total = sum(parts)
     if options.partitions_min is not None:
-        # The range whose parts are largest gets the next part; equal ones in their order.
+        # The range with the largest parts gets the next part; equal ones in their order.
         heap = [(-size / part, at) for at, (size, part) in enumerate(zip(sizes, parts, strict=True)) if size > part]
         heapq.heapify(heap)
         while heap and total < min(options.partitions_min, SPLITS_MAX):

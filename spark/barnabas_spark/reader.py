@@ -1,9 +1,9 @@
-"""What a task does: read one split and yield Arrow batches.
+"""Reads one split in a task, and yields Arrow batches.
 
-The next request is under way while the last answer is decoded and consumed: one answer ahead, never more, so a task
-holds at most two answers and what one Arrow batch needs.
+The next request is under way while the last answer is decoded and consumed: one answer ahead, never more. So a task
+holds at most two answers and the memory of one Arrow batch.
 
-Batches have at least `TARGET_BYTES` of plain record bytes where the range has them, and end with a record batch of the
+Batches have at least `TARGET_BYTES` of plain record bytes if the range has so many, and end with a record batch of the
 log. A task that is ended early (LIMIT) leaves nothing running.
 """
 
@@ -32,7 +32,7 @@ def read_split(split: Split, options: ReadOptions, names: tuple[str, ...]) -> It
     """Yield the records of `split` as `pyarrow.RecordBatch`es with the columns called `names`.
 
     Raises:
-        CorruptRecordsError: a batch cannot be read; names it, and the offset behind it.
+        CorruptRecordsError: a batch cannot be read; names the batch, and the offset behind it.
         DataLossError, ClientError, KafkaError, CorruptBatchError: as `RangeFetcher.fetch`.
     """
     if split.is_empty:
@@ -68,7 +68,7 @@ def _columns(split: Split, data: memoryview, position: int, *, with_headers: boo
 def _named(
     split: Split, data: memoryview, position: int, error: CorruptBatchError, *, with_headers: bool
 ) -> CorruptBatchError:
-    """Return what is to be told of damage in `data`: as the consumer does, with the batch that it is in."""
+    """Return the error for damage in `data`, which names the damaged batch, as in the consumer."""
     for header, frame in batches(data, check_crc=False):
         try:
             read_columns(frame, position, split.end_offset, with_headers=with_headers)

@@ -1,8 +1,8 @@
-"""Taking the snapshot that a plan is made from: which partitions there are, and where each begins and ends.
+"""Takes the snapshot for a plan: all partitions, with their starts and ends.
 
-The order is the point. All high watermarks are asked for first, at once, before anything else and long before
-anything is read: that is the moment which the loaded DataFrame shows. What is looked up afterwards, the beginnings and
-offsets at timestamps, may be newer, and planning cuts it back to the moment.
+The order matters. All high watermarks are asked for first and at once, long before anything is read. The loaded
+DataFrame shows this moment. The starts, and offsets at timestamps, are looked up afterwards and may be newer. Planning
+cuts them back to the moment.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ async def take_snapshot(cluster: Cluster, options: ReadOptions) -> Snapshot:
             key: PartitionState(
                 topics[key[0]].topic_id,
                 topics[key[0]].partitions[key[1]].leader_epoch,
-                # Retention may have moved the beginning past the end that was seen: then nothing is left of it.
+                # Retention may have moved the start past the end that was seen: then nothing of it is left.
                 min(begins[key].offset, ends[key].offset),
                 ends[key].offset,
             )

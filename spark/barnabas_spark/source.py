@@ -1,14 +1,14 @@
-"""`format("barnabas")`: what PySpark asks of a data source, and nothing else.
+"""The data source `format("barnabas")`, as PySpark calls it.
 
-PySpark imports this module when it looks for any Python data source, in every planning process, so whatever is heavy
-is imported by the methods that need it. PySpark calls in this order: `schema` when the DataFrame is loaded; `reader`
-and `partitions` once at the first action, in a planning process, whose answer every later action over the same
-DataFrame reuses; `read` in the executors' workers.
+PySpark imports this module when it looks for any Python data source, in every planning process. So heavy modules are
+imported by the methods that need them. PySpark calls in this order: `schema` when the DataFrame is loaded; `reader` and
+`partitions` once at the first action, in a planning process, whose answer every later action over the same DataFrame
+reuses; `read` in the executors' workers.
 
-Reading streams, and writing, are not built yet and say so in one sentence.
+Reading streams, and writing, are not built yet. The calls raise `NotBuiltError`.
 
-Filters are not pushed down on purpose: PySpark 4.3 keeps one plan for all uses of a DataFrame and gives wrong
-rows with a reader that takes filters. Ranges are options.
+Filters are deliberately not pushed down: PySpark 4.3 keeps one plan for all uses of a DataFrame, and gives wrong rows
+with a reader that takes filters. Ranges are options.
 """
 
 import gc
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 _is_frozen = False
 
-# Spelled as objects: a DDL string is parsed by the JVM, which a planning process does not have.
+# As objects, because a DDL string is parsed by the JVM, which a planning process does not have.
 HEADER_TYPE = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 COLUMNS = (
     StructField("key", BinaryType()),
@@ -54,7 +54,7 @@ HEADERS = StructField("headers", ArrayType(HEADER_TYPE))
 
 
 class NotBuiltError(BarnabasError, NotImplementedError):
-    """Something that this source will do one day. PySpark's own class would make PySpark try something else first."""
+    """A feature that is not built yet. With its own class for that, PySpark would try something else first."""
 
 
 class BarnabasDataSource(DataSource):
@@ -132,8 +132,8 @@ def _schema(options: ReadOptions) -> StructType:
 def _columns(schema: StructType, options: ReadOptions) -> tuple[str, ...]:
     """Return the columns to build: those of a schema that the user gave, or all.
 
-    A schema of the user's must be a choice of the source's own columns, which is a projection: Spark cannot tell a
-    Python source which columns a query uses.
+    A user's schema must be a choice of the source's own columns. It is a projection: Spark cannot tell a Python source
+    which columns a query uses.
     """
     own = {field.name: field for field in _schema(options).fields}
     for field in schema.fields:
@@ -151,7 +151,7 @@ def _refuse(what: str) -> NoReturn:
 
 
 def _freeze_once() -> None:
-    """Take everything imported so far out of the garbage collector's sight.
+    """Hide everything imported so far from the garbage collector.
 
     PySpark's daemon collects garbage after every task, which costs 25 ms over the modules alone (measured).
     """

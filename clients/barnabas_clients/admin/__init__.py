@@ -1,1 +1,1 @@
-"""Administration of a cluster. `client` has `Admin`; the other files are the functions behind its methods."""
+"""Administers a cluster. Begin with `client`; the other modules have the functions behind its methods."""

@@ -1,21 +1,20 @@
-"""`Admin`: topics, records, configurations, groups and their offsets, in one object with one set of connections.
+"""Administers a cluster: topics, records, configurations, groups and their offsets.
 
-The work is done by functions over a `Cluster` (topics.py, configs.py, offsets.py, reassignments.py, groups.py), for
-those who have one already. What holds for every method:
+`Admin` has one set of connections. Functions over a `Cluster` do the work (topics.py, configs.py, offsets.py,
+reassignments.py, groups.py), for callers who have one already. These rules hold for every method:
 
 *Deadline.* `timeout_s` bounds the whole call, retries included; None takes the one given to `Admin`. At the deadline
-the call raises `DeadlineExceededError`, which says what it waited for and what went wrong last. What was asked for may
-still happen.
+the call raises `DeadlineExceededError`, which says what it waited for and what went wrong last. The change that was
+asked for may still happen.
 
-*Errors.* What a broker refuses is a `KafkaError` with Kafka's code, naming the topic, partition or group. After `close`
-there is `ClientClosedError`.
+*Errors.* A refusal of a broker is a `KafkaError` with Kafka's code, which names the topic, partition or group. After
+`close` every call raises `ClientClosedError`.
 
-*Cancellation.* Always safe. What was to change may have changed, or may a moment later.
+*Cancellation.* Always safe. The change that was asked for may have happened, or may happen a moment later.
 
-Several calls may be under way at once. Memory: what the answers hold, and metadata of every topic once named here.
+Several calls may be under way at once. Memory: the answers, and the metadata of every topic that was named once.
 
-Not here: ACLs, quotas; transactions; the groups of KIP-848, beyond their
-place in a list.
+Not here: ACLs, quotas; transactions; the groups of KIP-848, beyond their place in a list.
 """
 
 import asyncio
@@ -74,12 +73,12 @@ INT16_MAX = 2**15 - 1
 
 
 class Admin:
-    """A client for administration; use it as `async with`, from one event loop.
+    """A client for administration. Use it as `async with`, from one event loop.
 
     Entering connects, within `timeout_s`.
 
     Args:
-        bootstrap: brokers to start from, `host:port`, a list or separated by commas.
+        bootstrap: brokers to start from: `host:port`, several separated by commas or as a list.
         client_id: how brokers' logs and quotas name this client.
         timeout_s: the deadline of calls that name none.
     """
@@ -111,7 +110,7 @@ class Admin:
     async def describe_configs(
         self, resources: Iterable[ConfigResource], *, timeout_s: float | None = None
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-        """Return the configurations of topics and brokers by name: `ConfigResource.topic("orders")`, `.broker(1)`."""
+        """Return the configurations of topics and brokers, such as `ConfigResource.topic("orders")` or `.broker(1)`."""
         wanted = [_resource_of(each) for each in several("resources", resources, "ConfigResources")]
         return await admin_configs.describe_configs(self._cluster, wanted, self._limit(timeout_s))
 
@@ -123,12 +122,12 @@ class Admin:
         validate_only: bool = False,
         timeout_s: float | None = None,
     ) -> None:
-        """Set configurations of a topic, and leave others as they are; None takes one back to its default.
+        """Set configurations of a topic, and leave the others. None takes one back to its default.
 
         Numbers and bools are written as brokers write them: 5 is "5", True is "true".
 
         Raises:
-            InvalidConfigError: one of them cannot be, and none was changed.
+            InvalidConfigError: one of them is impossible, and none was changed.
             UnknownTopicOrPartitionError: the topic does not exist.
         """
         limit_s = self._limit(timeout_s)
@@ -151,7 +150,7 @@ class Admin:
         """Create a topic and return it once every partition has a leader; -1 takes the cluster's default.
 
         Raises:
-            TopicAlreadyExistsError: it is there.
+            TopicAlreadyExistsError: it exists.
         """
         limit_s = self._limit(timeout_s)
         topic = _new_topic_of(NewTopic(name, partitions, replication_factor, {} if configs is None else configs))
@@ -160,7 +159,7 @@ class Admin:
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False, timeout_s: float | None = None
     ) -> None:
-        """Create topics, or with `validate_only` say whether they could be; leaders are elected a moment later.
+        """Create topics, or with `validate_only` just check them. Leaders are elected a moment later.
 
         Raises:
             KafkaError: the first refusal; other topics may have been created.
@@ -174,7 +173,7 @@ class Admin:
         """Delete topics and everything in them.
 
         Raises:
-            UnknownTopicOrPartitionError: one of them is not there; nothing was deleted.
+            UnknownTopicOrPartitionError: one of them does not exist; nothing was deleted.
             KafkaError: the first refusal; other topics may be gone.
         """
         wanted = _topics_of(names)
@@ -191,16 +190,16 @@ class Admin:
         """Return topics in the order of their names.
 
         Raises:
-            UnknownTopicOrPartitionError: one of them is not there.
+            UnknownTopicOrPartitionError: one of them does not exist.
         """
         return await admin_topics.known_topics(self._cluster, _topics_of(names), self._limit(timeout_s))
 
     async def create_partitions(
         self, name: str, count: int, *, validate_only: bool = False, timeout_s: float | None = None
     ) -> TopicView:
-        """Give a topic `count` partitions in all; returns once every one has a leader.
+        """Give a topic `count` partitions in all. Returns when every one has a leader.
 
-        Records with a key go to other partitions from then on: order by key is not kept across the change.
+        From then on records with a key go to other partitions: the order by key is not kept across the change.
 
         Raises:
             InvalidPartitionsError: it has that many already, or more.
@@ -214,14 +213,14 @@ class Admin:
     async def alter_partition_reassignments(
         self, targets: Mapping[TopicPartition, Sequence[int] | None], *, timeout_s: float | None = None
     ) -> None:
-        """Send partitions to other brokers, the preferred leader first; None cancels the move that is under way.
+        """Move partitions to other brokers, the preferred leader first. None cancels the move that is under way.
 
         Returns when the controller knows, not when they have arrived: `list_partition_reassignments` tells that.
 
         Raises:
             InvalidReplicaAssignmentError: a target names an unknown broker, one twice, or none.
             NoReassignmentInProgressError: there is nothing to cancel. Others may be on their way.
-            UnknownTopicOrPartitionError: a partition is not there.
+            UnknownTopicOrPartitionError: a partition does not exist.
         """
         wanted = replicas_of("targets", targets)
         deadline = self._deadline(timeout_s)
@@ -231,7 +230,7 @@ class Admin:
     async def list_partition_reassignments(
         self, partitions: Collection[TopicPartition] | None = None, *, timeout_s: float | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
-        """Return which partitions are on their way to other brokers, of some or of all; those at rest are left out."""
+        """Return the partitions that move to other brokers, of some or of all. Those at rest are left out."""
         limit_s = self._limit(timeout_s)
         wanted = _some_partitions(partitions)
         return await admin_reassignments.list_partition_reassignments(self._cluster, limit_s, wanted)
@@ -247,8 +246,8 @@ class Admin:
     ) -> dict[TopicPartition, ListedOffset]:
         """Look up, for each partition, an `OffsetSpec` (LATEST, EARLIEST, MAX_TIMESTAMP) or a timestamp in ms.
 
-        A timestamp finds the first record that is not older; offset -1 when there is none. With `read_committed` LATEST
-        is the last stable offset instead of the high watermark.
+        A timestamp finds the first record that is not older; the offset is -1 if there is none. With `read_committed`,
+        LATEST is the last stable offset instead of the high watermark.
         """
         wanted = timestamps_of("partitions", partitions)
         deadline = self._deadline(timeout_s)
@@ -259,10 +258,10 @@ class Admin:
     async def delete_records(
         self, before: Mapping[TopicPartition, int], *, timeout_s: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Delete the records before an offset, -1 for all there are, from each partition; return the new starts.
+        """Delete the records before an offset from each partition (-1: all records). Return the new starts.
 
         Raises:
-            OffsetOutOfRangeError: an offset is beyond the end of its partition; others may be done.
+            OffsetOutOfRangeError: an offset is beyond the end of its partition; others may be deleted.
         """
         wanted = timestamps_of("before", before, low=-1)
         deadline = self._deadline(timeout_s)
@@ -275,27 +274,27 @@ class Admin:
         """Return every group, sorted by id; with `states` ("Stable", "Empty", ...) those in one of them.
 
         Raises:
-            ValueError: there is no such state; the message lists those that there are.
+            ValueError: there is no such state; the message lists all states.
         """
         return await admin_groups.list_groups(self._cluster, self._limit(timeout_s), states=group_states(states))
 
     async def describe_groups(
         self, group_ids: Collection[str], *, timeout_s: float | None = None
     ) -> dict[str, GroupDescription]:
-        """Return the state of groups, their members and who reads what.
+        """Return the state of groups, their members, and the partitions that each member reads.
 
         Raises:
-            GroupIdNotFoundError: one of them is not there.
+            GroupIdNotFoundError: one of them does not exist.
         """
         return await admin_groups.describe_groups(
             self._cluster, names_of("group_ids", group_ids), self._limit(timeout_s)
         )
 
     async def delete_groups(self, group_ids: Collection[str], *, timeout_s: float | None = None) -> None:
-        """Delete groups without members, with all that they have committed.
+        """Delete groups without members, with their committed offsets.
 
         Raises:
-            NonEmptyGroupError: one has members. GroupIdNotFoundError: one is not there. Others may be gone.
+            NonEmptyGroupError: one has members. GroupIdNotFoundError: one does not exist. Others may be gone.
         """
         await admin_groups.delete_groups(self._cluster, names_of("group_ids", group_ids), self._limit(timeout_s))
 
@@ -306,18 +305,18 @@ class Admin:
         *,
         timeout_s: float | None = None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return what a group has committed, of some partitions or of all; those without a position are left out."""
+        """Return the offsets that a group has committed, of some partitions or of all. Those without are left out."""
         group_id = text("group_id", group_id)
         wanted = _some_partitions(partitions)
         return await admin_groups.group_offsets(self._cluster, group_id, self._limit(timeout_s), wanted)
 
     async def group_lag(self, group_id: str, *, timeout_s: float | None = None) -> dict[TopicPartition, PartitionLag]:
-        """Return how far a group has got in every partition in which it has committed, or that a member reads.
+        """Return the lag of a group in every partition in which it has committed, or that a member reads.
 
-        The lag of a partition without a commit is None, not 0; `total_lag` adds them up, and says so, too.
+        The lag of a partition without a commit is None, not 0. `total_lag` adds them up, and is None then too.
 
         Raises:
-            GroupIdNotFoundError: it is not there.
+            GroupIdNotFoundError: it does not exist.
         """
         return await admin_groups.group_lag(self._cluster, text("group_id", group_id), self._limit(timeout_s))
 
@@ -328,10 +327,10 @@ class Admin:
         *,
         timeout_s: float | None = None,
     ) -> None:
-        """Set positions of a group without members; a group that is not there comes into being.
+        """Set positions of a group without members. A group that does not exist is created.
 
         Raises:
-            NonEmptyGroupError: it has members. UnknownTopicOrPartitionError: a partition is not there.
+            NonEmptyGroupError: it has members. UnknownTopicOrPartitionError: a partition does not exist.
         """
         group_id = text("group_id", group_id)
         wanted = offsets_of("offsets", offsets)
@@ -351,14 +350,14 @@ class Admin:
     ) -> dict[TopicPartition, OffsetChange]:
         """Move a group's positions to a target: `ResetTo.earliest()`, `.time(timestamp_ms)`, `.shift(-100)` and others.
 
-        All partitions in which it has committed, or those named. Returns what has changed, or with `dry_run` would. An
-        offset outside of a partition's log becomes its start or its end.
+        It moves all partitions in which the group has committed, or those named. Returns the changes, or with `dry_run`
+        those that would be made. An offset outside of a partition's log becomes its start or its end.
 
         Raises:
             NonEmptyGroupError: it has members. A dry run does not care.
             GroupIdNotFoundError: no partition is named, and the group has committed nothing.
-            UnknownTopicOrPartitionError: a partition is not there.
-            ValueError: a shift of a partition where nothing is committed.
+            UnknownTopicOrPartitionError: a partition does not exist.
+            ValueError: a shift of a partition without a committed offset.
         """
         return await admin_groups.reset_group_offsets(
             self._cluster,
@@ -373,10 +372,10 @@ class Admin:
     async def delete_group_offsets(
         self, group_id: str, partitions: Collection[TopicPartition], *, timeout_s: float | None = None
     ) -> None:
-        """Make a group forget positions; where it has none, nothing happens.
+        """Make a group forget positions. Nothing happens to partitions without one.
 
         Raises:
-            KafkaError: GROUP_SUBSCRIBED_TO_TOPIC when members read the topic; GROUP_ID_NOT_FOUND.
+            KafkaError: GROUP_SUBSCRIBED_TO_TOPIC if members read the topic; GROUP_ID_NOT_FOUND.
         """
         group_id = text("group_id", group_id)
         wanted = partitions_of("partitions", partitions)
@@ -390,7 +389,7 @@ class Admin:
         return asyncio.get_running_loop().time() + self._limit(timeout_s)
 
     async def _know(self, partitions: Iterable[TopicPartition], deadline: float) -> None:
-        """Refuse what does not exist at once; asking its leader would go on until the deadline."""
+        """Raise at once if a partition does not exist: asking its leader would go on until the deadline."""
         topics = self._cluster.view.topics
         missing = {
             key for key in partitions if key.topic not in topics or key.partition not in topics[key.topic].partitions
@@ -404,7 +403,7 @@ class Admin:
                 raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(key))
 
 
-# What callers hand in that only an `Admin` takes.
+# Checks of arguments that only `Admin` takes.
 
 
 def _topics_of(value: object) -> list[str]:
@@ -431,7 +430,7 @@ def _resource_of(value: object) -> ConfigResource:
 def _new_topic_of(value: object) -> NewTopic:
     if not isinstance(value, NewTopic):
         raise TypeError(f"a topic is {shown(value)}; it must be a NewTopic")
-    # What is possible among these the brokers decide.
+    # The brokers decide which of these are possible.
     partitions = whole_number("partitions", value.partitions, -1, INT32_MAX)
     replication_factor = whole_number("replication_factor", value.replication_factor, -1, INT16_MAX)
     configs = configs_of("configs", value.configs, may_be_none=False)

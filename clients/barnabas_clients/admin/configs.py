@@ -1,10 +1,10 @@
 """Describes and changes the configurations of topics and brokers: functions over a `Cluster`.
 
-*Changing.* Only what is named changes (IncrementalAlterConfigs, KIP-339): the older request that replaces everything
-would undo what somebody else set a moment before. Setting twice what was set once changes nothing, so a lost answer is
-asked for again.
+*Changing.* Only the named configurations change (IncrementalAlterConfigs, KIP-339). The older request, which replaces
+all of them, would undo changes that others made a moment before. Setting a value twice does no harm, so a request whose
+answer was lost is repeated.
 
-Not here: appending to lists, item by item. Describe the list, and set what it is to be.
+Not here: appending to lists, item by item. Describe the list, and set the whole new list.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ DELETE = 1
 
 
 class ConfigResourceType(IntEnum):
-    """What has configurations; the numbers are the protocol's."""
+    """The kinds of resources that have configurations, with the protocol's numbers."""
 
     TOPIC = 2
     BROKER = 4
@@ -65,7 +65,7 @@ class ConfigResource(NamedTuple):
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from; the numbers are the protocol's, UNKNOWN stands for those that are not listed here."""
+    """The source of a value, with the protocol's numbers. UNKNOWN stands for numbers that are not listed here."""
 
     UNKNOWN = 0
     TOPIC = 1
@@ -79,7 +79,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigEntry(NamedTuple):
-    """One configuration of one resource. `value` is None when it is sensitive, or has no value."""
+    """One configuration of one resource. `value` is None if it is sensitive or missing."""
 
     name: str
     value: str | None
@@ -89,14 +89,14 @@ class ConfigEntry(NamedTuple):
 
     @property
     def is_default(self) -> bool:
-        """True when nobody has set it for this topic or this broker."""
+        """True if nobody has set it for this topic or this broker."""
         return self.source in {ConfigSource.DEFAULT, ConfigSource.UNKNOWN}
 
 
 async def describe_configs(
     cluster: Cluster, resources: Sequence[ConfigResource], timeout_s: float
 ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-    """Return the configurations of topics and brokers by name; a broker is asked about itself.
+    """Return the configurations of topics and brokers by name. A broker is asked about itself.
 
     Raises:
         KafkaError: the first refusal, naming the resource.
@@ -124,7 +124,7 @@ async def describe_configs(
             }
 
     async def attempt(deadline: float) -> None:
-        # Any broker knows the topics' configurations, only a broker itself knows its own.
+        # Any broker knows the topics' configurations. Only a broker itself knows its own.
         asked: dict[int | None, list[ConfigResource]] = {}
         for resource in resources:
             if resource not in found:
@@ -158,7 +158,7 @@ async def alter_configs(
     *,
     validate_only: bool = False,
 ) -> None:
-    """Set configurations of one resource; None deletes one, so that its default counts again.
+    """Set configurations of one resource. None deletes one, so that its default counts again.
 
     Cancellation: the change may happen nevertheless.
 

@@ -1,16 +1,16 @@
-"""Administration of consumer groups, as functions over a `Cluster`.
+"""Administers consumer groups and their offsets: functions over a `Cluster`.
 
-A group is known by its coordinator, the leader of one partition of the offsets topic; a list of all groups is the sum
-of what every broker says. Groups are asked about one by one, `AT_ONCE` at a time, each with retries of its own, so that
-a coordinator that moves holds nothing else up.
+The coordinator of a group, the leader of one partition of the offsets topic, knows it. A list of all groups is the sum
+of the lists of all brokers. There is one request for each group, `AT_ONCE` at a time, each with retries of its own, so
+that a coordinator that moves holds nothing else up.
 
-Positions can be changed from outside only while a group has no members: a member would not hear of it, and its next
-commit would undo it. Brokers refuse, and so that the refusal can be understood it is a `NonEmptyGroupError` here.
+Positions can be changed from outside only while a group has no members: a member would not hear of the change, and its
+next commit would undo it. Brokers refuse it, and to make that clear the refusal is a `NonEmptyGroupError` here.
 
-Cancellation, for all of them: what was asked for may happen nevertheless, and nothing is left behind here.
+Cancellation, for all of them: the change may happen nevertheless, and nothing is left behind here.
 
-Not here: the groups of KIP-848 and share groups, which have messages of their own. `list_groups` shows them where the
-broker has them, and the positions of the former can be read; describing them says GROUP_ID_NOT_FOUND.
+Not here: the groups of KIP-848 and share groups, which have messages of their own. `list_groups` shows them if the
+broker has them, and the positions of the former can be read. Describing them raises GROUP_ID_NOT_FOUND.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 AT_ONCE = 16
-# A coordinator answers all of this from memory; one that does not is stopped or cut off.
+# A coordinator answers all of this from memory. One that does not answer is stopped or cut off.
 ATTEMPT_TIMEOUT_S = 5.0
 CONSUMER_PROTOCOL = "consumer"
 
@@ -61,7 +61,7 @@ T = TypeVar("T")
 
 
 class GroupListing(NamedTuple):
-    """A group in a list. `state` and `type` are empty where the broker is too old to say (Kafka 2.6, 3.7)."""
+    """A group in a list. `state` and `type` are empty if the broker is too old to tell them (Kafka 2.6, 3.7)."""
 
     group_id: str
     protocol_type: str
@@ -71,7 +71,7 @@ class GroupListing(NamedTuple):
 
 
 class GroupMember(NamedTuple):
-    """One member. `assignment` is empty unless the group is Stable, and None when its bytes are not a consumer's."""
+    """One member. `assignment` is empty unless the group is Stable, and None if its bytes are not a consumer's."""
 
     member_id: str
     group_instance_id: str | None
@@ -81,7 +81,7 @@ class GroupMember(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """A group. `state` is in Kafka's words ("Stable", "Empty"); `assignor` is the one chosen, empty unless Stable."""
+    """A group. `state` has Kafka's names ("Stable", "Empty"). `assignor` is the chosen one, empty unless Stable."""
 
     group_id: str
     state: str
@@ -92,10 +92,10 @@ class GroupDescription(NamedTuple):
 
 
 class PartitionLag(NamedTuple):
-    """Where a group stands in a partition.
+    """The position of a group in a partition.
 
-    `committed` is None when it has committed nothing there, `end_offset` when the partition does not exist any more,
-    `member` when nobody reads it now.
+    `committed` is None if it has committed nothing there, `end_offset` if the partition does not exist any more, and
+    `member` if nobody reads it now.
     """
 
     committed: OffsetAndMetadata | None
@@ -104,18 +104,18 @@ class PartitionLag(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """Return how many records it has yet to read; None when that cannot be said."""
+        """Return the number of records that it has yet to read; None if that is unknown."""
         if self.committed is None or self.end_offset is None:
             return None
         return max(0, self.end_offset - self.committed.offset)
 
 
 class TotalLag(NamedTuple):
-    """The lag of a whole group: `lag` records, or None when that cannot be said.
+    """The lag of a whole group: `lag` records, or None if that is unknown.
 
-    `known` is the lag of those partitions of which it is known, and `without_commit` the number of those in which the
-    group has committed nothing, so that where it would begin is its members' policy. Partitions that do not exist any
-    more have nothing to be read.
+    `known` is the sum of the known lags, and `without_commit` the number of partitions in which the group has committed
+    nothing, so that its members' policy decides where it would begin. Partitions that do not exist any more have
+    nothing to be read.
     """
 
     lag: int | None
@@ -124,7 +124,7 @@ class TotalLag(NamedTuple):
 
 
 def total_lag(lags: Mapping[TopicPartition, PartitionLag]) -> TotalLag:
-    """Return what the lags of a group's partitions come to. Unknown is not 0: an alert on it would stay silent."""
+    """Return the sum of the lags of a group's partitions. Unknown is not 0: an alert on it would stay silent."""
     known = sum(found.lag or 0 for found in lags.values())
     without_commit = sum(found.committed is None and found.end_offset is not None for found in lags.values())
     return TotalLag(known if lags and not without_commit else None, known, without_commit)
@@ -134,7 +134,7 @@ async def list_groups(cluster: Cluster, timeout_s: float, *, states: Iterable[st
     """Return every group of the cluster, sorted by id; with `states`, those in one of them.
 
     Raises:
-        DeadlineExceededError: a broker of the cluster did not answer; its groups would be missing.
+        DeadlineExceededError: a broker of the cluster did not answer, so its groups would be missing.
     """
     request = ListGroupsRequest(states_filter=tuple(states))
 
@@ -156,9 +156,9 @@ async def list_groups(cluster: Cluster, timeout_s: float, *, states: Iterable[st
         ]
 
     async def attempt(deadline: float) -> list[GroupListing]:
-        # Every attempt asks everybody: a broker that failed has handed its groups to others, who may have answered.
+        # Every attempt asks all brokers: the groups of one that failed go to others, which may have answered before.
         answers = await _each(cluster.view.brokers, lambda node_id: ask(node_id, deadline))
-        # A group that moved meanwhile may have been named by two.
+        # Two brokers may have named a group that moved meanwhile.
         return sorted({row.group_id: row for rows in answers.values() for row in rows}.values())
 
     return await cluster.retry("listing groups", timeout_s, attempt)
@@ -180,7 +180,7 @@ async def describe_groups(
             response = await coordinator.ask(DescribeGroupsRequest(groups=(group_id,)), deadline)
             for row in response.groups:
                 coordinator.judge(row.error_code, row.error_message or group_id)
-                # Brokers older than version 6 have no error for it.
+                # Before version 6 there is no error for it.
                 if row.group_state == "Dead":
                     raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
                 return _description(row, coordinator.node_id)
@@ -192,7 +192,7 @@ async def describe_groups(
 
 
 async def delete_groups(cluster: Cluster, group_ids: Collection[str], timeout_s: float) -> None:
-    """Delete groups without members, with all that they have committed.
+    """Delete groups without members, with their committed offsets.
 
     Raises:
         NonEmptyGroupError: one has members; others may be gone.
@@ -223,7 +223,7 @@ async def delete_groups(cluster: Cluster, group_ids: Collection[str], timeout_s:
 async def group_offsets(
     cluster: Cluster, group_id: str, timeout_s: float, partitions: Collection[TopicPartition] | None = None
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return what a group has committed, of `partitions` or of all; partitions without a position are left out.
+    """Return the offsets that a group has committed, of `partitions` or of all. Those without are left out.
 
     A group that does not exist has committed nothing.
     """
@@ -233,7 +233,7 @@ async def group_offsets(
 async def alter_group_offsets(
     cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float
 ) -> None:
-    """Set positions of a group without members; a group that does not exist comes into being.
+    """Set positions of a group without members. A group that does not exist is created.
 
     Raises:
         NonEmptyGroupError: it has members.
@@ -248,10 +248,10 @@ async def alter_group_offsets(
 async def delete_group_offsets(
     cluster: Cluster, group_id: str, partitions: Collection[TopicPartition], timeout_s: float
 ) -> None:
-    """Forget positions of a group; where there is none, nothing happens.
+    """Forget positions of a group. Nothing happens to partitions without one.
 
     Raises:
-        KafkaError: GROUP_SUBSCRIBED_TO_TOPIC when members read the topic, GROUP_ID_NOT_FOUND; others may be gone.
+        KafkaError: GROUP_SUBSCRIBED_TO_TOPIC if members read the topic, GROUP_ID_NOT_FOUND; others may be gone.
     """
     await delete_offsets(Coordinator(cluster, group_id), partitions, timeout_s)
 
@@ -266,22 +266,22 @@ async def reset_group_offsets(
     topics: Collection[str] | None = None,
     dry_run: bool = False,
 ) -> dict[TopicPartition, OffsetChange]:
-    """Move a group's positions and return what has changed, or with `dry_run` would.
+    """Move a group's positions. Return the changes, or with `dry_run` those that would be made.
 
     Args:
-        cluster: where the group is.
-        group_id: which one; it may be new if partitions or topics are named.
-        target: where to; see offset_resets.py for what happens at the ends of a log.
-        timeout_s: for all of it.
-        partitions: which ones to move.
+        cluster: the cluster of the group.
+        group_id: the group. It may be new if partitions or topics are named.
+        target: the new positions. offset_resets.py has the rules for the ends of a log.
+        timeout_s: the deadline of the whole call.
+        partitions: the partitions to move.
         topics: move all partitions of these. With neither, all partitions where the group has committed.
         dry_run: look up, plan and change nothing.
 
     Raises:
-        GroupIdNotFoundError: nothing is named, and the group has committed nothing.
+        GroupIdNotFoundError: no partition is named, and the group has committed nothing.
         NonEmptyGroupError: it has members. A dry run does not care.
         UnknownTopicOrPartitionError: a partition does not exist.
-        ValueError: a shift of a partition where nothing is committed.
+        ValueError: a shift of a partition without a committed offset.
     """
     deadline = asyncio.get_running_loop().time() + timeout_s
     committed = await group_offsets(cluster, group_id, timeout_s)
@@ -302,7 +302,7 @@ async def reset_group_offsets(
         at_time = {partition: listed.offset for partition, listed in found.items()}
     plan = planned(
         target,
-        # Records may be deleted between the two questions.
+        # Records may be deleted between the two requests.
         {key: (min(starts[key].offset, ends[key].offset), ends[key].offset) for key in chosen},
         {partition: position.offset for partition, position in committed.items()},
         at_time,
@@ -329,7 +329,7 @@ async def _chosen_partitions(
 
 
 async def group_lag(cluster: Cluster, group_id: str, timeout_s: float) -> dict[TopicPartition, PartitionLag]:
-    """Return where a group stands in every partition where it has committed, and in every one that a member reads.
+    """Return the position of a group in every partition in which it has committed, or that a member reads.
 
     Raises:
         GroupIdNotFoundError: there is no such group.
@@ -376,7 +376,7 @@ def _description(row: DescribedGroup, node_id: int | None) -> GroupDescription:
 def _member(row: DescribedGroupMember, protocol_type: str) -> GroupMember:
     assignment = None
     if protocol_type == CONSUMER_PROTOCOL:
-        # One member that writes something else must not hide the others.
+        # One member that writes other bytes must not hide the others.
         with contextlib.suppress(MalformedMessageError):
             assignment = decode_assignment(row.member_assignment)
     return GroupMember(
@@ -389,7 +389,7 @@ def _member(row: DescribedGroupMember, protocol_type: str) -> GroupMember:
 
 
 async def _each(keys: Iterable[K], act: Callable[[K], Awaitable[T]]) -> dict[K, T]:
-    """Return what `act` gives for each key, `AT_ONCE` at a time; the first failure stops the rest and is raised."""
+    """Return the result of `act` for each key, `AT_ONCE` at a time. The first failure stops the rest and is raised."""
     done: dict[K, T] = {}
     left = list(dict.fromkeys(keys))
     rest = iter(left)
@@ -398,7 +398,7 @@ async def _each(keys: Iterable[K], act: Callable[[K], Awaitable[T]]) -> dict[K, 
         for key in rest:
             done[key] = await act(key)
 
-    # No TaskGroup: the task in which one failed counts as being cancelled ever after (until Python 3.13), and then
+    # No TaskGroup: after a failure in it, the task counts as being cancelled ever after (until Python 3.13), and then
     # every timeout in it ends with CancelledError (Python 3.11.2).
     workers = [asyncio.create_task(work()) for _ in range(min(AT_ONCE, len(left)))]
     try:

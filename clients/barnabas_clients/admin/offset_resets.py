@@ -1,11 +1,11 @@
-"""Where a group's positions are to be put: what can be asked for, and what it comes to. Pure.
+"""Plans resets of a group's positions: the targets, and the new offsets. Pure.
 
-A reset names one target for all of its partitions, and `planned` turns it into a new offset for each, out of what was
-looked up. The rules are those of Kafka's own tool, so that both give the same plan:
+A reset names one target for all of its partitions. `planned` turns it into a new offset for each, from the offsets that
+were looked up. The rules are those of Kafka's own tool, so that both give the same plan:
 
 - a target before the start of a partition's log becomes the start, one after the end becomes the end;
-- a time after the last record is the end: that is where the next record, which is later, will be;
-- a shift counts from the committed offset, and means nothing where none is committed.
+- a time after the last record is the end, where the next record, which is later, will be;
+- a shift counts from the committed offset, and is an error if none is committed.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ __all__ = ["OffsetChange", "ResetKind", "ResetTo", "planned"]
 
 
 class ResetKind(Enum):
-    """What `ResetTo.value` means; `EARLIEST` and `LATEST` do without."""
+    """The meaning of `ResetTo.value`; `EARLIEST` and `LATEST` have none."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -37,12 +37,12 @@ class ResetTo(NamedTuple):
 
     @classmethod
     def earliest(cls) -> Self:
-        """Return the target that is the first record there is."""
+        """Return the target that is the start of the log."""
         return cls(ResetKind.EARLIEST)
 
     @classmethod
     def latest(cls) -> Self:
-        """Return the target that is the end: only what comes from now on."""
+        """Return the target that is the end of the log, so that only new records are read."""
         return cls(ResetKind.LATEST)
 
     @classmethod
@@ -57,23 +57,23 @@ class ResetTo(NamedTuple):
 
     @classmethod
     def offset(cls, offset: int) -> Self:
-        """Return the target that is an offset, from 0 up, the same one in every partition."""
+        """Return the target that is an offset, from 0 up, the same in every partition."""
         return cls(ResetKind.OFFSET, whole_number("offset", offset, 0))
 
     @classmethod
     def shift(cls, by: int) -> Self:
-        """Return the target that is `by` records on from what is committed, or back if negative."""
+        """Return the target that is `by` records on from the committed offset, or back if negative."""
         return cls(ResetKind.SHIFT, whole_number("by", by, -INT64_MAX))
 
     def timestamp_ms(self, now_ms: int) -> int | None:
-        """Return the time to look up, given that it is `now_ms`; None if none is needed."""
+        """Return the time to look up, if it is `now_ms` now; None if none is needed."""
         if self.kind is ResetKind.TIME:
             return self.value
         return max(0, now_ms - self.value) if self.kind is ResetKind.AGO else None
 
 
 class OffsetChange(NamedTuple):
-    """What a reset does to one partition: `before` is None when nothing was committed."""
+    """The change of one partition's position. `before` is None if nothing was committed."""
 
     before: int | None
     after: int
@@ -88,10 +88,10 @@ def planned(
     """Return the change for every partition of `ranges`, its log's [start, end).
 
     Args:
-        target: where to.
+        target: the target of the reset.
         ranges: the partitions to reset.
-        committed: where the group stands, for those partitions where it has committed.
-        at_time: for a target in time, the first offset at or after it; -1 where no record is that late.
+        committed: the committed offsets, of those partitions that have one.
+        at_time: for a target in time, the first offset at or after it; -1 if no record is that late.
 
     Raises:
         ValueError: a shift of a partition with no committed offset; names it.

@@ -1,12 +1,12 @@
-"""Positions in partitions' logs: looking them up, and moving the start. Functions over a `Cluster`.
+"""Looks positions in logs up, and moves the starts of logs: functions over a `Cluster`.
 
-What belongs to a partition is known by its leader. Both functions here group the partitions by leader, ask all leaders
-at the same time with one request each, keep what was answered, and ask again about the rest until the deadline: a
-leader that has moved costs one more request about its partitions, not about all of them.
+The leader of a partition knows its positions. Both functions group the partitions by leader and ask all leaders at the
+same time, with one request each. They keep the answers, and ask again about the rest until the deadline. So a leader
+that has moved costs one more request about its partitions, not about all of them.
 
 Keys are `TopicPartition` or plain (topic, partition) tuples; the answer has the same keys.
 
-`offsets_request` and `offsets_in` are the two halves of one such question, for who asks one leader once.
+`offsets_request` and `offsets_in` make and read one such request, for callers who ask one leader once.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class OffsetSpec(IntEnum):
 
 
 class ListedOffset(NamedTuple):
-    """Where a partition stands. `offset` and `timestamp_ms` are -1 when no record is that late."""
+    """A position in a partition. `offset` and `timestamp_ms` are -1 if no record is that late."""
 
     offset: int
     timestamp_ms: int
@@ -68,7 +68,7 @@ async def list_offsets(
     *,
     read_committed: bool = False,
 ) -> dict[Key, ListedOffset]:
-    """Look positions up: `partitions` maps (topic, partition) to an `OffsetSpec` or a timestamp in ms.
+    """Look positions up. `partitions` maps (topic, partition) to an `OffsetSpec` or a timestamp in ms.
 
     Raises:
         KafkaError: a partition may not be read.
@@ -94,7 +94,7 @@ async def list_offsets(
 
 
 def offsets_request(view: ClusterView, specs: Mapping[Key, int], *, read_committed: bool) -> ListOffsetsRequest:
-    """Return the question for the leader of partitions that `view` knows; values as `list_offsets` takes them."""
+    """Return the request to the leader of partitions that `view` knows. Values are as in `list_offsets`."""
     by_topic: dict[str, list[ListOffsetsPartition]] = {}
     for (topic, partition), spec in specs.items():
         epoch = view.topics[topic].partitions[partition].leader_epoch
@@ -108,7 +108,7 @@ def offsets_request(view: ClusterView, specs: Mapping[Key, int], *, read_committ
 
 
 def offsets_in(response: ListOffsetsResponse) -> dict[tuple[str, int], ListedOffset | KafkaError]:
-    """Return what a leader says about each partition: where it stands, or why that is not told."""
+    """Return a leader's answer for each partition: a position, or the error of its refusal."""
     return {
         (topic.name, row.partition_index): error_for(row.error_code, f"{topic.name}-{row.partition_index}")
         if row.error_code
@@ -119,13 +119,13 @@ def offsets_in(response: ListOffsetsResponse) -> dict[tuple[str, int], ListedOff
 
 
 async def delete_records(cluster: Cluster, before: Mapping[Key, int], timeout_s: float) -> dict[Key, int]:
-    """Delete every record before an offset, from each partition that `before` maps to one; return the new starts.
+    """Delete every record before an offset, from each partition that `before` maps to one. Return the new starts.
 
-    An offset of -1 stands for the end, as far as it is committed. Asking for less than is deleted already changes
-    nothing, and the answer says where the log starts.
+    An offset of -1 stands for the high watermark. An offset before the start of the log changes nothing, and the answer
+    has the start.
 
     Raises:
-        KafkaError: an offset is beyond the end of its partition (OFFSET_OUT_OF_RANGE); others may be done.
+        KafkaError: an offset is beyond the end of its partition (OFFSET_OUT_OF_RANGE); others may be deleted.
         DeadlineExceededError: some partition had no leader that could answer in time, or does not exist. Deletions
             that were asked for may happen.
     """
@@ -168,9 +168,9 @@ async def _ask_leaders(
     request: Callable[[Sequence[tuple[str, int]]], Message],
     take: Callable[[Any], list[KafkaError]],
 ) -> None:
-    """Ask the leaders of `partitions` until `take` has put an answer for each into `found`; see the module.
+    """Ask the leaders of `partitions` until `take` has put an answer for each into `found`.
 
-    `take` returns what was refused; a refusal that no retry mends ends the call.
+    `take` returns the refusals. A refusal that no retry mends ends the call.
     """
 
     async def attempt(deadline: float) -> None:
@@ -206,5 +206,5 @@ async def _ask_leaders(
 
 
 def left_s(deadline: float) -> float:
-    """Return the seconds left until `deadline`, in the loop's time; rounded, because messages quote it."""
+    """Return the seconds left until `deadline`, in the loop's time. Rounded, because messages quote them."""
     return max(0.0, round(deadline - asyncio.get_running_loop().time(), 3))

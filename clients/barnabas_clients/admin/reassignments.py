@@ -1,12 +1,12 @@
-"""Moving partitions to other brokers (KIP-455), as functions over a `Cluster`; `Admin` has them as methods.
+"""Moves partitions to other brokers (KIP-455), and lists moves: functions over a `Cluster`.
 
-Asking for a move returns when the controller has taken it down, which is long before it is done: what is under way is
-listed. A move whose first answer was lost is asked for again, which changes nothing; a cancellation that finds nothing
-to cancel then counts as done.
+A request for a move returns when the controller has recorded it, which is long before it is done. Moves under way can
+be listed. If the answer is lost, the request is repeated, which changes nothing. A repeated cancellation that finds
+nothing to cancel counts as done.
 
-Cancellation of a call: what was asked for may happen nevertheless, and nothing is left behind here.
+Cancellation of a call: the move may happen nevertheless, and nothing is left behind here.
 
-Not here: choosing brokers; `barnabas reassign` does.
+Not here: the choice of brokers, which `barnabas reassign` makes.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -35,7 +35,7 @@ __all__ = ["PartitionReassignment", "alter_partition_reassignments", "list_parti
 
 
 class PartitionReassignment(NamedTuple):
-    """A partition on its way. `replicas` are those to come and those to go; the first of them should lead."""
+    """A partition on its way. `replicas` are those to come and those to go. The first of them should lead."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -43,17 +43,17 @@ class PartitionReassignment(NamedTuple):
 
     @property
     def target(self) -> tuple[int, ...]:
-        """Where it is going."""
+        """The replicas after the move."""
         return tuple(node_id for node_id in self.replicas if node_id not in self.removing)
 
 
 async def alter_partition_reassignments(
     cluster: Cluster, targets: Mapping[TopicPartition, Sequence[int] | None], timeout_s: float
 ) -> None:
-    """Send partitions to other brokers, the preferred leader first; None cancels the move that is under way.
+    """Move partitions to other brokers, the preferred leader first. None cancels the move that is under way.
 
     Raises:
-        KafkaError: the first refusal, naming the partition; others may be on their way.
+        KafkaError: the first refusal, which names the partition; others may be on their way.
         DeadlineExceededError: no answer in time; they may be on their way.
     """
     by_topic: dict[str, list[ReassignablePartition]] = {}
@@ -88,7 +88,7 @@ async def alter_partition_reassignments(
 async def list_partition_reassignments(
     cluster: Cluster, timeout_s: float, partitions: Collection[TopicPartition] | None = None
 ) -> dict[TopicPartition, PartitionReassignment]:
-    """Return what is under way, of some partitions or of all of the cluster.
+    """Return the moves under way, of some partitions or of all.
 
     Raises:
         DeadlineExceededError: no answer in time.

@@ -1,12 +1,12 @@
 """Creates, grows, deletes and describes topics, and describes the cluster: functions over a `Cluster`.
 
-Each function takes a deadline, retries what is retriable within it, and raises the `KafkaError` of the first topic
-that was refused. Creating is not idempotent by nature: an attempt whose answer was lost may have succeeded, and the
-next one then fails with TOPIC_ALREADY_EXISTS. The functions here take that answer for success when an earlier attempt
-of the same call may have got through (no answer came, or REQUEST_TIMED_OUT), and likewise UNKNOWN_TOPIC_OR_PARTITION
-when deleting and INVALID_PARTITIONS when adding partitions.
+Each function has a deadline, retries the errors that are retriable within it, and raises the `KafkaError` of the first
+topic that was refused. Creating is not idempotent by nature: an attempt whose answer was lost may have succeeded, and
+then the next one fails with TOPIC_ALREADY_EXISTS. The functions here take that answer for success if an earlier attempt
+of the same call may have got through (no answer came, or REQUEST_TIMED_OUT). So they do with UNKNOWN_TOPIC_OR_PARTITION
+when they delete, and with INVALID_PARTITIONS when they add partitions.
 
-Cancellation, for all of them: what was asked for may happen nevertheless, and nothing is left behind here.
+Cancellation, for all of them: the change may happen nevertheless, and nothing is left behind here.
 
 `Admin` (client.py) has these functions as methods, together with those of its other modules: configurations
 (configs.py), offsets (offsets.py), moves of partitions (reassignments.py) and groups (groups.py).
@@ -67,7 +67,7 @@ class NewTopic(NamedTuple):
 
 
 class ClusterDescription(NamedTuple):
-    """A cluster as one of its brokers sees it. `controller_id` is -1 when there is none at the moment."""
+    """A cluster in the view of one broker. `controller_id` is -1 if there is none at the moment."""
 
     cluster_id: str
     controller_id: int
@@ -77,7 +77,7 @@ class ClusterDescription(NamedTuple):
 async def create_topics(
     cluster: Cluster, topics: Sequence[NewTopic], timeout_s: float, *, validate_only: bool = False
 ) -> None:
-    """Create topics; returns when the controller has decided, which is before every leader is elected.
+    """Create topics. Returns when the controller has decided, which is before every leader is elected.
 
     Raises:
         KafkaError: the first refusal, naming the topic. Topics before and after it may exist.
@@ -119,7 +119,7 @@ async def create_topic(
     *,
     timeout_s: float = 30.0,
 ) -> TopicView:
-    """Create one topic and return it once every partition has a leader that clients can be sent to."""
+    """Create one topic, and return it when every partition has a leader that clients can be sent to."""
     deadline = asyncio.get_running_loop().time() + timeout_s
     await create_topics(cluster, [NewTopic(name, partitions, replication_factor, configs or {})], timeout_s)
     return await _wait_led(cluster, name, 1, deadline)
@@ -128,14 +128,13 @@ async def create_topic(
 async def create_partitions(
     cluster: Cluster, name: str, count: int, timeout_s: float, *, validate_only: bool = False
 ) -> TopicView:
-    """Give a topic `count` partitions in all; returns once every one has a leader that clients can be sent to.
+    """Give a topic `count` partitions in all. Returns when every one has a leader that clients can be sent to.
 
-    Records with a key go to other partitions than before from then on: what shares a key is no longer in order across
-    the change.
+    From then on records with a key go to other partitions than before: the order by key is not kept across the change.
 
     Raises:
         KafkaError: the topic does not exist, or has as many or more (INVALID_PARTITIONS).
-        DeadlineExceededError: no answer in time, or no leaders; the partitions may come into being.
+        DeadlineExceededError: no answer in time, or no leaders; the partitions may be created.
     """
     deadline = asyncio.get_running_loop().time() + timeout_s
     request = CreatePartitionsRequest(
@@ -180,7 +179,7 @@ async def delete_topics(cluster: Cluster, names: Sequence[str], timeout_s: float
     Raises:
         KafkaError: the first refusal, naming the topic; others may be gone.
     """
-    # Version 6 and older ones have different fields for the same thing; each encoder takes its own.
+    # Versions up to 6 have other fields for the same thing; each encoder takes its own.
     request = DeleteTopicsRequest(
         topics=[DeleteTopicState(name=name) for name in names],
         topic_names=list(names),
@@ -217,13 +216,13 @@ async def describe_topics(cluster: Cluster, names: Sequence[str], timeout_s: flo
 
 
 async def known_topics(cluster: Cluster, names: Sequence[str], timeout_s: float) -> list[TopicView]:
-    """Return the named topics, giving brokers a moment to hear of new ones.
+    """Return the named topics. Brokers get a moment to hear of new ones.
 
-    What follows such a call would go on asking about a topic that does not exist until its deadline, which is right
-    for a topic made a moment ago and tiresome for a name mistyped. A second is far more than metadata takes to spread.
+    Without this call, the next one would ask about a missing topic until its deadline. That is right for a topic made a
+    moment ago, and tiresome for a mistyped name. A second is far more than metadata takes to spread.
 
     Raises:
-        UnknownTopicOrPartitionError: nobody has heard of one of them for `SPREAD_S`, or `timeout_s` if less.
+        UnknownTopicOrPartitionError: no broker has heard of one of them for `SPREAD_S`, or `timeout_s` if less.
     """
     deadline = asyncio.get_running_loop().time() + timeout_s
 
@@ -235,12 +234,12 @@ async def known_topics(cluster: Cluster, names: Sequence[str], timeout_s: float)
     except DeadlineExceededError as error:
         if isinstance(error.__cause__, UnknownTopicOrPartitionError):
             raise error.__cause__ from None
-    # Something else was in the way, as a broker that does not answer: that has all the time it was given.
+    # Something else was in the way, such as a broker that does not answer. That may take the whole deadline.
     return await cluster.retry("looking topics up", left_s(deadline), attempt)
 
 
 async def describe_cluster(cluster: Cluster, timeout_s: float) -> ClusterDescription:
-    """Ask one broker who belongs to the cluster.
+    """Ask one broker for the members of the cluster.
 
     Raises:
         UnsupportedVersionError: the broker is older than this question (Apache Kafka 2.8).
@@ -255,7 +254,7 @@ async def describe_cluster(cluster: Cluster, timeout_s: float) -> ClusterDescrip
 
 
 class _Attempts:
-    """Remembers whether an earlier attempt of a call may have been carried out although nobody saw its answer."""
+    """Remembers whether an earlier attempt of a call may have been carried out although its answer was lost."""
 
     def __init__(self) -> None:
         self._may_be_done = False
@@ -269,15 +268,15 @@ class _Attempts:
         check(response)
 
     def check(self, rows: Sequence[tuple[int, str, str | None]], done: ErrorCode) -> None:
-        """Raise for the first refusal in (code, name, message); `done` is none if it was asked for before."""
+        """Raise for the first refusal in (code, name, message). `done` counts as success if an attempt came before."""
         for code, name, message in rows:
-            # The controller's answer came too late for the broker that was asked, not the order for the controller.
+            # The controller's answer came too late for the broker that was asked. The order may have been in time.
             self._may_be_done |= code == ErrorCode.REQUEST_TIMED_OUT
             if not (code == done and self._may_be_done):
                 raise_for(code, name, message)
 
 
 def raise_for(code: int, subject: str, message: str | None) -> None:
-    """Raise the `KafkaError` of a code that is not 0, with what the broker says about it."""
+    """Raise the `KafkaError` of a code that is not 0, with the broker's message."""
     if code:
         raise error_for(code, f"{subject}: {message}" if message else subject)

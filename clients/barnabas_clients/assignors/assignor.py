@@ -1,12 +1,12 @@
-"""What an assignor is: the rule by which the leader of a group divides partitions among its members. Pure.
+"""Declares an assignor, the rule that divides partitions among the members of a group. Pure.
 
-Every member sends a `Subscription` for each assignor it supports. The coordinator picks an assignor that all of them
-support, and hands all subscriptions to one member, the leader, whose assignor computes who gets what. So members of
-different implementations work together as long as the names, and the bytes (subscription.py), are the same; the names
-here are Apache Kafka's, and each assignor gives what Kafka's of that name promises.
+Every member sends a `Subscription` for each assignor that it supports. The coordinator picks an assignor that all of
+them support, and hands all subscriptions to one member, the leader, whose assignor computes the division. So members of
+different implementations work together if the names, and the bytes (subscription.py), are the same. The names here are
+Apache Kafka's, and each assignor keeps the promises of Kafka's assignor of that name.
 
-An assignor is a value without state. What a sticky one must remember from generation to generation is the member's to
-keep, and comes in as `previous` and `generation_id` when the next subscription is written.
+An assignor is a value without state. The member keeps what a sticky one must remember from generation to generation,
+and passes it as `previous` and `generation_id` when the next subscription is written.
 """
 
 from collections.abc import Collection, Mapping
@@ -18,26 +18,26 @@ from barnabas_clients.topic_partition import TopicPartition
 __all__ = ["NO_GENERATION", "Assignment", "Assignor", "RebalanceProtocol", "Subscription", "in_member_order"]
 
 NO_GENERATION = -1
-"""The generation of whoever is in none."""
+"""Stands for no generation."""
 
 Assignment = dict[str, list[TopicPartition]]
-"""Member id to its partitions; every member is there, also those that get nothing."""
+"""Member id to its partitions. All members are there, also those that get none."""
 
 
 class RebalanceProtocol(IntEnum):
-    """What members do with their partitions before they join again. The highest that all assignors share is used."""
+    """The treatment of partitions before a member joins again. The highest that all assignors share is used."""
 
     EAGER = 0
-    """Give up all of them: during the rebalance nobody consumes."""
+    """All are given up: during the rebalance nobody consumes."""
     COOPERATIVE = 1
-    """Keep all of them, and give up only what the new assignment takes away; then join once more (KIP-429)."""
+    """All are kept, and only those that the new assignment takes away are given up, before another join (KIP-429)."""
 
 
 class Subscription(NamedTuple):
-    """What one member wants, and what it says of itself.
+    """The topics that one member wants, and the facts that it tells of itself.
 
-    `owned` and `generation_id` are what the member held when it joined and since which generation (-1: none);
-    `user_data` is its assignor's own. `group_instance_id` is not in the bytes: it comes with the join.
+    `owned` are the partitions that it held when it joined, and `generation_id` their generation (-1: none). `user_data`
+    belongs to its assignor. `group_instance_id` is not in the bytes: it comes with the join.
     """
 
     topics: frozenset[str]
@@ -49,7 +49,7 @@ class Subscription(NamedTuple):
 
 
 class Assignor(Protocol):
-    """One rule. `name` is what the group agrees on."""
+    """One rule. The members of a group agree on its `name`."""
 
     @property
     def name(self) -> str: ...
@@ -58,7 +58,7 @@ class Assignor(Protocol):
     def protocols(self) -> frozenset[RebalanceProtocol]: ...
 
     def user_data(self, previous: Collection[TopicPartition], generation_id: int) -> bytes | None:
-        """Return what goes into the member's subscription: `previous` is its last assignment, of `generation_id`.
+        """Return the user data of a member's subscription. `previous` is its last assignment, of `generation_id`.
 
         Before the first assignment `previous` is empty and `generation_id` -1.
         """
@@ -67,7 +67,7 @@ class Assignor(Protocol):
     def assign(self, partition_counts: Mapping[str, int], members: Mapping[str, Subscription]) -> Assignment:
         """Divide the partitions 0 to count - 1 of each topic among the members that subscribe to it.
 
-        A subscribed topic that is missing in `partition_counts` does not exist (yet), and nobody gets any of it.
+        A topic that is missing in `partition_counts` does not exist (yet), and nobody gets any of it.
         """
         ...
 
@@ -75,8 +75,8 @@ class Assignor(Protocol):
 def in_member_order(members: Mapping[str, Subscription]) -> list[str]:
     """Return the member ids as Kafka's assignors order them: static members by instance id, then the others by id.
 
-    So a static member keeps its place when it comes back under a new member id (KIP-345). Text is compared as Java
-    does, by UTF-16 units.
+    So a static member keeps its place if it comes back under a new member id (KIP-345). Texts are compared by UTF-16
+    units, as in Java.
     """
 
     def place(member_id: str) -> tuple[bool, bytes]:

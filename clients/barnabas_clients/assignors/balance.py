@@ -1,21 +1,22 @@
-"""The division that both sticky assignors use: as even as possible, with few partitions moved. Pure.
+"""Divides partitions for both sticky assignors: as evenly as possible, with few moves. Pure.
 
-Three steps.
+It takes three steps.
 
-1. *Claims.* Whoever claims a partition keeps it for now, if it still exists and is still subscribed to. Of two claims
-   the one of the newer generation counts; of two in the same generation none does, for one of them is wrong.
-2. *Placing.* Unclaimed partitions go where the load is least. Topics with few subscribers come first, because they have
-   the least choice.
-3. *Evening.* While some member has at least two partitions more than another that it could pass one to, directly or
-   along a chain of members (a gives to b what b may have, b gives another one to c), one is passed on, along the
-   shortest chain. When there is no such chain left, no division is more even: sorted by size, the loads are the least
-   possible.
+1. *Claims.* A member keeps a partition that it claims, if that still exists and the member still subscribes to it. Of
+   two claims the one of the newer generation counts. Of two in the same generation none counts, because one of them is
+   wrong.
+2. *Placing.* Unclaimed partitions go to the members with the least load. Topics with few subscribers come first,
+   because they have the least choice.
+3. *Evening.* One member may have at least two partitions more than another, to which it could pass one: directly, or
+   along a chain of members (a gives b one that b may have, b gives another one to c). While there are such members, one
+   is passed on along the shortest chain. When no such chain is left, no division is more even: sorted by size, the
+   loads are the least possible.
 
-When all subscriptions are equal every chain has length one and the number of partitions moved is the least possible.
-With different subscriptions each single improvement is the shortest there is, and the sum may exceed the optimum.
+If all subscriptions are equal, every chain has length one, and the number of moves is the least possible. With
+different subscriptions each single improvement is the shortest possible, and the sum may exceed the optimum.
 
 Costs: placing is P log M for P partitions and M members. An improvement looks at each member at most once for each
-topic; with equal subscriptions it looks at two heaps.
+topic. With equal subscriptions it looks at two heaps.
 """
 
 import heapq
@@ -31,7 +32,7 @@ __all__ = ["Claim", "balance", "owners_by_claim"]
 
 
 class Claim(NamedTuple):
-    """What a member says it holds, and since which generation (-1: it does not say)."""
+    """The partitions that a member says it holds, and their generation (-1: it does not say)."""
 
     partitions: frozenset[TopicPartition]
     generation_id: int
@@ -40,7 +41,7 @@ class Claim(NamedTuple):
 def owners_by_claim(
     partition_counts: Mapping[str, int], members: Mapping[str, Subscription], claims: Mapping[str, Claim]
 ) -> dict[TopicPartition, str]:
-    """Return whose claim to each partition counts (step 1)."""
+    """Return the member whose claim counts, for each partition (step 1)."""
     best: dict[TopicPartition, tuple[int, str | None]] = {}
     for member_id in sorted(claims):
         partitions, generation_id = claims[member_id]
@@ -62,7 +63,7 @@ def owners_by_claim(
 def balance(
     partition_counts: Mapping[str, int], members: Mapping[str, Subscription], claims: Mapping[str, Claim]
 ) -> Assignment:
-    """Divide the partitions; the same input always gives the same answer."""
+    """Divide the partitions. The same input always gives the same answer."""
     division = _Division(partition_counts, members, owners_by_claim(partition_counts, members, claims))
     division.place()
     if len({frozenset(subscription.topics & partition_counts.keys()) for subscription in members.values()}) == 1:
@@ -73,16 +74,17 @@ def balance(
 
 
 class _Held(NamedTuple):
-    """What one member has of one topic: its own by claim, and what it was given. Empty ones are not kept."""
+    """The partitions of one topic that one member has: its own by claim, and those it was given. Never both empty."""
 
     kept: list[int]
     given: list[int]
 
 
 class _Division:
-    """Work in progress.
+    """A division in progress.
 
-    Members are numbered in member order; `held[m][topic]` is what member m has, and `loads[m]` how much that is in all.
+    Members are numbered in member order. `held[m][topic]` are the partitions of member m, and `loads[m]` their number
+    in all topics.
     """
 
     def __init__(
@@ -107,7 +109,7 @@ class _Division:
             self._give(numbers[owners[TopicPartition(topic, partition)]], topic, partition)
 
     def place(self) -> None:
-        """Give away what nobody holds (step 2)."""
+        """Give away the partitions that nobody holds (step 2)."""
         classes: dict[tuple[int, ...], list[str]] = {}
         for topic, subscribed in self.subscribers.items():
             classes.setdefault(subscribed, []).append(topic)
@@ -122,7 +124,7 @@ class _Division:
                         heapq.heapreplace(least, (load + 1, number))
 
     def even_out_equals(self) -> None:
-        """Do step 3 where everybody may have everything."""
+        """Even out (step 3) if all members may have all partitions."""
         most = [(-load, number) for number, load in enumerate(self.loads)]
         least = [(load, number) for number, load in enumerate(self.loads)]
         heapq.heapify(most)
@@ -135,7 +137,7 @@ class _Division:
             heapq.heapreplace(least, (self.loads[taker], taker))
 
     def even_out(self) -> None:
-        """Do step 3 for any subscriptions, until there is no such chain left."""
+        """Even out (step 3) for any subscriptions, until no chain is left."""
         improved = True
         while improved:
             improved = False
@@ -156,7 +158,7 @@ class _Division:
         }
 
     def _chain_from(self, giver: int) -> list[tuple[int, int, str]]:
-        """Return the shortest chain of (source, target, topic) from `giver` to someone with 2 less, or none."""
+        """Return the shortest chain of (source, target, topic) from `giver` to a member with 2 less; empty if none."""
         enough = self.loads[giver] - 2
         if enough < 0:
             return []
@@ -180,7 +182,7 @@ class _Division:
 
     def _pass_on(self, source: int, target: int, topic: str) -> None:
         held = self.held[source][topic]
-        # What the source has only just been given goes first: it has not been moved yet.
+        # A partition that the source was only just given goes first: it does not count as moved yet.
         partition = (held.given or held.kept).pop()
         if not held.kept and not held.given:
             del self.held[source][topic]
@@ -195,7 +197,7 @@ class _Division:
 
 
 def _walk_back(came_from: Mapping[int, tuple[int, str] | None], target: int) -> list[tuple[int, int, str]]:
-    """Return the chain from its far end on: so nobody along it is ever without what it passes on."""
+    """Return the chain from its far end on, so that each member has the partition that it passes on."""
     chain = []
     step = came_from[target]
     while step is not None:

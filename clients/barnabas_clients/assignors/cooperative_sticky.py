@@ -1,11 +1,11 @@
-"""`cooperative-sticky`: as `sticky`, while members go on consuming what they keep. Pure.
+"""Divides as `sticky` does, while members go on with the partitions they keep: `cooperative-sticky`. Pure.
 
-Members join with their partitions in hand. A partition that shall move is in nobody's assignment at first: its old
+Members join with their partitions in hand. A partition that is to move is in nobody's assignment at first: its old
 owner sees it missing, gives it up and joins again, and only the rebalance after that gives it to the new owner. So no
 partition has two owners at any time, and the others are never interrupted. (KIP-429.)
 
-What a member owns stands in its subscription; its generation too since version 2. Older members put the generation
-into the user data, i32, and so do we, for leaders that are older.
+A member's partitions stand in its subscription, and since version 2 its generation too. Older members put the
+generation into the user data, i32. So do we, for leaders that are older.
 """
 
 import struct
@@ -22,7 +22,7 @@ _GENERATION = struct.Struct(">i")
 
 
 class _CooperativeSticky:
-    """See the module."""
+    """The assignor `cooperative-sticky`."""
 
     name = "cooperative-sticky"
     protocols = frozenset({RebalanceProtocol.EAGER, RebalanceProtocol.COOPERATIVE})
@@ -34,7 +34,7 @@ class _CooperativeSticky:
         claims = {member_id: _claim(subscription) for member_id, subscription in members.items()}
         assignment = balance(partition_counts, members, claims)
         owners = owners_by_claim(partition_counts, members, claims)
-        # A claim that does not count may still be a partition in hand, of a member that does not know better yet.
+        # A claim that does not count may come from a member that still has the partition in hand.
         holders: dict[TopicPartition, set[str]] = {}
         for member_id, subscription in members.items():
             for partition in subscription.owned:

@@ -1,9 +1,9 @@
-"""`range`: each topic by itself, in runs of neighbouring partitions. Pure.
+"""Divides each topic by itself, in runs of neighbouring partitions: `range`. Pure.
 
-Of a topic with P partitions and M subscribed members the first P mod M members, in member order, get one partition
-more than the others, P div M. Topics with equally many partitions and the same subscribers are therefore divided
-alike: whoever has partition 3 of one has partition 3 of the others, which is what joins between topics rely on
-(co-partitioning). The price: with many small topics the first members get all the odd ones.
+Of a topic with P partitions and M subscribed members, each gets P div M partitions, and the first P mod M members, in
+member order, get one more. So topics with equally many partitions and the same subscribers are divided alike: the
+member with partition 3 of one has partition 3 of the others. Joins between topics rely on that (co-partitioning). The
+price: with many small topics the first members get all the odd ones.
 """
 
 from collections.abc import Collection, Mapping
@@ -16,7 +16,7 @@ __all__ = ["RANGE"]
 
 
 class _Range:
-    """See the module."""
+    """The assignor `range`."""
 
     name = "range"
     protocols = frozenset({RebalanceProtocol.EAGER})

@@ -1,8 +1,8 @@
-"""`roundrobin`: all partitions of all topics, dealt out one by one like cards. Pure.
+"""Deals all partitions of all topics out one by one, like cards: `roundrobin`. Pure.
 
-Partitions in order of topic and number go to the members in turn, passing over members that do not subscribe to the
-topic. With equal subscriptions nobody has more than one partition more than another; with different ones it may be
-less even than it could be, as in Kafka.
+Partitions in order of topic and number go to the members in turn. Members that do not subscribe to the topic are passed
+over. With equal subscriptions no member has more than one partition more than another. With different ones the division
+may be less even than possible, as in Kafka.
 """
 
 from collections.abc import Collection, Mapping
@@ -15,7 +15,7 @@ __all__ = ["ROUND_ROBIN"]
 
 
 class _RoundRobin:
-    """See the module."""
+    """The assignor `roundrobin`."""
 
     name = "roundrobin"
     protocols = frozenset({RebalanceProtocol.EAGER})
@@ -30,7 +30,7 @@ class _RoundRobin:
         turn = 0
         for topic in sorted(wanted & partition_counts.keys()):
             for partition in range(partition_counts[topic]):
-                # Someone subscribes to the topic, so this ends within one round.
+                # A member subscribes to the topic, so this ends within one round.
                 while topic not in members[order[turn]].topics:
                     turn = (turn + 1) % len(order)
                 assignment[order[turn]].append(TopicPartition(topic, partition))

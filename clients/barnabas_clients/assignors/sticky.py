@@ -1,8 +1,8 @@
-"""`sticky`: as even as possible, with few partitions moved (balance.py says how few). Pure.
+"""Divides as evenly as possible, with few partitions moved: `sticky`. Pure.
 
-An eager rule: members give everything up before they join, so what they held goes into the user data of their
-subscriptions, in Kafka's layout: `previous [topic string, partitions [i32]]`, and since its version 1 the generation
-of that assignment, i32. (KIP-54, KIP-341.)
+balance.py says how few. The rule is eager: members give everything up before they join. So their last partitions go
+into the user data of their subscriptions, in Kafka's layout: `previous [topic string, partitions [i32]]`, and since its
+version 1 the generation of that assignment, i32. (KIP-54, KIP-341.)
 """
 
 import struct
@@ -19,13 +19,13 @@ __all__ = ["STICKY"]
 
 
 class _Sticky:
-    """See the module."""
+    """The assignor `sticky`."""
 
     name = "sticky"
     protocols = frozenset({RebalanceProtocol.EAGER})
 
     def user_data(self, previous: Collection[TopicPartition], generation_id: int) -> bytes | None:
-        # Null before the first assignment, as Kafka's.
+        # Null before the first assignment, as in Kafka.
         if generation_id == NO_GENERATION:
             return None
         return encode_partitions(previous) + struct.pack(">i", generation_id)
@@ -36,7 +36,7 @@ class _Sticky:
 
 
 def _claim(user_data: bytes | None) -> Claim:
-    """Read what a member held; what cannot be read is no claim, since one odd member must not stop its group."""
+    """Read a member's claim. Bytes that cannot be read are no claim, so that one odd member does not stop its group."""
     if not user_data:
         return Claim(frozenset(), NO_GENERATION)
     try:

@@ -1,13 +1,15 @@
-"""The bytes that members of a consumer group exchange: ConsumerProtocolSubscription and -Assignment, 0 to 3. Pure.
+"""Encodes and decodes the bytes that members of a group exchange. Pure.
+
+They are Kafka's ConsumerProtocolSubscription and ConsumerProtocolAssignment, versions 0 to 3:
 
     subscription   version i16, topics [string], user_data nullable bytes,
                    since 1: owned [topic string, partitions [i32]],  since 2: generation_id i32,
                    since 3: rack_id nullable string
     assignment     version i16, partitions [topic string, partitions [i32]], user_data nullable bytes
 
-A broker passes them on unread. Their rule for the future differs from that of requests: a newer version only appends
-fields, so a reader takes the fields it knows and ignores what follows. Written is version 3, with topics and
-partitions sorted, as Kafka's own clients write it. (KIP-429, KIP-792, KIP-881.)
+A broker passes them on unread. Unlike in requests, a newer version only appends fields, so a reader takes the fields
+that it knows and ignores the rest. We write version 3, with topics and partitions sorted, as Kafka's own clients do.
+(KIP-429, KIP-792, KIP-881.)
 """
 
 import struct
@@ -36,7 +38,7 @@ _NULL_INT32: Final = _INT32.pack(-1)
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
-    """Return the metadata that a join carries."""
+    """Return the bytes of a subscription, which a join carries."""
     topics = sorted(subscription.topics)
     rack_id = subscription.rack_id
     return b"".join(
@@ -53,7 +55,7 @@ def encode_subscription(subscription: Subscription) -> bytes:
 
 
 def decode_subscription(data: bytes | memoryview, group_instance_id: str | None = None) -> Subscription:
-    """Parse what another member sent; fields that its version lacks have their defaults.
+    """Parse the subscription of another member. Fields that its version lacks have their defaults.
 
     Raises:
         MalformedMessageError: the bytes are no subscription.
@@ -76,12 +78,12 @@ def decode_subscription(data: bytes | memoryview, group_instance_id: str | None 
 
 
 def encode_assignment(partitions: Iterable[TopicPartition], user_data: bytes | None = None) -> bytes:
-    """Return what a sync hands to one member."""
+    """Return the bytes of an assignment, which a sync hands to one member."""
     return _INT16.pack(VERSION) + encode_partitions(partitions) + _bytes(user_data)
 
 
 def decode_assignment(data: bytes | memoryview) -> frozenset[TopicPartition]:
-    """Parse what the leader of the group gave us; no bytes at all are no partitions (a coordinator's default).
+    """Parse the assignment that the group's leader made. No bytes are no partitions (a coordinator's default).
 
     Raises:
         MalformedMessageError: the bytes are no assignment.
@@ -107,7 +109,7 @@ def encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 class PartitionReader:
-    """Reads the primitives above from `data`, front to back; whatever does not fit is malformed."""
+    """Reads the fields of the layouts above from `data`, front to back."""
 
     def __init__(self, data: bytes | memoryview) -> None:
         self._data = bytes(data)
@@ -128,7 +130,7 @@ class PartitionReader:
         return number
 
     def count(self) -> int:
-        """Return an array's length, which no input of these bytes can exceed."""
+        """Return the length of an array, which cannot exceed the number of bytes."""
         count = self.int32()
         if not 0 <= count <= len(self._data):
             raise MalformedMessageError(f"consumer protocol: an array of {count} in {len(self._data)} bytes")

@@ -1,1 +1,1 @@
-"""The way into a cluster, which all clients share. Begin with `cluster`."""
+"""Connects a client to a cluster, for producer, consumer and admin alike. Begin with `cluster`."""

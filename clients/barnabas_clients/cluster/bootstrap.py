@@ -1,4 +1,4 @@
-"""The addresses a client starts from: `host:port`, several separated by commas, IPv6 in brackets. Pure."""
+"""Parses the addresses that a client starts from: `host:port`, with commas, IPv6 in brackets. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -13,11 +13,11 @@ PORT_DEFAULT = 9092
 
 
 def parse_bootstrap(servers: str | Sequence[str]) -> list[Endpoint]:
-    """Return the endpoints named, without repetitions, in order. A missing port is 9092.
+    """Return the endpoints that are named, in order and without repetitions. A missing port is 9092.
 
     Raises:
-        TypeError: it is neither a `str` nor several.
-        ValueError: nothing is named, or a part is no address; the message quotes the part.
+        TypeError: it is neither a `str` nor a list of such.
+        ValueError: no address is named, or a part is no address; the message quotes the part.
     """
     several = [servers] if isinstance(servers, str) else servers
     if isinstance(several, bytes | bytearray | memoryview | Mapping) or not isinstance(several, Iterable):
@@ -43,7 +43,7 @@ def _endpoint(said: str) -> Endpoint:
         host, port = said.split(":")
     elif ":" in said:
         raise ValueError(f"{said[:80]!r} is no address; write an IPv6 host in brackets, as [::1]:9092")
-    # isdecimal alone would take digits of other scripts, which int() reads and nobody means.
+    # isdecimal alone would accept digits of other scripts, which int() reads and nobody means.
     if not host or not (port.isascii() and port.isdecimal()) or len(port) > 9 or not 0 < int(port) < 65_536:
         raise ValueError(f"{said[:80]!r} is no address; write host:port with a port from 1 to 65535")
     if not _is_host(host):

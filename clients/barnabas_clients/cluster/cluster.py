@@ -1,24 +1,27 @@
-"""A client's way into a cluster: connections to its brokers, what it knows of them, and asking until answered.
+"""Connects to the brokers of a cluster, knows its metadata, and asks until answered.
 
-`Cluster` keeps one connection per broker and lane, opened when first needed, and a `ClusterView` that is refreshed when
-an answer or a lost connection says that it is out of date. Dialling and refreshing are single flight: whoever wants
-what is already under way waits for it, inside a deadline of their own, and leaving does not disturb the others.
+`Cluster` keeps one connection for each broker and lane, which it opens when it is first needed. It also keeps a
+`ClusterView`, which is refreshed when an answer or a lost connection shows that it is out of date. Only one dial to a
+broker and one refresh are under way at a time. Callers who need the same one wait for it within their own deadlines,
+and a caller who leaves does not disturb the others.
 
-The `request_…` methods retry what is retriable (errors.py, protocol/errors.py) with growing pauses until their
-deadline, and then raise `DeadlineExceededError` naming the last failure. What they send may therefore be carried out
-more than once. A broker that is suspended or cut off closes nothing and answers nothing: so a request that waits for
-more than `SUSPICION_S` makes the cluster be asked again, elsewhere, and a broker that is not listed any more loses its
-connection, which sends its callers on to the new leader. One that is still listed but lets a whole
-`request_timeout_s` pass loses it too: everything behind the unanswered request would share its fate.
+The `request_…` methods retry the errors that are retriable (errors.py, protocol/errors.py), with growing pauses. At
+their deadline they raise `DeadlineExceededError`, which names the last failure. A request may therefore be carried out
+more than once.
 
-*Lanes.* A broker answers the requests of a connection in order, so a fetch that waits for records, or a join that waits
-for the rest of its group, holds back whatever was sent behind it. Such requests name a lane, and each lane of a broker
-is a connection of its own; everything that is answered at once shares the lane "".
+*Silent brokers.* A broker that is suspended or cut off closes nothing and answers nothing. So a request that has waited
+for `SUSPICION_S` starts a refresh, at another broker. A broker that is not listed any more loses its connection, and
+its callers go on to the new leader. A broker that is still listed, but lets a whole `request_timeout_s` pass, loses its
+connection too, because everything behind the unanswered request would share its fate.
 
-Limits: connections are at most the brokers known, once for each lane in use, plus the bootstrap servers; one refresh at
-a time, one dial at a time for each of them. Topics once asked for stay in the periodic refresh.
+*Lanes.* A broker answers the requests of a connection in order. So a fetch that waits for records, or a join that waits
+for the rest of its group, holds back the requests behind it. Such requests name a lane, and each lane of a broker is a
+connection of its own. Requests that are answered at once share the lane "".
 
-Not here: what an answer means. `check` is the caller's, and raises a `KafkaError` for an error code.
+Limits: at most one connection for each known broker and lane in use, plus the bootstrap servers; one refresh at a time,
+one dial at a time to each of them. A topic that was asked for once stays in the periodic refresh.
+
+Not here: what an answer means. The caller's `check` raises a `KafkaError` for an error code.
 """
 
 import asyncio
@@ -47,26 +50,26 @@ from .view import BrokerAddress, ClusterView
 __all__ = ["Check", "Cluster"]
 
 Check = Callable[[Any], None]
-"""Raises a `KafkaError` when the answer it is given carries an error code."""
+"""Raises a `KafkaError` if the answer that it is given carries an error code."""
 
 T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 5.0
-# Metadata answers come from memory; a broker that needs longer is stopped or cut off, and the next one is asked.
+# Brokers answer from memory. One that needs longer is stopped or cut off, and the next one is asked.
 METADATA_TIMEOUT_S = 1.5
-# Refreshes are shared, so a poll that is merely long costs one small request a second for the whole client.
+# All requests share a refresh, so a poll that is merely long costs one small request a second for the whole client.
 SUSPICION_S = 1.0
 
 
 class _Way(NamedTuple):
-    """What a connection is for: the broker at `endpoint`, and the traffic that may share it."""
+    """A way to a broker: its `endpoint`, and the lane, which tells the traffic that may share the connection."""
 
     endpoint: Endpoint
     lane: str = ""
 
 
 class _Flight(NamedTuple):
-    """A refresh under way and the topics it asks for; None stands for all."""
+    """A refresh under way, and the topics that it asks for; None stands for all."""
 
     task: "asyncio.Task[None]"
     topics: frozenset[str] | None
@@ -75,7 +78,7 @@ class _Flight(NamedTuple):
 class Cluster:
     """The cluster behind some bootstrap servers. Use it as `async with`, from one event loop.
 
-    `view` is what is known now; entering fills it, or fails within `timeout_s` (None: `request_timeout_s`).
+    `view` is the metadata known now. Entering fills it, or fails within `timeout_s` (None: `request_timeout_s`).
     """
 
     def __init__(
@@ -129,7 +132,7 @@ class Cluster:
             task.cancel()
         connections, self._connections = list(self._connections.values()), {}
         for connection in connections:
-            # All of them before the first wait, at which this call may be cancelled.
+            # All of them before the first wait, in which this call may be cancelled.
             connection.abandon()
         if tasks:
             await asyncio.wait(tasks)
@@ -139,17 +142,17 @@ class Cluster:
     # Asking until answered.
 
     async def request_any(self, message: Message, timeout_s: float, check: Check | None = None) -> Any:
-        """Ask whichever broker is at hand."""
+        """Ask any broker, until one answers."""
         return await self._request(message, self.ask_any, timeout_s, check)
 
     async def request_controller(self, message: Message, timeout_s: float, check: Check | None = None) -> Any:
-        """Ask the broker that the metadata calls the controller (any broker forwards what only it may do)."""
+        """Ask the controller, until it answers. Any broker forwards a request that only it may serve."""
         return await self._request(message, self.ask_controller, timeout_s, check)
 
     # Asking once.
 
     async def ask_any(self, message: Message, timeout_s: float) -> Any:
-        """Ask whichever broker is at hand, once."""
+        """Ask any broker, once."""
         deadline = self._now() + timeout_s
         connection = await self._any_connection(deadline, self._endpoints())
         return await self._request_on(connection, message, deadline)
@@ -161,7 +164,7 @@ class Cluster:
         return await self.ask_broker(self.view.controller_id, message, timeout_s)
 
     async def ask_broker(self, node_id: int, message: Message, timeout_s: float, lane: str = "") -> Any:
-        """Ask one broker, once, in the lane for requests of this kind (see the module).
+        """Ask one broker, once, in the lane for requests of this kind.
 
         Raises:
             UnknownLeaderError: the metadata does not list this broker.
@@ -172,21 +175,21 @@ class Cluster:
         return await self._ask(broker, message, self._now() + timeout_s, lane)
 
     async def drop(self, node_id: int, lane: str) -> None:
-        """Close the connection in a lane, if there is one: the next request there dials anew. Waits for no broker."""
+        """Close the connection in a lane, if there is one. The next request there dials anew. Waits for no broker."""
         if (broker := self.view.brokers.get(node_id)) is not None:
             connection = self._connections.pop(_Way((broker.host, broker.port), lane), None)
             if connection is not None:
                 await connection.close()
 
     async def wait_lost(self, node_id: int, lane: str) -> None:
-        """Return once the connection in a lane has ended, at once if there is none. The caller sets the deadline."""
+        """Return when the connection in a lane has ended, or at once if there is none. The caller sets the deadline."""
         if (broker := self.view.brokers.get(node_id)) is not None:
             connection = self._connections.get(_Way((broker.host, broker.port), lane))
             if connection is not None:
                 await connection.wait_closed()
 
     async def connect(self, node_id: int, timeout_s: float, lane: str = "") -> Connection:
-        """Return an open connection to one broker, for who decides the order of requests itself.
+        """Return an open connection to one broker, for a caller who decides the order of requests.
 
         Raises:
             UnknownLeaderError: the metadata does not list this broker.
@@ -200,7 +203,7 @@ class Cluster:
     # Knowing.
 
     async def leader(self, topic: str, partition: int, timeout_s: float) -> BrokerAddress:
-        """Return the leader of a partition, asking the cluster until there is one."""
+        """Return the leader of a partition; asks until there is one."""
         return await self.retry(
             f"the leader of {topic}-{partition}",
             timeout_s,
@@ -209,10 +212,10 @@ class Cluster:
         )
 
     async def find_leader(self, topic: str, partition: int, deadline: float) -> BrokerAddress:
-        """Return the leader of a partition as far as is known now; asks only about topics never heard of.
+        """Return the leader of a partition that is known now; asks only about an unknown topic, or with old metadata.
 
         Raises:
-            KafkaError: the topic was refused. UnknownLeaderError: it is there, and has no leader.
+            KafkaError: the topic was refused. UnknownLeaderError: it exists, and has no leader.
         """
         is_old = self._now() - self._refreshed_at_s > self._metadata_max_age_s
         if is_old or topic not in self.view.topics:
@@ -228,7 +231,7 @@ class Cluster:
         raise UnknownLeaderError(f"{topic}-{partition} has no leader at the moment")
 
     async def refresh(self, topics: Collection[str] | None = (), *, timeout_s: float) -> ClusterView:
-        """Ask for fresh metadata of the topics followed so far and of `topics`; None asks for every topic there is.
+        """Ask for fresh metadata of the topics asked for so far and of `topics`; None asks for every topic.
 
         Topics that do not exist end up in `view.errors`. Cancellation: the refresh goes on for those who share it.
 
@@ -241,7 +244,7 @@ class Cluster:
     def learn_leader(
         self, topic: str, partition: int, leader_id: int, leader_epoch: int, address: BrokerAddress | None = None
     ) -> None:
-        """Take a hint that came with an error (KIP-951); the next attempt follows it without asking for metadata."""
+        """Take the hint that came with an error (KIP-951). The next attempt follows it without asking for metadata."""
         self.view = self.view.with_leader(topic, partition, leader_id, leader_epoch, address)
 
     # The loop of attempts.
@@ -268,9 +271,9 @@ class Cluster:
         attempt: Callable[[float], Awaitable[T]],
         topics: Collection[str] = (),
     ) -> T:
-        """Call `attempt` with the deadline until it returns or fails for good; between calls refresh `topics`.
+        """Call `attempt` with the deadline until it returns or fails for good. Between two calls refresh `topics`.
 
-        An attempt that must ask several brokers keeps what it has got so far in its own closure.
+        An attempt that must ask several brokers keeps the answers it has in its own closure.
 
         Raises:
             DeadlineExceededError: no attempt succeeded within `timeout_s`; names `what` and the last failure.
@@ -287,7 +290,7 @@ class Cluster:
                 self._check_open()
                 if not error.retriable:
                     raise
-                # That time ran out says less than why the attempts before it failed.
+                # A deadline that passed says less than the failure of an attempt before it.
                 last = last if last and isinstance(error, DeadlineExceededError) else error
             pause_s = self._backoff.delay_s(failures, self._jitter)
             failures += 1
@@ -298,12 +301,12 @@ class Cluster:
                 try:
                     await self._refresh(topics, deadline)
                 except (ClientError, KafkaError) as error:
-                    # The attempt that follows says what is wrong, in its own words.
+                    # The next attempt reports the problem in its own words.
                     if not error.retriable:
                         raise
 
     async def _pause(self, pause_s: float) -> None:
-        """Sleep, but not through a close."""
+        """Sleep, but wake at a close."""
         try:
             async with asyncio.timeout(pause_s):
                 await self._closed.wait()
@@ -314,7 +317,7 @@ class Cluster:
 
     async def _ask(self, broker: BrokerAddress, message: Message, deadline: float, lane: str = "") -> Any:
         connection = await self._connection((broker.host, broker.port), deadline, lane)
-        # Whoever names a lane knows how long a request there may take.
+        # A caller who names a lane knows how long a request there may take.
         return await self._request_on(connection, message, deadline, math.inf if lane else self.request_timeout_s)
 
     async def _request_on(
@@ -352,9 +355,9 @@ class Cluster:
         raise last
 
     def _endpoints(self) -> list[Endpoint]:
-        """Return where to ask, best first: idle connections, brokers without one, busy connections, bootstrap servers.
+        """Return the endpoints to ask, best first: idle connections, brokers without one, busy connections, bootstrap.
 
-        A busy connection may be one to a broker that has stopped answering.
+        A busy connection may lead to a broker that has stopped answering.
         """
         opened = {
             way.endpoint: connection
@@ -371,7 +374,7 @@ class Cluster:
         return sorted(endpoints, key=lambda _: self._jitter.random())
 
     async def _connection(self, endpoint: Endpoint, deadline: float, lane: str = "") -> Connection:
-        """Return an open connection; dials at most once at a time per endpoint and lane."""
+        """Return an open connection. At most one dial is under way for an endpoint and lane."""
         way = _Way(endpoint, lane)
         connection = self._connections.get(way)
         if connection is not None and connection.is_open:
@@ -396,7 +399,7 @@ class Cluster:
     # Metadata.
 
     async def _refresh(self, topics: Collection[str] | None, deadline: float) -> None:
-        """Run one refresh that covers `topics`, or wait for it if it is already under way."""
+        """Run one refresh that covers `topics`, or wait for one that is under way."""
         while True:
             self._check_open()
             flight = self._start_refresh(topics)
@@ -404,14 +407,14 @@ class Cluster:
             try:
                 await self._join(flight.task, deadline)
             except (ClientError, KafkaError):
-                # Another's refresh that failed is no answer to ours, unless there is no time or cluster left.
+                # The failure of another caller's refresh is no answer to ours, unless time or cluster are gone.
                 if covered or self._closed.is_set() or self._now() >= deadline:
                     raise
             if covered:
                 return
 
     def _start_refresh(self, topics: Collection[str] | None) -> _Flight:
-        """Return the refresh under way; if there is none, begin one that covers `topics`."""
+        """Return the refresh under way, or begin one that covers `topics`."""
         if self._flight is None:
             if topics is not None:
                 self._topics |= frozenset(topics)
@@ -452,14 +455,14 @@ class Cluster:
         listed = {(broker.host, broker.port) for broker in self.view.brokers.values()}
         useless: list[Connection] = []
         for way, connection in list(self._connections.items()):
-            # A bootstrap server under another name may be busy with this very answer's questions; a broker that
-            # was listed and is not any more answers nobody.
+            # A bootstrap server that has another name in the metadata may be busy with this refresh. A broker that was
+            # listed and is not any more answers nobody.
             is_gone = way.endpoint in before - listed
             is_spare = bool(listed) and way.endpoint not in listed and not connection.in_flight
             if is_gone or is_spare or not connection.is_open:
                 useless.append(self._connections.pop(way))
         for connection in useless:
-            # Only now: while one is closed another may be dialled, and would be taken for the one that it replaces.
+            # Only now: during a close another one may be dialled, which would be taken for the one that it replaces.
             await connection.close()
 
     # Tasks and time.
@@ -473,12 +476,12 @@ class Cluster:
 
     def _spawn(self, coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         task = asyncio.create_task(coroutine)
-        # Its failure may find nobody waiting any more; looking at it here keeps asyncio from reporting it.
+        # Perhaps nobody waits for its failure any more. A look at it here keeps asyncio from reporting it.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 
     async def _join(self, task: "asyncio.Task[T]", deadline: float) -> T:
-        """Wait for a shared task without taking it down when we leave."""
+        """Wait for a shared task, which goes on if this caller leaves."""
         await asyncio.wait({task}, timeout=max(0.0, deadline - self._now()))
         if not task.done():
             raise DeadlineExceededError("the deadline passed while connecting")

@@ -1,23 +1,22 @@
-"""One connection to one broker: requests go out as they come, answers come back in the same order.
+"""Holds one connection to one broker, which answers pipelined requests in order.
 
-A Kafka broker answers the requests of a connection in order, so the answers are matched with a queue, and the
-correlation id is only a check: one that is not the queue's head means that the two sides have lost each other, and
-the connection is closed. So it is after an impossible length and after an answer that does not decode.
+A Kafka broker answers the requests of a connection in order, so a queue matches the answers with the requests. The
+correlation id is only a check: if it is not that of the queue's head, the two sides have lost each other, and the
+connection is closed. It is also closed after an impossible length, and after an answer that does not decode.
 
 Every request has a deadline. A request that is cancelled or times out keeps its place in the queue until its answer
-arrives and is thrown away undecoded; nothing else remembers it. A broker that has stopped answering thus leaves a
-queue of abandoned requests, and the caller who finds nothing but these closes the connection instead of waiting.
+arrives, which is thrown away undecoded; nothing else remembers it. So a broker that has stopped answering leaves a
+queue of abandoned requests, and a caller who finds nothing but these closes the connection instead of waiting.
 
-Limits: `in_flight_max` requests are unanswered at any time; further callers wait inside their own deadlines, and
-also while the transport says that its buffer is full. An answer may have at most `FRAME_BYTES_MAX` bytes; views of it
-(record batches) stay valid as long as someone holds them.
+Limits: at most `in_flight_max` requests are unanswered. Further callers wait within their own deadlines, also while the
+transport reports a full buffer. An answer may have at most `FRAME_BYTES_MAX` bytes. Views of it (record batches) stay
+valid as long as someone holds them.
 
-*Order.* `request` may wait for its turn, and then two callers' requests go out in the order in which they got it. Who
-must decide the order itself (the producer, whose batches are numbered) waits for `room` first, and then calls `submit`
-or, for a request without an answer (produce with acks=0), `post`: these send at once, without an await in between.
+*Order.* `request` may wait for its turn, and requests go out in the order of their turns. A caller who must decide the
+order itself (the producer, whose batches are numbered) first waits for `room`. Then it calls `submit` or, for a request
+without an answer (produce with acks=0), `post`: both send at once, without an await in between.
 
-Not here: which broker to ask and whether to ask again (cluster.py); TLS and SASL: until then a connection is
-plaintext.
+Not here: which broker to ask and whether to ask again (cluster.py); TLS and SASL, so a connection is plaintext.
 """
 
 import asyncio
@@ -35,14 +34,14 @@ from .framing import FRAME_BYTES_MAX, FrameReader
 __all__ = ["CLIENT_SOFTWARE_VERSION", "IN_FLIGHT_MAX", "Connection"]
 
 CLIENT_SOFTWARE_NAME = "barnabas"
-# Sent to brokers (KIP-511). Spelled out, because reading it from the package's metadata costs more than connecting.
+# Sent to brokers (KIP-511). Written out, because reading it from the package's metadata takes longer than connecting.
 CLIENT_SOFTWARE_VERSION = "0.1.0"
 IN_FLIGHT_MAX = 64
 _CORRELATION_ID_MAX = 2**31 - 1
 
 
 class _Pending(NamedTuple):
-    """A request on the wire. The future is done when nobody waits for the answer any more."""
+    """A request on the wire. The future is done if nobody waits for the answer any more."""
 
     correlation_id: int
     request_type: type[registry.Message]
@@ -51,10 +50,10 @@ class _Pending(NamedTuple):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A negotiated connection; get one from `open`. Owned by one event loop; any number of tasks may use it.
+    """A negotiated connection; `open` makes one. Owned by one event loop; any number of tasks may use it.
 
-    `_pending` holds at most `in_flight_max` requests in the order sent. Once `lost_because` is set nothing is
-    pending and every request fails.
+    `_pending` holds at most `in_flight_max` requests, in the order in which they were sent. When `lost_because` is set,
+    nothing is pending and every request fails.
     """
 
     def __init__(self, broker: str, client_id: str, in_flight_max: int, frame_bytes_max: int) -> None:
@@ -86,7 +85,7 @@ class Connection(asyncio.BufferedProtocol):
         """Connect and agree on versions.
 
         Raises:
-            ConnectionLostError: nobody listens there, or it is not a broker.
+            ConnectionLostError: nobody listens there, or no broker does.
             DeadlineExceededError: no answer within `timeout_s`.
 
         Cancellation: cancelled, it leaves nothing behind.
@@ -105,7 +104,7 @@ class Connection(asyncio.BufferedProtocol):
         except OSError as error:
             raise ConnectionLostError(broker, error.strerror or str(error)) from error
         except ValueError as error:
-            # The resolver cannot even be asked for such a name, which a broker may have advertised.
+            # The resolver cannot even be asked for such a name. A broker may have advertised it.
             raise ConnectionLostError(broker, f"no host has that name: {error}") from error
         try:
             await protocol._negotiate(deadline)
@@ -120,14 +119,14 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def in_flight(self) -> int:
-        """How many requests are unanswered, abandoned ones included."""
+        """The number of requests that are unanswered, abandoned ones included."""
         return len(self._pending)
 
     def version_of(self, request_type: type[registry.Message]) -> int:
         """Return the newest version of an API that both sides speak.
 
         Raises:
-            UnsupportedVersionError: there is none; the message names what each side offers.
+            UnsupportedVersionError: there is none; the message names the versions of each side.
         """
         ours = request_type.versions
         theirs = self._versions.get(request_type.api_key)
@@ -146,7 +145,7 @@ class Connection(asyncio.BufferedProtocol):
 
         Raises:
             ConnectionLostError: the connection is or was lost; the request may have been carried out.
-            DeadlineExceededError: no answer within `timeout_s`; the same holds.
+            DeadlineExceededError: no answer within `timeout_s`; it may have been carried out, or may be later.
             UnsupportedVersionError: the broker does not offer this API.
 
         Cancellation: the request may have been sent; its answer is discarded.
@@ -170,7 +169,7 @@ class Connection(asyncio.BufferedProtocol):
             await self._wait_for_room(deadline)
 
     def submit(self, message: registry.Message, timeout_s: float) -> "asyncio.Future[Any]":
-        """Send a request now; there must be room. The future has its answer, or raises what `request` raises.
+        """Send a request now; there must be room. The future has its answer, or an error as `request` raises it.
 
         Cancel the future to discard the answer. Buffers of the message belong to the connection until it is done.
 
@@ -198,19 +197,19 @@ class Connection(asyncio.BufferedProtocol):
         self._write(message, version)
 
     def abandon(self) -> None:
-        """Close the connection without waiting; its socket goes a turn of the loop later."""
+        """Close the connection without waiting. The socket is closed a turn of the loop later."""
         self._lose("closed by this client")
 
     async def close(self) -> None:
-        """Close the connection; whatever is pending fails. Returns within two turns of the loop."""
+        """Close the connection. All pending requests fail. Returns within two turns of the loop."""
         self._lose("closed by this client")
         await asyncio.shield(self._gone)
 
     async def wait_closed(self) -> None:
-        """Return once the connection has ended, whoever ended it."""
+        """Return when the connection has ended, on whichever side."""
         await asyncio.shield(self._gone)
 
-    # What asyncio calls.
+    # Called by asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -271,7 +270,7 @@ class Connection(asyncio.BufferedProtocol):
     def _write(self, message: registry.Message, version: int) -> int:
         assert self._transport is not None
         correlation_id = (self._correlation_id + 1) & _CORRELATION_ID_MAX
-        # A message that cannot be encoded leaves no trace.
+        # Encoding comes first: a message that cannot be encoded leaves no trace.
         buffers = registry.encode_request(message, version, correlation_id, self._client_id)
         self._correlation_id = correlation_id
         self._transport.writelines(buffers)
@@ -284,7 +283,7 @@ class Connection(asyncio.BufferedProtocol):
             )
 
     def _has_room(self) -> bool:
-        """Say whether a request may be sent now, or will fail now; lets go of a broker that answers nobody."""
+        """Say whether a request may be sent now, or will fail now. Gives up a broker that answers nobody."""
         if self.lost_because is not None or (self._writable and len(self._pending) < self._in_flight_max):
             return True
         if self._pending and all(pending.answer.done() for pending in self._pending):
@@ -309,7 +308,7 @@ class Connection(asyncio.BufferedProtocol):
         if turn in self._waiting:
             self._waiting.remove(turn)
         else:
-            # It was admitted and did not go: the place belongs to the next.
+            # It was admitted and did not send: its place goes to the next one.
             self._admit_next()
 
     def _admit_next(self) -> None:
@@ -330,7 +329,7 @@ class Connection(asyncio.BufferedProtocol):
         pending = self._pending[0]
         if pending.correlation_id != correlation_id:
             raise MalformedMessageError(f"answer {correlation_id} where {pending.correlation_id} is due")
-        # A malformed answer leaves its request in the queue, so that it fails with the others.
+        # After a malformed answer its request stays in the queue, and so fails with the others.
         response = None
         if not pending.answer.done():
             response = registry.decode_response(pending.request_type, frame, pending.version)
@@ -340,7 +339,7 @@ class Connection(asyncio.BufferedProtocol):
         self._admit_next()
 
     async def _negotiate(self, deadline: float) -> None:
-        """Ask for the versions that the broker offers: first as we would like to, then as it says (KIP-511)."""
+        """Ask for the versions that the broker offers: in our newest version first, then in its own (KIP-511)."""
         version = ApiVersionsRequest.versions[-1]
         request = ApiVersionsRequest(
             client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=CLIENT_SOFTWARE_VERSION
@@ -365,6 +364,6 @@ class Connection(asyncio.BufferedProtocol):
         for request in pending:
             if not request.answer.done():
                 request.answer.set_exception(ConnectionLostError(self.broker, reason, may_be_done=True))
-        # Those who wait for a place find the connection lost.
+        # Callers who wait for room find the connection lost.
         while self._waiting:
             self._admit_next()

@@ -1,10 +1,10 @@
-"""Cuts a stream of length-prefixed frames out of what a socket delivers. Pure.
+"""Cuts length-prefixed frames out of the stream that a socket delivers. Pure.
 
-`FrameReader` has the two halves of `asyncio.BufferedProtocol`: it lends memory to receive into, and is told how much
-arrived. Small frames arrive several at a time in one scratch buffer and are copied out of it once, because the
-scratch buffer is used again. A frame that does not fit is given its own memory and the rest of it is received straight
-into that: a fetch response of 50 MB is copied by the kernel only. Whoever gets a frame owns it: nothing writes to it
-again, so views of it (record batches) live as long as anyone holds them.
+`FrameReader` works with `asyncio.BufferedProtocol`: it lends memory to receive into, and is told how much arrived.
+Several small frames arrive together in one scratch buffer. Each is copied out of it once, because the scratch buffer is
+used again. A frame that does not fit gets its own memory, and the rest of it is received straight into that, so a fetch
+response of 50 MB is copied by the kernel only. A frame belongs to the caller: nothing writes to it again, so views of
+it (record batches) stay valid as long as someone holds them.
 
 Not here: what a frame means. A length outside the limits is the peer's fault and cannot be repaired, since nothing
 tells where the next frame starts.
@@ -16,15 +16,15 @@ __all__ = ["FRAME_BYTES_MAX", "FrameReader"]
 
 SCRATCH_BYTES = 64 * 1024
 LENGTH_BYTES = 4
-# The largest answer we are ready to hold. Brokers keep to fetch_max_bytes (50 MiB by default) plus one batch.
+# The largest answer that we are ready to hold. Brokers keep to fetch_max_bytes (50 MiB by default) plus one batch.
 FRAME_BYTES_MAX = 512 * 1024 * 1024
 
 
 class FrameReader:
     """The receiving end of one connection.
 
-    Either `_large` is None and `_scratch[:_filled]` holds the beginning of the stream not yet cut, or `_large` is the
-    frame being received, `_filled` of its bytes are there, and the scratch buffer is empty.
+    If `_large` is None, `_scratch[:_filled]` holds the part of the stream that is not cut into frames yet. Otherwise
+    `_large` is the frame being received, `_filled` of its bytes are there, and the scratch buffer is empty.
     """
 
     __slots__ = ("_filled", "_frame_bytes_max", "_large", "_scratch", "_view")
@@ -37,11 +37,11 @@ class FrameReader:
         self._filled = 0
 
     def buffer(self) -> memoryview:
-        """Return where the next bytes belong; never empty. Valid until `received` is called."""
+        """Return the memory for the next bytes; never empty. Valid until `received` is called."""
         return (self._view if self._large is None else self._large)[self._filled :]
 
     def received(self, count: int) -> list[memoryview]:
-        """Take note of `count` bytes written to `buffer()` and return the frames they complete, without their length.
+        """Take `count` bytes that were written to `buffer()`. Return the frames that they complete, without lengths.
 
         Raises:
             MalformedMessageError: a length is negative or above the limit. The reader must not be used again.
@@ -71,7 +71,7 @@ class FrameReader:
                 break
             frames.append(memoryview(bytes(self._view[start : start + size])))
             position = start + size
-        # At most one incomplete small frame is left; it moves to the front so that the rest of it fits behind it.
+        # At most one incomplete small frame is left. It moves to the front, so that the rest of it fits behind it.
         left = end - position
         if position and left:
             self._view[:left] = bytes(self._view[position:end])

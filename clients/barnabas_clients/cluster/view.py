@@ -1,12 +1,12 @@
-"""What a client knows about a cluster: brokers, topics, and who leads each partition. Pure.
+"""A client's view of a cluster: brokers, topics, and the leader of each partition. Pure.
 
-A `ClusterView` is an immutable snapshot; `with_metadata` and `with_leader` return a new one. The rule that matters:
-brokers learn of elections at different times, so an answer that arrives later may know less. Of two statements about
-a partition of the same topic id the one with the higher leader epoch wins (KIP-320), whichever came last; at equal
-epochs the later one wins, for its in-sync replicas are fresher. A different topic id under the same name is another
-topic, whose epochs start anew: it replaces everything known about the name.
+A `ClusterView` is an immutable snapshot; `with_metadata` and `with_leader` return a new one. Brokers learn of elections
+at different times, so an answer that arrives later may know less. Of two statements about a partition of the same topic
+id, the one with the higher leader epoch wins (KIP-320), whichever came last. At equal epochs the later one wins,
+because its in-sync replicas are fresher. A different topic id under the same name is another topic, whose epochs start
+anew: it replaces everything known about the name.
 
-Not here: when to ask, and whom (cluster.py).
+Not here: when to ask, and which broker (cluster.py).
 """
 
 from collections.abc import Collection, Mapping
@@ -20,11 +20,11 @@ from barnabas_raftlog.wire.schema import NO_UUID
 __all__ = ["BrokerAddress", "ClusterView", "PartitionView", "TopicView"]
 
 NO_LEADER = -1
-"""Stands for "unknown" in the wire's leader and controller ids, and here."""
+"""Stands for "unknown" in leader and controller ids, on the wire and here."""
 
 
 class BrokerAddress(NamedTuple):
-    """Where a broker serves clients, as it advertises itself."""
+    """The address at which a broker serves clients, as it advertises it."""
 
     node_id: int
     host: str
@@ -54,7 +54,7 @@ class TopicView(NamedTuple):
 
 
 class ClusterView(NamedTuple):
-    """Everything known at one moment. `errors` holds the codes of topics that were asked for and are not there."""
+    """The metadata at one moment. `errors` holds the codes of topics that were asked for and are missing."""
 
     cluster_id: str | None = None
     controller_id: int = NO_LEADER
@@ -71,7 +71,7 @@ class ClusterView(NamedTuple):
         return self.brokers.get(view.partitions[partition].leader_id)
 
     def with_metadata(self, response: MetadataResponse, asked: Collection[str] | None) -> "ClusterView":
-        """Return the view after a Metadata answer; `asked` names the topics it is about, None means all there are."""
+        """Return the view after a Metadata answer. `asked` names the topics that it is about; None means all."""
         topics = {} if asked is None else {name: view for name, view in self.topics.items() if name not in asked}
         errors = {} if asked is None else {name: code for name, code in self.errors.items() if name not in asked}
         for row in response.topics:
@@ -110,7 +110,7 @@ class ClusterView(NamedTuple):
     def with_leader(
         self, topic: str, partition: int, leader_id: int, leader_epoch: int, address: BrokerAddress | None = None
     ) -> "ClusterView":
-        """Return the view after a hint that came with an error (KIP-951); a hint that is not newer changes nothing."""
+        """Return the view after a hint that came with an error (KIP-951). A hint that is not newer changes nothing."""
         view = self.topics.get(topic)
         if view is None or partition not in view.partitions or leader_epoch <= view.partitions[partition].leader_epoch:
             return self
@@ -124,7 +124,7 @@ class ClusterView(NamedTuple):
 
 
 def _newer(known: PartitionView | None, told: PartitionView) -> PartitionView:
-    # -1 is what brokers older than Metadata v7 say about every epoch: then the last word counts.
+    # Brokers older than Metadata v7 tell no epochs, which gives -1: then the last answer counts.
     if known is None or told.leader_epoch < 0 or told.leader_epoch >= known.leader_epoch:
         return told
     return known

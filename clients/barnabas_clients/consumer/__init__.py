@@ -1,1 +1,1 @@
-"""Reading topics. Begin with `consumer`."""
+"""Reads topics, alone or in a group. Begin with `consumer`."""

@@ -1,4 +1,4 @@
-"""`Consumer`: reads topics, alone or as a member of a group.
+"""The asyncio consumer: reads topics, alone or as a member of a group.
 
 ```python
 async with Consumer("localhost:9092", topics=["orders"], group_id="billing") as consumer:
@@ -6,20 +6,19 @@ async with Consumer("localhost:9092", topics=["orders"], group_id="billing") as 
         print(record.topic, record.partition, record.offset, record.value)
 ```
 
-docs/consumer.md is the guide: what is committed when, and how to get at-most-once, at-least-once and exactly-once. In
-short: **what you were handed is yours until you ask for more.** Asking (the next turn of a `for`, the next
-`get_many`) says that you have finished with what you held. Only then is it committed for you, and only then may its
-partition go to another member.
+docs/consumer.md is the guide: it says what is committed when, and how to get at-most-once, at-least-once and
+exactly-once. In short: **records that you were handed are yours until you ask for more.** Asking (the next turn of a
+`for`, the next `get_many`) says that you have finished with the records that you held. Only then are they committed for
+you, and only then may their partition go to another member.
 
 Behind this class: `core.py` puts the parts together, `reader.py` hands records out, `fetcher.py` fetches them ahead,
 `membership.py` and `groups/session.py` keep the membership, `decoder.py` makes records out of bytes. The class itself
 holds no protocol: it checks and delegates.
 
 *Deadlines.* Every call takes or inherits one (`timeout_s`) and raises `DeadlineExceededError` at it. Asking for records
-has none of its own, for a topic may be quiet; but when no partition could be read for `timeout_s` it raises too.
+has none of its own, because a topic may be quiet. But it also raises if no partition could be read for `timeout_s`.
 
-*Cancellation* is safe everywhere. Asking for records, cancelled, has taken none. A commit that was cancelled may have
-been stored.
+*Cancellation* is safe everywhere. A cancelled call for records has taken none. A cancelled commit may have been stored.
 
 *One task at a time* asks for records. The other methods may be called beside it, also from callbacks.
 
@@ -53,7 +52,7 @@ Callback = Callable[["Consumer", frozenset[TopicPartition]], Awaitable[None] | N
 
 
 class ConsumerMetrics(NamedTuple):
-    """What a consumer has done since it was made, and what it holds now."""
+    """Counts since a consumer was made, and the partitions and bytes that it holds now."""
 
     assigned_partitions: int
     fetches: int
@@ -69,42 +68,42 @@ class Consumer:
 
     Args:
         bootstrap: `host:port`, several separated by commas or as a sequence.
-        topics: what to read. In a group the partitions are shared among its members; without a group all are read.
-        pattern: in place of topics, a regular expression that whole names match; new topics are found
-            within `metadata_max_age_s`.
+        topics: the topics to read. A group shares their partitions among its members; without a group all are read.
+        pattern: in place of topics, a regular expression for whole names. New topics are found within
+            `metadata_max_age_s`.
         group_id: the group to be a member of.
         group_instance_id: makes the membership static (KIP-345): a restart within `session_timeout_s` keeps
             the partitions and disturbs nobody.
-        client_id: tells brokers and their operators who asks.
-        auto_offset_reset: where to begin when nothing is committed, or what is does not exist any more; "none"
-            raises.
-        auto_commit: whether finished offsets are committed every `auto_commit_interval_s`, and when partitions
-            leave or the consumer closes.
+        client_id: how brokers' logs and quotas name this client.
+        auto_offset_reset: where to begin if nothing is committed, or if the committed offset does not exist any more;
+            "none" raises.
+        auto_commit: whether finished offsets are committed: every `auto_commit_interval_s`, when partitions leave, and
+            when the consumer closes.
         auto_commit_interval_s: more than 0.
-        assignors: how a group's leader divides partitions, best first; all members must have one in common.
-        session_timeout_s: a member that is silent for so long is out. Brokers have limits, 6 s to 30 min.
+        assignors: how a group's leader divides the partitions, best first. All members must have one in common.
+        session_timeout_s: a member that is silent for so long is out. Brokers have limits: 6 s to 30 min.
         heartbeat_interval_s: below a third of `session_timeout_s`.
         max_poll_interval_s: a member that does not ask for records for so long gives its partitions up.
-        read_committed: leave out records of transactions that were aborted, and wait for open ones.
-        fetch_max_wait_s: how long a broker may wait for `fetch_min_bytes` to be there.
+        read_committed: leave out the records of aborted transactions, and wait for open ones.
+        fetch_max_wait_s: how long a broker may wait until it has `fetch_min_bytes`.
         fetch_min_bytes: 1 for the least delay.
-        fetch_max_bytes: of one request; a single larger batch still comes.
-        partition_fetch_bytes: of one partition in a request, and about as much is kept ready ahead.
-        buffer_bytes: of everything fetched and not handed out.
+        fetch_max_bytes: the most that one request brings; a single larger batch still comes.
+        partition_fetch_bytes: the most of one partition in a request, and about as much is kept ready ahead.
+        buffer_bytes: for everything that is fetched and not handed out.
         client_rack: the rack this client runs in, told to the brokers (KIP-392).
-        on_assigned: called with this consumer and the partitions that came, and awaited if there is something to
-            await; may seek.
-        on_revoked: called with those that go, while they are still owned; may commit.
-        on_lost: called with those that are owned by somebody else already; default: `on_revoked`.
-        metadata_max_age_s: how old the knowledge about topics may grow.
+        on_assigned: called with this consumer and the partitions that came, and awaited if it is asynchronous. It may
+            seek.
+        on_revoked: called with the partitions that go, while they are still owned. It may commit.
+        on_lost: called with partitions that another member owns already; default: `on_revoked`.
+        metadata_max_age_s: how old the metadata of topics may grow.
         request_timeout_s: when a broker that does not answer is given up.
-        timeout_s: the deadline of calls that are not given another.
+        timeout_s: the deadline of calls that name none.
 
     Raises:
         TypeError, ValueError: a setting is impossible; the message names it.
     """
 
-    def __init__(  # noqa: PLR0913 - what can be told to a consumer, by name, is told in one place
+    def __init__(  # noqa: PLR0913 - Kafka's settings
         self,
         bootstrap: str | Sequence[str],
         *,
@@ -185,7 +184,7 @@ class Consumer:
         return notify
 
     async def __aenter__(self) -> Self:
-        """Connect, and subscribe to what was given; does not wait for an assignment.
+        """Connect, and subscribe to the topics or the pattern given. Does not wait for an assignment.
 
         Raises:
             DeadlineExceededError: no broker answered within `timeout_s`. RuntimeError: it was opened before.
@@ -194,7 +193,7 @@ class Consumer:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *exception: object) -> None:
-        """Close. Without an exception you have finished with all you were handed; with one, not with what you held."""
+        """Close. You have finished with all records handed out; after an exception, not with those you still held."""
         if kind is None:
             self._reader.finish()
         await self.close()
@@ -205,14 +204,14 @@ class Consumer:
         return self
 
     async def __anext__(self) -> ConsumerRecord:
-        """Return the next record, waiting for it as long as the brokers can be read from.
+        """Return the next record; waits for it as long as the brokers can be read from.
 
         Raises:
-            CorruptRecordsError, NoOffsetError, LogTruncatedError, KafkaError: what stands next cannot be read; `skip`
-                the first, `seek` elsewhere, and go on.
+            CorruptRecordsError, NoOffsetError, LogTruncatedError, KafkaError: the next record cannot be read. `skip`
+                the first, `seek` elsewhere after the others, and go on.
             DeadlineExceededError: no partition could be read for `timeout_s`.
             ClientClosedError: the consumer is closed.
-            ValueError: there is nothing to read: neither topics, nor a pattern, nor partitions were ever named.
+            ValueError: there is nothing to read: no topics, no pattern and no partitions were named.
 
         Cancellation: no record is taken.
         """
@@ -226,8 +225,8 @@ class Consumer:
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Return up to `max_records` records by partition; waits for the first of them, at most `timeout_s`.
 
-        Empty when nothing came in time. Raises and is cancelled as `__anext__`. What was taken before something that
-        cannot be read is returned; the error is raised by the next call, and records of other partitions come between.
+        Empty if nothing came in time. Raises and is cancelled as `__anext__`. If records were taken before one that
+        cannot be read, they are returned, and a later call raises the error. Records of other partitions come between.
         """
         max_records = whole_number("max_records", max_records, 1)
         limit_s = seconds("timeout_s", timeout_s)
@@ -246,7 +245,7 @@ class Consumer:
         """Iterate over batches: consecutive records of one partition, at most `max_records` of them."""
         return Batches(self._core, whole_number("max_records", max_records, 1))
 
-    # What is read.
+    # Topics and partitions.
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
@@ -255,18 +254,18 @@ class Consumer:
 
     @property
     def subscription(self) -> frozenset[str]:
-        """The topics subscribed to; with a pattern, those that match it as far as is known."""
+        """The topics subscribed to; with a pattern, the known topics that match it."""
         return self._core.subscription.topics_in(self._core.cluster.view)
 
     async def subscribe(
         self, topics: Iterable[str] = (), *, pattern: str | None = None, timeout_s: float | None = None
     ) -> None:
-        """Read these topics, in place of what was read before. Does not wait for an assignment.
+        """Read these topics, in place of those read before. Does not wait for an assignment.
 
         Raises:
             DeadlineExceededError: no metadata in time.
 
-        Cancellation: the old subscription, or the new one, stands.
+        Cancellation: either the old subscription or the new one stands.
         """
         subscription = Subscription.to_topics(topics, pattern)
         limit_s = self._core.limit(timeout_s)
@@ -274,17 +273,17 @@ class Consumer:
         await self._core.subscribe(subscription, limit_s)
 
     async def unsubscribe(self, *, timeout_s: float | None = None) -> None:
-        """Read nothing any more, and leave the group; what was finished with is committed before."""
+        """Read nothing any more, and leave the group. Finished offsets are committed before."""
         limit_s = self._core.limit(timeout_s)
         self._core.check_open()
         self._reader.finish()
         await self._core.unsubscribe(limit_s)
 
     async def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        """Read exactly these partitions, sharing nothing with anybody; those read already keep their place.
+        """Read exactly these partitions, and share them with nobody. Partitions that are read already keep their place.
 
-        With a `group_id` reading begins at the group's committed offsets, else as `auto_offset_reset` says. What was
-        finished with of partitions that are left is committed before, if `auto_commit`, which may take 10 s.
+        With a `group_id` reading begins at the group's committed offsets, otherwise as `auto_offset_reset` says. With
+        `auto_commit`, the finished offsets of partitions that are left are committed before, which may take 10 s.
 
         Raises:
             ValueError: the consumer is subscribed to topics; unsubscribe first.
@@ -296,7 +295,7 @@ class Consumer:
         await self._core.assign(wanted)
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Hand nothing of these partitions out until `resume`. Membership and position stay."""
+        """Hand out nothing of these partitions until `resume`. Membership and position stay."""
         queues = [self._core.queue(partition) for partition in partitions]
         self._reader.withdraw()
         for queue in queues:
@@ -313,14 +312,14 @@ class Consumer:
     def paused(self) -> frozenset[TopicPartition]:
         return frozenset(queue.partition for queue in self._core.fetcher.queues.values() if queue.is_paused)
 
-    # Positions. "Without names" means: of every partition read.
+    # Positions. "Without names" means every partition that is read.
 
     async def position(self, partition: TopicPartition, *, timeout_s: float | None = None) -> int:
         """Return the offset of the next record to be handed out, waiting until it is known.
 
         Raises:
             NotAssignedError: the partition is not read. NoOffsetError: there is no position.
-            DeadlineExceededError: it could not be found out in time; says why.
+            DeadlineExceededError: it could not be found in time; says why.
         """
         return await self._position(partition, self._core.limit(timeout_s))
 
@@ -339,7 +338,7 @@ class Consumer:
             await self._reader.wait_news(deadline)
 
     async def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on at `offset`; a commit from now on says so too. Never waits.
+        """Go on at `offset`. A commit from now on stores it too. Never waits.
 
         Raises:
             NotAssignedError: the partition is not read. ValueError: the offset is negative.
@@ -352,9 +351,9 @@ class Consumer:
         self._core.fetcher.pump()
 
     async def skip(self, error: CorruptRecordsError) -> None:
-        """Go on behind a batch that cannot be read, of which nobody is handed anything then. Never waits.
+        """Go on behind a batch that cannot be read; none of its records is handed out. Never waits.
 
-        As a seek to `error.next_offset`: a commit from now on says that you have finished with the batch.
+        It is a seek to `error.next_offset`: a commit from now on says that you have finished with the batch.
 
         Raises:
             NotAssignedError: the partition is not read any more. TypeError: it is another error.
@@ -366,7 +365,7 @@ class Consumer:
     async def seek_to_time(
         self, timestamp_ms: int, *partitions: TopicPartition, timeout_s: float | None = None
     ) -> None:
-        """Go to the first record at or after `timestamp_ms`, or the end; without names, in every partition read."""
+        """Go to the first record at or after `timestamp_ms`, or to the end. Without names, in every partition read."""
         timestamp_ms = whole_number("timestamp_ms", timestamp_ms, 0)
         limit_s = self._core.limit(timeout_s)
         chosen = self._chosen(partitions)
@@ -377,41 +376,41 @@ class Consumer:
         await self._seek_all({**found, **ends})
 
     async def seek_to_beginning(self, *partitions: TopicPartition, timeout_s: float | None = None) -> None:
-        """Go to the first record that is there; without names, in every partition read."""
+        """Go to the first record of the log. Without names, in every partition read."""
         await self._seek_to(EARLIEST, partitions, timeout_s)
 
     async def seek_to_end(self, *partitions: TopicPartition, timeout_s: float | None = None) -> None:
-        """Go behind the last record that can be read now; without names, in every partition read."""
+        """Go behind the last record that can be read now. Without names, in every partition read."""
         await self._seek_to(LATEST, partitions, timeout_s)
 
     async def begin_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout_s: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Return where the log of each partition starts, whether it is read by this consumer or not."""
+        """Return the start of each partition's log. The consumer need not read these partitions."""
         return await self._ends(EARLIEST, partitions, timeout_s)
 
     async def end_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout_s: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Return the offset behind the last record that can be read of each partition."""
+        """Return the offset behind the last record that can be read, for each partition."""
         return await self._ends(LATEST, partitions, timeout_s)
 
     async def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int], *, timeout_s: float | None = None
     ) -> dict[TopicPartition, ListedOffset | None]:
-        """Return the first record at or after a time in each partition; None where all are older."""
+        """Return the place of the first record at or after a time, for each partition; None if all are older."""
         wanted = timestamps_of("timestamps_ms", timestamps_ms, low=0)
         limit_s = self._core.limit(timeout_s)
         found = await self._list(wanted, limit_s)
         return {partition: place if place.offset >= 0 else None for partition, place in found.items()}
 
     async def lag(self, *, timeout_s: float | None = None) -> dict[TopicPartition, int]:
-        """Return how far the position of each partition read is from its end, counted in offsets.
+        """Return the distance from the position to the end of each partition read, in offsets.
 
         Offsets of markers and of compacted records count too. A partition that leaves meanwhile is left out.
 
         Raises:
-            NoOffsetError: a partition has no position. DeadlineExceededError: not everything was told in time.
+            NoOffsetError: a partition has no position. DeadlineExceededError: not everything was answered in time.
         """
         deadline = self._core.deadline(timeout_s)
         self._core.check_open()
@@ -434,12 +433,12 @@ class Consumer:
         *,
         timeout_s: float | None = None,
     ) -> None:
-        """Store offsets in the group: those given, or those behind everything that you were handed.
+        """Store offsets in the group: those given, or those behind all records that you were handed.
 
-        With this you say that you have finished with what lies before them.
+        With this you say that you have finished with the records before them.
 
         Raises:
-            CommitFailedError: the partitions, or the membership, are another's now; nothing was stored.
+            CommitFailedError: another member has the partitions, or the membership is lost; nothing was stored.
             DeadlineExceededError: no answer in time; it may be stored, now or later.
             ValueError: the consumer has no group.
 
@@ -453,7 +452,7 @@ class Consumer:
     async def committed(
         self, *partitions: TopicPartition, timeout_s: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return what the group has stored; without names, for every partition read. Those without are left out."""
+        """Return the group's stored positions. Without names, of every partition read. Others are left out."""
         limit_s = self._core.limit(timeout_s)
         chosen = partitions_of("partitions", partitions)
         self._core.check_open()
@@ -462,10 +461,10 @@ class Consumer:
     # Ending.
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Commit what was finished with (if `auto_commit`), leave the group, and close every connection.
+        """Commit finished offsets (with `auto_commit`), leave the group, and close every connection.
 
-        Ends within `timeout_s` whatever the network does; what could not be done by then is logged. A second call
-        waits for the first.
+        Ends within `timeout_s` whatever the network does, and logs what it could not do. A second call waits for the
+        first.
 
         Cancellation: the rest is cut short, and nothing is left behind.
         """
@@ -485,7 +484,7 @@ class Consumer:
     # Inside.
 
     def _chosen(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Return the partitions named, all of them if none is, and see that they are read."""
+        """Return the partitions named, or all if none is named. Raises if one of them is not read."""
         named = partitions_of("partitions", partitions)
         self._core.check_open()
         chosen = sorted(named) or sorted(self._core.fetcher.queues)
@@ -521,7 +520,7 @@ class Consumer:
 
 
 class Batches:
-    """Iterates over a consumer's batches, as `Consumer.batches` says."""
+    """Iterates over the batches of a consumer; `Consumer.batches` makes one."""
 
     def __init__(self, core: ConsumerCore, max_records: int) -> None:
         self._core = core

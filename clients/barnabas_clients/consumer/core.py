@@ -1,12 +1,11 @@
-"""What a `Consumer` is made of, put together, and taken apart again.
+"""Puts the parts of a `Consumer` together, and takes them apart again.
 
-The public class checks and delegates; here is what lives longer than one call: the connections, the fetcher, the
-membership, and the two tasks that run beside the application (regular commits, and the watch over topics that come and
-partitions that are added). Every one of them ends in `shut_down`, whatever the network does.
+The public class checks and delegates. The parts here live longer than one call: the connections, the fetcher, the
+membership, and the two tasks that run beside the application (regular commits, and the watch over new topics and
+partitions). `close` ends them all, whatever the network does.
 
-*Ending.* What waits for brokers comes first and has the deadline: storing what the application has finished with, and
-leaving the group. Then everything is closed, which waits for nobody. Cancelled, the first part is cut short and the
-second is not.
+*Ending.* First come the steps that wait for brokers, which have the deadline: storing finished offsets, and leaving the
+group. Then everything is closed, which waits for nobody. A cancellation cuts the first part short, and not the second.
 """
 
 import asyncio
@@ -38,16 +37,16 @@ __all__ = ["ConsumerCore"]
 logger = logging.getLogger(__name__)
 
 AUTOMATIC_COMMIT_S = 10.0
-"""Long enough for a new coordinator to be elected and found, several times over."""
+"""Long enough for several elections of a new coordinator."""
 ATTEMPT_S = 1.0
 TOLD_MAX = 20
-"""How many partitions a message names."""
+"""The number of partitions that a message names."""
 NEW_TOPIC_S = 1.0
-"""How often a topic is looked for that was subscribed to and is not there."""
+"""The time between two looks for a topic that was subscribed to and is missing."""
 
 
 class ConsumerCore:
-    """The parts of one consumer. `subscription` is what it was told to read, `group` its membership if it has one."""
+    """The parts of one consumer. `subscription` says what to read; `group` is the membership, if there is one."""
 
     def __init__(
         self, bootstrap: str | Sequence[str], client_id: str, settings: ConsumerSettings, callbacks: Callbacks
@@ -85,7 +84,7 @@ class ConsumerCore:
     # Beginning.
 
     async def open(self, subscription: Subscription) -> None:
-        """Connect, and subscribe if there is something to subscribe to.
+        """Connect, and subscribe if a subscription is given.
 
         Raises:
             RuntimeError: it was opened before.
@@ -111,11 +110,11 @@ class ConsumerCore:
             raise ClientClosedError("the consumer is not open yet; use it as `async with`")
 
     def deadline(self, timeout_s: float | None) -> float:
-        """Return when a call that was given `timeout_s` must end."""
+        """Return the time at which a call with this `timeout_s` must end."""
         return self.now() + self.limit(timeout_s)
 
     def limit(self, timeout_s: float | None) -> float:
-        """Return how long a call may take that was given `timeout_s`.
+        """Return how long a call with this `timeout_s` may take.
 
         Raises:
             TypeError, ValueError: it is no length of time.
@@ -126,7 +125,7 @@ class ConsumerCore:
     def now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    # What is read.
+    # Topics and partitions.
 
     def queue(self, partition: TopicPartition) -> PartitionQueue:
         """Return the state of a partition that is read.
@@ -141,7 +140,7 @@ class ConsumerCore:
         return queue
 
     async def subscribe(self, subscription: Subscription, timeout_s: float) -> None:
-        """Read other topics; the group learns of it, or is joined."""
+        """Read other topics. The group is told, or joined."""
         topics = None if subscription.pattern is not None else subscription.topics
         await self.cluster.refresh(topics, timeout_s=timeout_s)
         if not self.subscription.is_by_topic:
@@ -169,7 +168,7 @@ class ConsumerCore:
             self._tasks.spawn(self._watch_topics())
 
     async def unsubscribe(self, timeout_s: float) -> None:
-        """Read nothing; leaves the group within the deadline, or without having said so."""
+        """Read nothing. Leaves the group within the deadline, or without a goodbye."""
         self.subscription = NOTHING
         try:
             if self.group is not None:
@@ -181,19 +180,19 @@ class ConsumerCore:
             self._set_partitions(frozenset(), COMMITTED)
 
     async def assign(self, partitions: frozenset[TopicPartition]) -> None:
-        """Read exactly these partitions; what was finished with of others is committed before."""
+        """Read exactly these partitions. Finished offsets of others are committed before."""
         await self._give_up(self.fetcher.queues.keys() - partitions)
         self.subscription = Subscription(partitions=partitions)
         self._set_partitions(partitions, self._reset if self.settings.group_id is None else COMMITTED)
 
     @property
     def _reset(self) -> int:
-        """Where to begin without a group; with no policy, COMMITTED finds nothing and says so."""
+        """The place to begin without a group. If there is no policy, COMMITTED finds nothing and says so."""
         reset = RESETS[self.settings.auto_offset_reset]
         return COMMITTED if reset is None else reset
 
     async def _give_up(self, partitions: Collection[TopicPartition]) -> None:
-        """Stop reading partitions that are read without a membership, after what was finished with is committed."""
+        """Stop reading partitions that are read without a membership, after their finished offsets are committed."""
         leaving = frozenset(partitions)
         try:
             if leaving and self.settings.commits:
@@ -210,7 +209,7 @@ class ConsumerCore:
         self.fetcher.add(wanted, reset)
 
     def _follow_topics(self) -> None:
-        """Without a group: read the partitions that are new, go on with those that are back. See topic_places.py."""
+        """Read new partitions, and go on with those that are back; without a group only. See topic_places.py."""
         wanted = self.subscription.partitions_in(self.cluster.view)
         leaving = self._places.leaving(wanted, self.fetcher.queues, self.cluster.view, self.now())
         for partition in leaving:
@@ -218,7 +217,7 @@ class ConsumerCore:
         self.fetcher.remove(leaving)
         for queue in self._places.returning(wanted, self.cluster.view):
             self.fetcher.put_back(queue)
-        # Nothing that was written to a new partition was missed yet: so from its beginning.
+        # A new partition is read from its beginning, so that none of its records is missed.
         self.fetcher.add(wanted, EARLIEST)
 
     def _group_settings(self, group_id: str) -> GroupSettings:
@@ -241,7 +240,7 @@ class ConsumerCore:
             self.group.check()
 
     def _trouble(self) -> str:
-        """Say what is wrong when there are no partitions; a member without may also be an idle one."""
+        """Say what is wrong if there are no partitions. A member without any may also be an idle one."""
         if self.fetcher.queues:
             return ""
         if self.group is None:
@@ -261,18 +260,18 @@ class ConsumerCore:
     # Offsets of the group.
 
     async def commit_given(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float) -> None:
-        """Store what the application says. So far it has finished: no automatic commit says less from now on."""
+        """Store the offsets that the application gives. It has finished so far: no automatic commit stores less now."""
         for partition, given in offsets.items():
             queue = self.fetcher.queues.get(partition)
             if queue is not None and given.offset <= queue.position:
                 queue.finished = max(queue.finished, given.offset)
         if self._regular_commit is not None:
-            # It knows of less, and if its attempt fails it might be repeated after this one has succeeded.
+            # It stores less, and if its attempt fails it might be repeated after this one has succeeded.
             self._regular_commit.cancel()
         await self.commit(offsets, timeout_s)
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float) -> None:
-        """Store offsets, as a member if there is a membership. Nothing is stored by anybody, member or not."""
+        """Store offsets, as a member if there is a membership. An empty commit asks no broker."""
         if not offsets and self.settings.group_id is not None:
             return
         stored: set[TopicPartition] = set()
@@ -284,14 +283,14 @@ class ConsumerCore:
             else:
                 raise ValueError("without a group_id there is nowhere to commit to")
         finally:
-            # What was refused of some partitions says nothing of the others.
+            # A refusal of some partitions says nothing of the others.
             for partition in stored & self.fetcher.queues.keys():
                 self.fetcher.queues[partition].committed = offsets[partition].offset
 
     async def committed(
         self, partitions: Collection[TopicPartition], timeout_s: float
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return what the group has stored; without a group, nothing."""
+        """Return the positions that the group has stored; none without a group."""
         if self.group is not None:
             return await self.group.session.committed(partitions, timeout_s)
         if self._coordinator is None:
@@ -308,10 +307,10 @@ class ConsumerCore:
         return await look_up_offsets(self._coordinator, partitions, timeout_s)
 
     async def commit_finished(self, partitions: Collection[TopicPartition] | None = None) -> None:
-        """Store what the application has finished with; a failure is logged, for the next time stores the same.
+        """Store finished offsets. A failure is only logged, because the next commit stores the same.
 
-        Takes `AUTOMATIC_COMMIT_S` at most, since a rebalance may be waiting for it. What belongs to a topic that the
-        metadata does not know comes last and has one attempt: it may be there nevertheless, for brokers hear of topics
+        Takes `AUTOMATIC_COMMIT_S` at most, since a rebalance may be waiting for it. Offsets of a topic that the
+        metadata lacks come last and have one attempt: the topic may exist nevertheless, because brokers hear of topics
         at different times, and if it was deleted it holds nothing up for longer.
         """
         deadline = self.now() + min(AUTOMATIC_COMMIT_S, self.settings.request_timeout_s)
@@ -330,7 +329,7 @@ class ConsumerCore:
             try:
                 await self.commit(offsets, ATTEMPT_S)
             except (ClientError, KafkaError) as error:
-                # Tried again every time; when the partitions leave, `tell_uncommitted` has the last word.
+                # It is tried again every time. When the partitions leave, `tell_uncommitted` has the last word.
                 logger.debug("automatic commit of group %s: %s", self.settings.group_id, error)
 
     def _to_commit(
@@ -343,7 +342,7 @@ class ConsumerCore:
         }
 
     def tell_uncommitted(self, partitions: Collection[TopicPartition] | None = None) -> None:
-        """Say what was finished with in partitions that leave now, and could not be committed; if all was, nothing."""
+        """Log the finished offsets of partitions that leave now, if some could not be committed."""
         if self.settings.commits and (left := self.reader.finished_offsets(partitions)):
             text = ", ".join(
                 f"{partition} up to {stored.offset}" for partition, stored in sorted(left.items())[:TOLD_MAX]
@@ -356,7 +355,7 @@ class ConsumerCore:
                 more,
             )
 
-    # What runs beside.
+    # Beside the application.
 
     async def _commit_regularly(self) -> None:
         while True:
@@ -368,7 +367,7 @@ class ConsumerCore:
                 commit.result()
 
     async def _watch_topics(self) -> None:
-        """Find topics that a pattern matches, and partitions to read without a group, when they are new."""
+        """Find new topics that a pattern matches, and new partitions to read without a group."""
         while True:
             is_waiting = self._missing_topics() or self._places.is_waiting(self.now())
             limit_s = NEW_TOPIC_S if is_waiting else math.inf
@@ -390,7 +389,7 @@ class ConsumerCore:
     # Ending.
 
     async def close(self, timeout_s: float) -> None:
-        """See the module; a second call waits for the first."""
+        """End everything, as the module says. A second call waits for the first."""
         if self._shutdown is None:
             self._is_closed = True
             self.reader.close()
@@ -409,7 +408,7 @@ class ConsumerCore:
             await self._say_goodbye(timeout_s)
         finally:
             closing = asyncio.ensure_future(self._close_everything())
-            # Nothing in there waits for anybody else; a cancellation meanwhile has to wait for two turns of the loop.
+            # Nothing in there waits for anybody else, so a cancellation meanwhile waits for two turns of the loop.
             await asyncio.wait({closing})
 
     async def _say_goodbye(self, timeout_s: float) -> None:
@@ -422,7 +421,7 @@ class ConsumerCore:
         except (ClientError, KafkaError) as error:
             logger.warning("closing: %s", error)
         except TimeoutError:
-            logger.warning("closing: what had to be said to the brokers was not said within %g s", timeout_s)
+            logger.warning("closing: the last commit and the goodbye were not answered within %g s", timeout_s)
         finally:
             self.tell_uncommitted()
 

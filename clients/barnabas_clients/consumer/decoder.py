@@ -1,17 +1,17 @@
-"""Records out of what one Fetch answer brought from one partition, a slice at a time. Pure.
+"""Decodes the records of one partition in a Fetch answer, a slice at a time. Pure.
 
-This is the consumer's hot path. `barnabas_raftlog.records.reader` means the same and is the model in the tests; here
-the same grammar is one loop with the common case inlined (a varint of one or two bytes), which is worth a factor of
-almost three, and records that are all alike go through `runs.py`, which is worth four more (measured).
+This is the consumer's hot path. `barnabas_raftlog.records.reader` has the same grammar and is the model in the tests.
+Here it is one loop with the common case inlined (a varint of one or two bytes), which is almost three times as fast.
+Records that are all alike go through `runs.py`, which is four times as fast again (measured).
 
-*In slices,* because a mebibyte of small records is ten thousand objects: decoding as many as are wanted next keeps
-memory at the size of what is being worked on, and the loop of a service answers other tasks in between. A batch is
-opened (checked, decompressed) when its first record is due, and its plain bytes are let go with its last.
+*Slices.* A mebibyte of small records is ten thousand objects. Only as many are decoded as are wanted next, so memory
+holds little more than the records in work, and the loop of a service answers other tasks in between. A batch is opened
+(checked, decompressed) when its first record is due, and its plain bytes are released with its last.
 
-*Aborted transactions* (read_committed): the answer names, for the offsets it covers, every producer with an aborted
-transaction and where that began. From there to the abort marker the producer's batches are left out. Markers
-themselves are never handed out, in either isolation level, but they take an offset: so what ends a chunk is
-`end_offset`, not its last record.
+*Aborted transactions* (read_committed). For the offsets that it covers, the answer names every producer with an aborted
+transaction, and the offset where that began. From there to the abort marker the producer's batches are left out.
+Markers are never handed out, in either isolation level, but they take an offset: so a chunk ends at `end_offset`, not
+at its last record.
 
 *Damage* is raised when the reader gets there, and everything before it is handed out first. The error names the place
 and the offset behind the damaged batch, so that a caller can decide to go on there.
@@ -41,7 +41,7 @@ from .runs import FAR_TIMESTAMP, RUN_MIN, BatchFrame, Shape, take_run
 __all__ = ["Aborted", "CorruptRecordsError", "FetchedRecords"]
 
 Aborted = tuple[int, int]
-"""A producer id, and the offset from which on its records are to be left out."""
+"""A producer id, and the offset from which its records are left out."""
 
 _PREFIX = struct.Struct(">qii")  # base offset, length of the rest, leader epoch
 _LAST_DELTA = struct.Struct(">i")
@@ -49,15 +49,16 @@ _LAST_DELTA_POSITION = 23
 _MARKER = struct.Struct(">hh")  # version and type of a control record's key
 _ABORT = 0
 PLAIN_MIN = 16
+"""The number of records that are decoded one by one before a run is looked for again, at first."""
 PLAIN_MAX = 1024
-"""How many records are decoded one by one before a run is looked for again."""
+"""The same number after runs were looked for in vain again and again."""
 
 
 class CorruptRecordsError(CorruptBatchError):
-    """A batch that cannot be read: `partition`, the first `offset` that cannot, and `next_offset` behind the batch.
+    """A batch that cannot be read: its `partition`, the first lost `offset`, and `next_offset` behind the batch.
 
-    `await consumer.skip(error)` goes on behind the damage. Where the damage is to the very bytes that say how far the
-    batch reaches, `next_offset` is only one more than `offset`.
+    `await consumer.skip(error)` goes on behind the damage. If the bytes that tell the end of the batch are damaged,
+    `next_offset` is only one more than `offset`.
     """
 
     def __init__(self, partition: TopicPartition, offset: int, next_offset: int, reason: str) -> None:
@@ -69,10 +70,10 @@ class CorruptRecordsError(CorruptBatchError):
 
 
 class FetchedRecords:
-    """What an answer brought from one partition, from `next_offset` on. One reader.
+    """The records of one partition in an answer, from `next_offset` on. For one reader.
 
-    `start_offset` is what was asked for; the first batch may begin before it. `end_offset` is where the next fetch
-    must begin: behind the last whole batch, or at a header that makes no sense. `last_epoch` is the leader epoch of
+    `start_offset` is the offset that was asked for; the first batch may begin before it. The next fetch must begin at
+    `end_offset`: behind the last whole batch, or at a header that makes no sense. `last_epoch` is the leader epoch of
     the last whole batch, -1 if there is none. `size_bytes` is the size of `data`.
     """
 
@@ -112,7 +113,7 @@ class FetchedRecords:
         *,
         limit_bytes: int = DECOMPRESSED_BYTES_MAX,
     ) -> None:
-        """`aborted` is None where records of aborted transactions are wanted too (read_uncommitted)."""
+        """Take an answer. `aborted` is None if records of aborted transactions are wanted too (read_uncommitted)."""
         self.partition = partition
         self.start_offset = self.next_offset = start_offset
         self.size_bytes = len(data)
@@ -124,7 +125,7 @@ class FetchedRecords:
         self._body = b""
         self._position = 0
         self._left = 0
-        self._delta_min = 0  # the next record's distance from the base offset is that at least
+        self._delta_min = 0  # the least distance of the next record from the base offset
         self._plain = 0
         self._plain_next = PLAIN_MIN
         self._count = 0
@@ -138,7 +139,7 @@ class FetchedRecords:
 
     @property
     def frame(self) -> bytes | bytearray:
-        """What is kept in memory for it: the whole answer, if `data` was a view of that."""
+        """The memory that it keeps: the whole answer, if `data` is a view of that."""
         return self._data.obj  # type: ignore[return-value]  # the type stubs know of no narrower type
 
     @property
@@ -146,9 +147,9 @@ class FetchedRecords:
         return self.next_offset >= self.end_offset and self._failure is None and not self._is_damaged_at_end()
 
     def take(self, records_max: int) -> list[ConsumerRecord]:
-        """Return the next records, at most `records_max`; fewer only at the end of what there is.
+        """Return the next records, at most `records_max`; fewer only at the end.
 
-        Moves `next_offset` behind them, and behind whatever holds no records for the caller. An empty list means
+        Moves `next_offset` behind them, and behind batches without records for the caller. An empty list means
         exhausted.
 
         Raises:
@@ -170,7 +171,7 @@ class FetchedRecords:
     # Batches.
 
     def _measure(self) -> tuple[int, int]:
-        """Walk from batch to batch by their lengths alone."""
+        """Return `end_offset` and `last_epoch`: walk from batch to batch by their lengths alone."""
         data = self._data
         end = len(self._data)
         position = 0
@@ -190,7 +191,7 @@ class FetchedRecords:
         return offset, epoch
 
     def _is_damaged_at_end(self) -> bool:
-        """Say whether what follows is a header that makes no sense, and not just a batch that was cut off."""
+        """Say whether a header follows that makes no sense, and not just a batch that was cut off."""
         rest = len(self._data) - self._frame_at
         if self._left or rest < HEADER_BYTES:
             return False
@@ -199,7 +200,7 @@ class FetchedRecords:
         return length < HEADER_BYTES - SIZE_PREFIX_BYTES or not 0 <= base_offset <= base_offset + delta + 1 <= INT64_MAX
 
     def _open_next(self) -> bool:
-        """Make the next batch that has records for the caller the current one; False at the end."""
+        """Open the next batch that has records for the caller. False at the end."""
         data = self._data
         end = len(self._data)
         while end - self._frame_at >= HEADER_BYTES:
@@ -227,7 +228,7 @@ class FetchedRecords:
             self._count = header.record_count
             self._end_offset = end_offset
             self._next_frame_at = at + size
-            # Only in the batch that the fetch began in can records lie before what was asked for.
+            # Records before the offset asked for are only in the batch in which the fetch began.
             self._starts_before = base_offset < self.next_offset
             # Not by keywords: a named tuple takes 0.2 µs more then, 4 % of a batch of one record.
             self._frame = BatchFrame(
@@ -264,7 +265,7 @@ class FetchedRecords:
         return bool(header.attributes & TRANSACTIONAL) and header.producer_id in self._aborting
 
     def _corrupt(self, reason: str) -> CorruptRecordsError:
-        # The base offset and the length are not covered by the checksum, and are what brought us here.
+        # The checksum does not cover the base offset and the length, and they have led here.
         next_offset = self.next_offset + 1
         if len(self._data) - self._frame_at >= HEADER_BYTES:
             base = _PREFIX.unpack_from(self._data, self._frame_at)[0]
@@ -276,7 +277,7 @@ class FetchedRecords:
     # Records.
 
     def _decode(self, taken: list[ConsumerRecord], count: int) -> None:
-        """Append up to `count` records of the current batch to `taken`; on damage those before it."""
+        """Append up to `count` records of the current batch to `taken`; on damage only those before it."""
         frame = self._frame
         before = len(taken)
         assert frame is not None
@@ -288,7 +289,7 @@ class FetchedRecords:
                 if len(taken) > before:
                     self._plain_next = PLAIN_MIN
                     return
-                # The less often there is a run, the more seldom we look for one.
+                # Each look in vain doubles the distance to the next one.
                 plain = self._plain_next
                 self._plain_next = min(plain * 2, PLAIN_MAX)
             stretch = min(plain, count) if plain else count
@@ -303,7 +304,7 @@ class FetchedRecords:
             self._count_taken(taken, before)
 
     def _count_taken(self, taken: list[ConsumerRecord], before: int) -> None:
-        """Move on behind what was decoded, and to the next batch if that was the last of this one."""
+        """Move on behind the records decoded, and to the next batch if they were the last of this one."""
         if self._starts_before:
             taken[before:] = [record for record in taken[before:] if record.offset >= self.next_offset]
         if len(taken) > before:
@@ -315,7 +316,7 @@ class FetchedRecords:
             self._pass(self._next_frame_at, self._end_offset)
 
 
-def _decode(  # noqa: C901, PLR0915 - one loop with one call is the point of this module
+def _decode(  # noqa: C901, PLR0915 - one loop with one call is the point
     records: list[ConsumerRecord], count: int, body: bytes, position: int, frame: BatchFrame, delta_min: int
 ) -> int:
     """Append `count` records from `position` on; return the position behind them. On damage those before it stay."""
@@ -327,7 +328,7 @@ def _decode(  # noqa: C901, PLR0915 - one loop with one call is the point of thi
     zigzag_max = last_delta * 2
     may_overflow = not -FAR_TIMESTAMP < base_timestamp < FAR_TIMESTAMP
     for _ in range(count):
-        # Each field is a zigzag varint: even is positive. Two bytes reach to 8191, beyond that `_varint` takes over.
+        # Each field is a zigzag varint: even is positive. Two bytes reach to 8191; `_varint` reads longer ones.
         value = body[position]
         position += 1
         if value >= 0x80:
@@ -410,7 +411,7 @@ def _key_and_value(body: bytes, position: int) -> tuple[bytes | None, bytes | No
 
 
 def _check_null(zigzag: int) -> None:
-    """Check a size below zero: -1 is null, also where it takes more bytes than it needs."""
+    """Check a size below zero: -1 is null, even if it takes more bytes than it needs."""
     if zigzag != 1:
         raise CorruptBatchError(f"a byte string of size {-(zigzag >> 1) - 1}")
 
@@ -429,7 +430,7 @@ def _headers(body: bytes, position: int, end: int) -> tuple[Header, ...]:
             if name is None:
                 raise CorruptBatchError("a header without a name")
             content, position = _bytes(body, position, end)
-            # As the Java client does: a name that is not UTF-8 loses its odd bytes, not the whole batch.
+            # As in the Java client, a name that is not UTF-8 loses its odd bytes, and not the whole batch.
             headers.append((name.decode(errors="replace"), content))
     # Positions only grow, so this one comparison also says that no field reached beyond the record.
     if position != end:
@@ -448,7 +449,7 @@ def _bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
 
 
 def _varint(body: bytes, position: int, bits: int) -> tuple[int, int]:
-    """Return the varint at `position` as it stands, still zigzag, and the position behind it."""
+    """Return the varint at `position`, still in zigzag form, and the position behind it."""
     value = shift = 0
     while shift < bits:
         byte = body[position]
@@ -463,7 +464,7 @@ def _varint(body: bytes, position: int, bits: int) -> tuple[int, int]:
 
 
 def _is_abort_marker(header: BatchHeader, frame: memoryview) -> bool:
-    """A marker's batch holds one control record, whose key says what it is; ours of Raft hold none."""
+    """Say whether a batch of one control record is an abort marker, by its key. Our batches of Raft have no record."""
     if not header.record_count:
         return False
     frame_of_marker = BatchFrame(

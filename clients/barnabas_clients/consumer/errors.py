@@ -1,7 +1,7 @@
-"""What only a consumer runs into. Pure.
+"""The errors that only a consumer meets. Pure.
 
-Each of these waits at its partition: it is raised by the call that comes to that point, and again by every further one,
-until the application decides (by `seek`, `pause`, or another assignment). Records of other partitions are handed out
+Each of them waits at its partition: the call that comes to that point raises it, and so does every further one, until
+the application decides (by `seek`, `pause`, or another assignment). Records of other partitions are handed out in
 between.
 """
 
@@ -22,9 +22,9 @@ class NoOffsetError(ClientError):
 
 
 class LogTruncatedError(ClientError):
-    """Records before `offset` of `partition`, handed out before, are gone from the log, which now ends at `end_offset`.
+    """Records of `partition` before `offset`, which were handed out, are gone: the log now ends at `end_offset`.
 
-    An unclean election did that; with `auto_offset_reset` other than "none" the consumer goes on at `end_offset`.
+    The cause is an unclean election. If `auto_offset_reset` is not "none", the consumer goes on at `end_offset`.
     """
 
     def __init__(self, partition: TopicPartition, offset: int, end_offset: int) -> None:
@@ -35,7 +35,7 @@ class LogTruncatedError(ClientError):
 
 
 class NotAssignedError(ClientError):
-    """A partition was named that this consumer does not hold, or does not hold any more."""
+    """A call named a partition that this consumer does not hold, or does not hold any more."""
 
     def __init__(self, partition: TopicPartition) -> None:
         super().__init__(f"{partition} is not assigned to this consumer")

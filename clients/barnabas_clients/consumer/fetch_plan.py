@@ -1,23 +1,22 @@
-"""What to ask the brokers for next, and whose share of an answer is whose. Pure.
+"""Decides what to fetch next, and divides an answer among the partitions. Pure.
 
-*Who is asked for.* A partition is fetched when its position is known, it is not paused, it is not being fetched
-already, it has not been refused a moment ago, and less than a full share of it (`partition_fetch_bytes`) waits to be
-read. So the next share travels while the last is worked on, and not more: what a fast network could pile up beyond
-that costs memory and wins nothing.
+*Which partitions.* A partition is fetched if its position is known, it is not paused, it is not being fetched already,
+it was not refused a moment ago, and less than a full share of it (`partition_fetch_bytes`) waits to be read. So the
+next share travels while the last is worked on. More than that would cost memory and win nothing.
 
-*How much.* A request asks for no more than the room that is left in the buffer, all requests in flight counted at
-what they may bring. When nothing is buffered and nothing in flight, one request may always go, so that a record
-larger than the buffer arrives (KIP-74: brokers send at least one batch).
+*How much.* A request asks for no more than the room that is left in the buffer, where each request in flight counts
+with the most that it may bring. If nothing is buffered and nothing in flight, one request may always go, so that a
+record larger than the buffer arrives (KIP-74: brokers send at least one batch).
 
-*Fairness.* A broker serves partitions in the order in which a request names them until `max_bytes` is reached; so
-they are named in the order in which they were last served.
+*Fairness.* A broker serves partitions in the order of the request, until `max_bytes` is reached. So a request names
+them in the order in which they were last served.
 
-*Whom to ask* (KIP-392). The leader; if a rack is given it may name a replica there instead, which is asked until it
-refuses, falls silent, or some minutes have passed. Then the leader is asked, for a while without naming a rack, so that
-it answers by itself.
+*Which broker* (KIP-392). The leader is asked. If a rack is given, the leader may name a replica there instead. That is
+asked until it refuses, falls silent, or some minutes have passed. Then the leader is asked again, for a while without
+naming a rack, so that it answers by itself.
 
 *Two lanes to a broker.* A fetch for idle partitions waits at the broker for up to `fetch_max_wait_s`. A partition
-whose backlog is worked off in that time must not wait with them, so a second request may be in flight, only for
+whose backlog is worked off in that time must not wait with them. So a second request may be in flight, only for
 partitions that the last answer brought something from (or that have just been positioned).
 """
 
@@ -35,7 +34,7 @@ __all__ = ["FetchSettings", "Share", "fetch_request", "fetchable", "hinted_addre
 
 
 class FetchSettings(NamedTuple):
-    """How to fetch; Kafka's `fetch.max.wait.ms`, `fetch.min.bytes`, `fetch.max.bytes`, `max.partition.fetch.bytes`.
+    """Kafka's `fetch.max.wait.ms`, `fetch.min.bytes`, `fetch.max.bytes` and `max.partition.fetch.bytes`, and others.
 
     `buffer_bytes` bounds what is buffered and in flight together.
     """
@@ -50,14 +49,14 @@ class FetchSettings(NamedTuple):
 
 
 class Share(NamedTuple):
-    """What an answer says about one of the partitions asked for; `row` is None if it was left out."""
+    """The part of an answer that is about one partition. `row` is None if the answer lacks it."""
 
     queue: PartitionQueue
     row: PartitionData | None
 
 
 def fetchable(queue: PartitionQueue, settings: FetchSettings) -> bool:
-    """Say whether more of this partition is wanted, so that it should be fetched if nothing is in the way."""
+    """Say whether more of this partition is wanted: it is fetched then, if nothing is in the way."""
     return (
         queue.fetch_offset >= 0
         and not queue.is_paused
@@ -67,7 +66,7 @@ def fetchable(queue: PartitionQueue, settings: FetchSettings) -> bool:
 
 
 def source_of(queue: PartitionQueue, view: ClusterView, now_s: float) -> BrokerAddress | None:
-    """Return whom to ask for a partition; None while it has no leader that is known."""
+    """Return the broker to ask for a partition; None while its leader is unknown."""
     if queue.preferred_id >= 0 and now_s < queue.preferred_until_s:
         preferred = view.brokers.get(queue.preferred_id)
         if preferred is not None:
@@ -79,7 +78,7 @@ def source_of(queue: PartitionQueue, view: ClusterView, now_s: float) -> BrokerA
 def fetch_request(
     queues: Sequence[PartitionQueue], view: ClusterView, settings: FetchSettings, bytes_max: int, now_s: float
 ) -> FetchRequest:
-    """Return the request for `queues`, all of one broker, that brings at most `bytes_max` and one batch."""
+    """Return the request for `queues`, all of one broker. It brings at most `bytes_max`, or one larger batch."""
     topics: dict[str, FetchTopic] = {}
     leader_only = any(now_s < queue.leader_only_until_s for queue in queues)
     for queue in sorted(queues, key=lambda queue: queue.served):
@@ -110,7 +109,7 @@ def fetch_request(
 
 
 def shares(response: FetchResponse, request: FetchRequest, queues: Sequence[PartitionQueue]) -> list[Share]:
-    """Pair what was asked for with what was answered, by topic id where the answer has no names."""
+    """Pair the partitions asked for with their rows, by topic id if the answer has no names."""
     names = {topic.topic_id: topic.topic for topic in request.topics}
     rows = {
         (topic.topic or names.get(topic.topic_id, ""), row.partition_index): row
@@ -121,7 +120,7 @@ def shares(response: FetchResponse, request: FetchRequest, queues: Sequence[Part
 
 
 def hinted_address(leader_id: int, endpoints: Iterable[NodeEndpoint]) -> BrokerAddress | None:
-    """Return where the leader that an answer names can be reached, if the answer says it (KIP-951)."""
+    """Return the address of the leader that an answer names, if the answer has it (KIP-951)."""
     for node in endpoints:
         if node.node_id == leader_id:
             return BrokerAddress(node.node_id, node.host, node.port, node.rack)

@@ -1,23 +1,23 @@
-"""Fetching ahead: keeps every assigned partition supplied, from whichever broker leads it, within a bound of memory.
+"""Fetches ahead from the leaders of all assigned partitions, within a bound of memory.
 
-There is no loop that runs for ever. `pump` looks at all partitions and starts what is due: requests (at most two to
-each broker, fetch_plan.py), lookups of positions that are not known, a refresh of the metadata. It never waits; it
-is called when something has changed: an answer came, a partition was added or sought, room became free, a pause is
-over. Whatever it starts is one task that ends with its answer and calls `pump` again.
+There is no loop that runs for ever. `pump` looks at all partitions and starts the steps that are due: requests (at most
+two to each broker, fetch_plan.py), lookups of unknown positions, a refresh of the metadata. It never waits. It is
+called after each change: an answer came, a partition was added or sought, room became free, a pause is over. Each step
+is a task that ends with its answer and calls `pump` again.
 
-*Refusals.* A broker that does not lead any more says so, and often who does; that hint is taken, else the metadata is
-asked. Pauses grow from 20 ms to 1 s for each partition. What no retry mends is kept as the partition's `failure` and
-raised by whoever reads up to it.
+*Refusals.* A broker that does not lead any more says so, and often names the leader. That hint is taken; without one,
+the metadata is refreshed. Pauses grow from 20 ms to 1 s for each partition. An error that no retry mends is kept as the
+partition's `failure`, and raised to the reader who gets there.
 
-*Brokers that say nothing.* An answer that is overdue by a second makes the metadata be asked, at another broker, every
-second. Partitions that are led elsewhere by then are taken from the silent request and fetched there; its answer, if it
-still comes, is thrown away. After `request_timeout_s` its connection is dropped.
+*Silent brokers.* If an answer is overdue by a second, the metadata is refreshed, at another broker, every second.
+Partitions that are led elsewhere by then are taken from the silent request and fetched there. Its answer, if it still
+comes, is thrown away. After `request_timeout_s` its connection is dropped.
 
-Limits: two requests to each broker, one lookup at a time for each partition, one refresh; buffered and in flight
-together `buffer_bytes`, beyond which only one batch that is larger than all of it goes. What waits for a paused
-partition is dropped when others need the room.
+Limits: two requests to each broker, one lookup at a time for each partition, one refresh; `buffer_bytes` for everything
+buffered and in flight, beyond which only one batch that is larger than all of it goes. Records that wait for a paused
+partition are dropped if others need the room.
 
-Not here: what is done with the records (consumer.py), and who decides on the assignment (membership.py).
+Not here: the use of the records (reader.py, consumer.py), and decisions on the assignment (membership.py).
 """
 
 import asyncio
@@ -51,19 +51,19 @@ __all__ = ["Fetcher"]
 logger = logging.getLogger(__name__)
 
 LANES = ("fetch", "fetch-2")
-# A broker answers a fetch at its `max_wait_ms`; one that is a second late is stopped, cut off or very busy.
+# A broker answers a fetch at its `max_wait_ms`. One that is a second late is stopped, cut off or very busy.
 OVERDUE_S = 1.0
 LOOKUP_TIMEOUT_S = 5.0
-# A partition's share that is less than one in so many bytes of an answer is copied, and does not keep the answer.
+# A partition's share of an answer that is smaller than one in so many bytes is copied, so as not to keep the answer.
 SMALL_SHARE = 16
 BACKOFF = Backoff()
 
 Place = OffsetAndMetadata | KafkaError
-"""Where a partition stands, or why that is not told."""
+"""The position of a partition, or the error in its place."""
 Committed = Callable[[Collection[TopicPartition], float], Awaitable[Mapping[TopicPartition, Place]]]
-"""Returns what the group has committed, for those partitions for which it has, or why one of them is refused."""
+"""Returns the group's position for each partition that has one, or the error of one that is refused."""
 
-# A retry of these finds something else only when the metadata does.
+# A retry of these helps only if the metadata has changed.
 _REFUSED_FOR_NOW = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -76,7 +76,7 @@ _REFUSED_FOR_NOW = frozenset(
 
 
 class Flight:
-    """Something under way for some partitions, which hold it as their ticket; `node_id` is -1 for a lookup."""
+    """A request under way for some partitions, which hold it as their ticket. `node_id` is -1 for a lookup."""
 
     __slots__ = ("bytes_max", "node_id", "queues", "watch")
 
@@ -94,7 +94,7 @@ class Flight:
 
 
 class FetchCounts(NamedTuple):
-    """Since the beginning: requests answered, bytes of records they brought, and partitions refused."""
+    """Counts since the beginning: requests answered, bytes of records they brought, and partitions refused."""
 
     fetches: int = 0
     fetched_bytes: int = 0
@@ -117,7 +117,7 @@ class Fetcher:
         committed: Committed,
         request_timeout_s: float = 30.0,
     ) -> None:
-        """`reset` is a timestamp as ListOffsets takes it, or None where the application decides."""
+        """Take the other parts. `reset` is a timestamp as in ListOffsets, or None if the application decides."""
         self.queues: dict[TopicPartition, PartitionQueue] = {}
         self.counts = FetchCounts()
         self._cluster = cluster
@@ -141,14 +141,14 @@ class Fetcher:
 
     @property
     def buffered_bytes(self) -> int:
-        """How much memory is kept for what was fetched and not handed out: answers count whole, and once."""
+        """The memory of fetched records that were not handed out. Each answer counts whole, and once."""
         frames = {id(chunk.frame): len(chunk.frame) for queue in self.queues.values() for chunk in queue.chunks}
         return sum(frames.values())
 
-    # What the consumer calls.
+    # Called by the consumer.
 
     def add(self, partitions: Collection[TopicPartition], reset: int) -> None:
-        """Begin with partitions; those already here stay as they are."""
+        """Begin with partitions. Those that are here already stay as they are."""
         for partition in sorted(partitions):
             if partition not in self.queues:
                 queue = self.queues[partition] = PartitionQueue(partition, self._settings.partition_bytes)
@@ -156,13 +156,13 @@ class Fetcher:
         self.pump()
 
     def put_back(self, queue: PartitionQueue) -> None:
-        """Go on with a partition that was removed, where it stood."""
+        """Go on with a partition that was removed, at its old position."""
         queue.recover()
         self.queues[queue.partition] = queue
         self.pump()
 
     def remove(self, partitions: Collection[TopicPartition]) -> None:
-        """Forget partitions and what was fetched of them."""
+        """Forget partitions and their fetched records."""
         for partition in partitions:
             queue = self.queues.pop(partition, None)
             if queue is not None:
@@ -182,15 +182,15 @@ class Fetcher:
     def take(
         self, records_max: int, *, is_first: bool = True
     ) -> tuple[PartitionQueue, list[ConsumerRecord], int] | None:
-        """Return records of one partition and the offset behind them; None if nothing is there to hand out.
+        """Return records of one partition and the offset behind them; None if there are none to hand out.
 
-        A partition is read until what one fetch brought is used up; then the next one has its turn.
+        A partition is read until the records of one fetch are used up. Then the next one has its turn.
 
-        With `is_first` false the records join others that were taken for the same answer. An exception would take
-        those with it; so what cannot be read ends the answer, and is the first thing that the next call meets.
+        With `is_first` false the records join others that were taken for the same answer. An exception would lose
+        those. So a record that cannot be read ends the answer, and the next call meets it first.
 
         Raises:
-            BarnabasError: what stands next in a partition cannot be read. The next call looks at the others first.
+            BarnabasError: the next record of a partition cannot be read. The next call looks at the others first.
         """
         ready = self._ready
         while ready:
@@ -211,14 +211,14 @@ class Fetcher:
                 self.pump()
             if records:
                 return queue, records, next_offset
-            # Markers of transactions and compacted records take offsets, and there is nothing to finish with.
+            # Markers of transactions and compacted records take offsets, and the application never holds them.
             if queue.finished == queue.position:
                 queue.finished = next_offset
             queue.position = next_offset
         return None
 
     def failing_since(self) -> tuple[float, str] | None:
-        """Return since when nothing can be read of any partition, and why not; None while something can, or could."""
+        """Return since when no partition can be read, and why; None while one can be read, or could."""
         since = 0.0
         reasons = []
         for queue in self.queues.values():
@@ -240,10 +240,10 @@ class Fetcher:
                 flight.watch.cancel()
         await self._tasks.close()
 
-    # Starting what is due.
+    # The steps that are due.
 
     def pump(self) -> None:
-        """Start every request, lookup and refresh that is due. Never waits; see the module."""
+        """Start every request, lookup and refresh that is due. Never waits."""
         if self._is_closed:
             return
         now_s = self._now()
@@ -287,7 +287,7 @@ class Fetcher:
             queue.ticket = None
 
     def _refresh_if_due(self, now_s: float) -> float:
-        """Return when to look again."""
+        """Refresh the metadata if it is due. Return when to look again."""
         if self._is_refreshing:
             return math.inf
         if not self._stale:
@@ -318,7 +318,7 @@ class Fetcher:
             return
 
     def _room(self) -> int:
-        """Return how many bytes the next request may bring; 0 for no request."""
+        """Return the number of bytes that the next request may bring; 0 for no request."""
         buffered = self.buffered_bytes
         in_flight = sum(flight.bytes_max for flight in self._flights.values() if flight.is_wanted)
         share = max(self._settings.buffer_bytes // (len(LANES) * max(1, len(self._cluster.view.brokers))), 1)
@@ -332,7 +332,7 @@ class Fetcher:
         return min(left, share) if left >= share else 0
 
     def _suspect(self, flight: Flight) -> None:
-        """The answer is overdue; find out whether others lead by now, and again in a second."""
+        """Refresh the metadata, now and every second: the answer is overdue, and perhaps others lead by now."""
         if self._is_closed:
             return
         now_s = self._now()
@@ -352,7 +352,7 @@ class Fetcher:
         if wake_s != math.inf:
             self._timer = asyncio.get_running_loop().call_at(wake_s, self.pump)
 
-    # What was started.
+    # The steps themselves.
 
     async def _fetch(self, flight: Flight, lane: str, request: FetchRequest) -> None:
         timeout_s = self._settings.max_wait_s + self._request_timeout_s
@@ -399,7 +399,7 @@ class Fetcher:
         if row.preferred_read_replica >= 0:
             queue.prefer(row.preferred_read_replica, self._now())
             return
-        # Decoded records are one view of the answer; only an encoder is given several.
+        # Decoded records are one view of the answer. Only an encoder is given several.
         records = cast("memoryview", row.records) if row.records else memoryview(b"")
         queue.is_calm = not records
         if not records:
@@ -418,7 +418,8 @@ class Fetcher:
 
     def _take_error(self, queue: PartitionQueue, row: PartitionData, response: FetchResponse) -> None:
         error = error_for(row.error_code, f"{queue.partition} at {queue.fetch_offset}")
-        is_certain = queue.preferred_id < 0 and not queue.is_lent  # a replica that does not lead may just be behind
+        # A replica that does not lead may just be behind.
+        is_certain = queue.preferred_id < 0 and not queue.is_lent
         if error.code == ErrorCode.OFFSET_OUT_OF_RANGE and is_certain and queue.position == queue.fetch_offset:
             if self._reset is None:
                 self._fail(queue, error)
@@ -432,12 +433,12 @@ class Fetcher:
             view = self._cluster.view
             self._cluster.learn_leader(*queue.partition, leader.leader_id, leader.leader_epoch, address)
             if self._cluster.view is not view:
-                # The hint is news; following it at once cannot go in circles, for epochs only grow.
+                # The hint is new. To follow it at once cannot go in circles, because epochs only grow.
                 return
         self._refuse(queue, error)
 
     def _take_truncation(self, queue: PartitionQueue, end_offset: int, epoch: int) -> None:
-        """The log was cut below what was fetched of it (KIP-320)."""
+        """Go on after the log was cut below the records that were fetched of it (KIP-320)."""
         if queue.is_lent:
             self._refuse(queue, error_for(ErrorCode.OFFSET_OUT_OF_RANGE, f"{queue.partition} was cut at {end_offset}"))
             return
@@ -452,9 +453,9 @@ class Fetcher:
             queue.begin_at(end_offset, epoch)
 
     async def _look_up(self, flight: Flight, request: ListOffsetsRequest | None) -> None:
-        """Find positions: by `request` an end of the log, without one what the group has committed.
+        """Find positions: an end of the log by `request`, or without one the positions that the group has stored.
 
-        Each partition has its own answer: what one of them is refused for keeps no other one waiting.
+        Each partition has its own answer: the refusal of one keeps no other one waiting.
         """
         try:
             if request is not None:
@@ -467,7 +468,7 @@ class Fetcher:
         for queue in flight.queues:
             if queue.ticket is not flight:
                 continue
-            # Every way that this may go takes the ticket away.
+            # Each of the branches below takes the ticket away.
             place = found.get(queue.partition)
             if isinstance(place, KafkaError):
                 self._refuse(queue, place)
@@ -493,7 +494,7 @@ class Fetcher:
             elif answer is None or answer.offset < 0:
                 found[queue.partition] = error_for(ErrorCode.UNKNOWN_SERVER_ERROR, f"no end of {queue.partition}")
             else:
-                # No epoch: what is told is that of the record there, not of the one before.
+                # No epoch: the answer has that of the record there, not of the one before.
                 found[queue.partition] = OffsetAndMetadata(answer.offset)
         return found
 
@@ -521,7 +522,7 @@ class Fetcher:
                 self._refuse(queue, error)
 
     def _refuse(self, queue: PartitionQueue, error: ClientError | KafkaError) -> None:
-        """Try again after a pause, or keep the error for the application if trying again is no use."""
+        """Try again after a pause, or keep the error for the application if no retry helps."""
         queue.leave_preferred(self._now())
         self.counts = self.counts._replace(refusals=self.counts.refusals + 1)
         code = error.code if isinstance(error, KafkaError) else None
@@ -546,7 +547,7 @@ class Fetcher:
             self._on_news()
 
     def _on_bug(self, error: BaseException) -> None:
-        """Tell whoever reads: nothing but a fault of ours leaves these tasks as an error."""
+        """Tell the reader of a bug of ours: no other exception leaves these tasks."""
         failure = ClientError(f"fetching has ended, by a fault of this client: {error!r}")
         failure.__cause__ = error
         for queue in self.queues.values():

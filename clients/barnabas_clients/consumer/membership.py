@@ -1,15 +1,15 @@
-"""A consumer's side of its group: what happens to partitions that come and go.
+"""Hands partitions over when a consumer's group gives and takes them.
 
-`GroupSession` decides when; this is what it calls (`GroupHandler`), from its own task, while the application works.
+`GroupSession` decides when. It calls the methods here (`GroupHandler`) from its own task, while the application works.
 
-* *Revoked*: nothing more is handed out; when the application has come back for more (or holds nothing, or has been away
-  for `max_poll_interval_s`), what it has finished with is committed, `on_revoked` runs, and the partitions are gone.
-* *Lost*: somebody else owns them already. Nothing can be committed; what was finished with is logged, and `on_lost`
+* *Revoked*: nothing more is handed out. When the application has come back for more (or holds nothing, or has been away
+  for `max_poll_interval_s`), its finished offsets are committed, `on_revoked` runs, and the partitions are gone.
+* *Lost*: another member owns them already. Nothing can be committed. The finished offsets are logged, and `on_lost`
   runs, or `on_revoked` if there is none.
-* *Assigned*: positions are looked up while `on_assigned` runs; it may seek. Nothing is handed out before it returns.
+* *Assigned*: positions are looked up while `on_assigned` runs, which may seek. Nothing is handed out before it returns.
 
-An exception from a callback does not stop the rebalance: the group would suffer for it. The application is told by its
-next call for records.
+An exception from a callback does not stop the rebalance, from which the whole group would suffer. The next call for
+records raises it to the application.
 
 Limits: the callbacks of one rebalance, and the wait for the application, share `max_poll_interval_s`, after which the
 session gives the membership up.
@@ -34,7 +34,7 @@ CommitFinished = Callable[[Collection[TopicPartition]], Awaitable[None]]
 
 
 class Callbacks:
-    """What the application wants to be told."""
+    """The callbacks of the application."""
 
     __slots__ = ("on_assigned", "on_lost", "on_revoked")
 
@@ -47,7 +47,7 @@ class Callbacks:
 
 
 class GroupReader:
-    """The handler of one `session`. `failure` is what a callback raised and the application was not told yet."""
+    """The handler of one `session`. `failure` is the exception of a callback that the application was not told yet."""
 
     def __init__(
         self,
@@ -63,8 +63,8 @@ class GroupReader:
     ) -> None:
         """Take the other parts.
 
-        `commit_finished` stores what the application has finished with of some partitions, and does not raise;
-        `tell_uncommitted` says what of it was not stored when they leave.
+        `commit_finished` stores the finished offsets of some partitions, and does not raise. `tell_uncommitted` logs
+        those that were not stored when the partitions leave.
         """
         self.session = GroupSession(cluster, settings, self)
         self.failure: BaseException | None = None
@@ -77,14 +77,14 @@ class GroupReader:
         self._tell_uncommitted = tell_uncommitted
 
     def check(self) -> None:
-        """Raise what the application must be told: the session's end, or its own callback's failure."""
+        """Raise the error that has ended the session, or the failure of a callback."""
         if self.session.failure is not None:
             raise self.session.failure.with_traceback(None)
         if self.failure is not None:
             failure, self.failure = self.failure, None
             raise failure
 
-    # What the session calls.
+    # Called by the session.
 
     def subscription(self) -> frozenset[str]:
         return self._topics()
@@ -100,7 +100,7 @@ class GroupReader:
                 await self._commit_finished(partitions)
             await self._call(self._callbacks.on_revoked, partitions)
         finally:
-            # Whichever way it ends: nothing of them is handed out any more.
+            # In any case nothing of them is handed out any more.
             self._drop(partitions)
             self._reader.release()
 
@@ -129,7 +129,7 @@ class GroupReader:
         self._fetcher.remove(partitions)
 
     async def _call(self, notify: Notify | None, partitions: frozenset[TopicPartition]) -> None:
-        """Run a callback in a task of its own, so that whatever it raises ends there."""
+        """Run a callback in a task of its own, so that its exception ends there."""
         if notify is None or not partitions:
             return
         task = asyncio.ensure_future(notify(partitions))

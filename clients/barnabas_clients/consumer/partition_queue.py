@@ -1,19 +1,19 @@
-"""One assigned partition as its consumer sees it: where it stands, and what was fetched ahead. Pure.
+"""Holds the position and the fetched records of one assigned partition. Pure.
 
-Three offsets tell three different things, and the rest of the consumer is about keeping them apart:
+Three offsets have three different meanings, and the rest of the consumer is about keeping them apart:
 
-* `position`: the next offset to hand out. Everything before it the application has been given.
-* `finished`: everything before it the application has finished with, which it says by coming back for more. Only this
+* `position`: the next offset to hand out. The application was given everything before it.
+* `finished`: the application has finished with everything before it, which it says by coming back for more. Only this
   is committed on its behalf. `finished <= position`, except that a seek sets both.
-* `fetch_offset`: where the next fetch begins, behind what is buffered. `position <= fetch_offset`.
+* `fetch_offset`: where the next fetch begins, behind the buffered records. `position <= fetch_offset`.
 
-All are -1 while the position is not known. Then `reset` says how to find it: `COMMITTED`, or a timestamp as
-ListOffsets takes it.
+All are -1 while the position is unknown. Then `reset` says how to find it: `COMMITTED`, or a timestamp as ListOffsets
+takes it.
 
-A fetch in flight is known by its `ticket`. Whatever makes its answer useless (a seek, a leader that has moved) takes
-the ticket away, and an answer that comes with a ticket nobody holds any more is thrown away.
+A fetch in flight is known by its `ticket`. An event that makes its answer useless (a seek, a leader that has moved)
+takes the ticket away, and an answer whose ticket nobody holds any more is thrown away.
 
-Limits: `buffered_bytes` counts what answers brought and was not handed out yet; the fetcher bounds its sum.
+Limits: `buffered_bytes` counts fetched bytes that were not handed out yet; the fetcher bounds the sum.
 """
 
 from collections import deque
@@ -28,23 +28,22 @@ __all__ = ["COMMITTED", "UNKNOWN", "PartitionQueue"]
 
 UNKNOWN = -1
 COMMITTED = -100
-"""As a reset: begin at the group's committed offset. Not a timestamp that ListOffsets knows."""
-
-
+"""As a reset: begin at the group's committed offset. It is no timestamp that ListOffsets knows."""
 PREFERRED_S = 300.0
-"""Kafka's clients ask the leader again when their metadata is renewed, which they do so often."""
+"""Kafka's clients ask the leader again when they renew their metadata, which they do so often."""
 LEADER_ONLY_S = 10.0
 
 
 class PartitionQueue:
-    """The state of one partition from its assignment to its end. See the module.
+    """The state of one partition from its assignment to its end. The module explains the three offsets.
 
-    `epoch` is the leader epoch of the record before `position`, for commits; `fetched_epoch` that of the last batch
+    `epoch` is the leader epoch of the record before `position`, for commits. `fetched_epoch` is that of the last batch
     fetched, with which a broker can tell that the log was cut below us (KIP-320). `is_calm` says that the last answer
-    brought nothing, `is_stuck` that what it brought cannot be passed. `not_before_s` and `failures` are the pause after
-    refusals, `failing_since_s` and `reason` what to tell about them. `is_lent` says that records are being handed out
-    one by one, so that `position` is not settled. `bytes_max` is how much is asked for. Until `preferred_until_s` it is
-    read from the broker `preferred_id`, whom the leader has named; until `leader_only_until_s` from the leader alone.
+    brought nothing, and `is_stuck` that its header cannot be passed. `not_before_s` and `failures` are the pause after
+    refusals; `failing_since_s` and `reason` are for messages about them. `is_lent` says that records are being handed
+    out one by one, so that `position` is not settled. `bytes_max` is how much a request asks for. Until
+    `preferred_until_s` the partition is read from the broker `preferred_id`, which the leader has named; until
+    `leader_only_until_s` from the leader alone.
     """
 
     __slots__ = (
@@ -116,7 +115,7 @@ class PartitionQueue:
         return bool(self.returned or self.chunks or self.failure)
 
     def begin_at(self, offset: int, epoch: int = -1) -> None:
-        """Go to `offset`, whatever was fetched or failed; `epoch` is that of the record before it, if it is known."""
+        """Go to `offset`, and forget records and failures. `epoch` is that of the record before it, if it is known."""
         assert offset >= 0
         self.position = self.finished = self.fetch_offset = offset
         self.epoch = self.fetched_epoch = epoch
@@ -125,7 +124,7 @@ class PartitionQueue:
         self.recover()
 
     def begin_by(self, reset: int) -> None:
-        """Forget the position; it is to be found as `reset` says."""
+        """Forget the position, which is to be found as `reset` says."""
         self.position = self.finished = self.fetch_offset = UNKNOWN
         self.epoch = self.fetched_epoch = -1
         self.reset = reset
@@ -133,7 +132,7 @@ class PartitionQueue:
         self.recover()
 
     def drop(self) -> None:
-        """Forget what was fetched ahead and what is being fetched; it will be fetched again when it is wanted."""
+        """Forget the records fetched ahead, and the fetch in flight. They are fetched again when they are wanted."""
         self.returned = []
         self.chunks.clear()
         self.ticket = None
@@ -143,7 +142,7 @@ class PartitionQueue:
         self.fetched_epoch = self.epoch
 
     def refuse(self, reason: str, now_s: float, pause_s: float) -> None:
-        """Note that asking failed, and not to ask again before `pause_s` are over."""
+        """Note that a request failed, and that the next one waits for `pause_s`."""
         self.ticket = None
         self.failures += 1
         self.not_before_s = now_s + pause_s
@@ -151,31 +150,31 @@ class PartitionQueue:
         self.failing_since_s = now_s if self.failing_since_s is None else self.failing_since_s
 
     def recover(self) -> None:
-        """Note that asking succeeded, or that there is reason to ask at once."""
+        """Note that a request succeeded, or that there is a reason to ask at once."""
         self.failures = 0
         self.not_before_s = 0.0
         self.failing_since_s = None
 
     def prefer(self, node_id: int, now_s: float) -> None:
-        """Read from another replica than the leader, as the leader says (KIP-392); ask the leader again some time."""
+        """Read from a replica that the leader has named (KIP-392), for `PREFERRED_S`."""
         self.preferred_id = node_id
         self.preferred_until_s = now_s + PREFERRED_S
 
     def leave_preferred(self, now_s: float) -> None:
-        """Read from the leader for a while: the replica that it named did not do."""
+        """Read from the leader for a while: the replica that it named has failed."""
         if self.preferred_id != UNKNOWN:
             self.preferred_id = UNKNOWN
             self.leader_only_until_s = now_s + LEADER_ONLY_S
 
     def add(self, chunk: FetchedRecords, bytes_max: int) -> bool:
-        """Take what a fetch at `fetch_offset` brought; return whether there is something to read in it."""
+        """Take the answer of a fetch at `fetch_offset`. Return whether there is something to read in it."""
         assert chunk.start_offset == self.fetch_offset
         if chunk.is_exhausted and chunk.end_offset == self.fetch_offset:
-            # Not one whole batch: brokers older than KIP-74 cut also the first one, which then has to fit.
+            # There is no whole batch. Brokers older than KIP-74 cut also the first one, which then has to fit.
             self.bytes_max = min(self.bytes_max * 2, 2**31 - 1)
             return False
         self.bytes_max = bytes_max
-        # Nothing tells where the batch behind a senseless header begins; fetching here again would bring it again.
+        # Nothing tells where the batch behind a senseless header begins. A fetch here would bring the header again.
         self.is_stuck = chunk.end_offset == self.fetch_offset
         self.fetch_offset = chunk.end_offset
         if chunk.last_epoch >= 0:
@@ -184,12 +183,12 @@ class PartitionQueue:
         return True
 
     def take(self, records_max: int) -> tuple[list[ConsumerRecord], int]:
-        """Return the next records and the offset behind them; no records where what is buffered held none.
+        """Return the next records and the offset behind them; no records if the buffered batch holds none.
 
-        Does not move `position`: what is taken is not handed out yet.
+        Does not move `position`: records that were taken are not handed out yet.
 
         Raises:
-            BarnabasError: what stands at the position cannot be read. Raised again until something changes it.
+            BarnabasError: the record at the position cannot be read. Raised again until something changes that.
         """
         if self.returned:
             records, self.returned = self.returned[:records_max], self.returned[records_max:]
@@ -206,11 +205,11 @@ class PartitionQueue:
         return records, chunk.next_offset
 
     def give_back(self, records: list[ConsumerRecord]) -> None:
-        """Put the end of what was taken last back to the front."""
+        """Put the last of the records that were taken back to the front."""
         self.returned = records + self.returned
 
     def hand_out(self, next_offset: int, epoch: int) -> None:
-        """Note that everything before `next_offset` was handed out, the last record with leader epoch `epoch`."""
+        """Note that everything before `next_offset` was handed out. `epoch` is the leader epoch of the last record."""
         self.position = next_offset
         self.epoch = epoch
 

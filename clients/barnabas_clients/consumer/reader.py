@@ -1,18 +1,18 @@
-"""Handing records to the application, and knowing which of them it has finished with.
+"""Hands records to the application, and knows which of them it has finished with.
 
 The application takes records in one of three ways (one at a time, in batches, many partitions at once), from one task
-at a time. All three come down to `ask`. The rule that everything here serves: **what the application was handed is
-its own until it asks for more.** Asking says that it has finished with what it held. So
+at a time. All three come down to `ask`. Everything here serves one rule: **records that the application was handed are
+its own until it asks for more.** Asking says that it has finished with the records that it held. So
 
-* what is committed for it are finished offsets, and a crash repeats what was in its hands but loses nothing;
-* a partition is taken away (`hold`, then `wait_returned`) only when nothing of it is in the application's hands: while
-  it asks, or while it holds nothing.
+* finished offsets are committed for it, and after a crash the records in its hands are repeated, and none is lost;
+* a partition is taken away (`hold`, then `wait_returned`) only if nothing of it is in the application's hands: while it
+  asks, or while it holds nothing.
 
-*One at a time* is fast because nobody keeps count: a slice of decoded records is iterated by `for`, and how far that
-has come is read off the iterator when somebody wants to know (`settle`).
+*One at a time* is fast because nobody keeps count. A `for` iterates over a slice of decoded records, and `settle` reads
+off the iterator how far it has come.
 
-*Waiting has an end.* A quiet topic may be waited for as long as one likes, but when no partition at all could be read
-for `timeout_s`, because brokers are gone or refuse, asking raises `DeadlineExceededError` and says what the matter is.
+*Waiting has an end.* The application may wait for a quiet topic as long as it likes. But if no partition at all could
+be read for `timeout_s`, because brokers are gone or refuse, asking raises `DeadlineExceededError` with the reason.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from .record import ConsumerRecord
 __all__ = ["Reader", "Taken"]
 
 SLICE_RECORDS = 500
-"""How many records are decoded ahead of a `for`; what is not handed out in the end was decoded in vain."""
+"""The number of records that are decoded ahead of a `for`. Those not handed out in the end were decoded in vain."""
 
 
 class Taken(NamedTuple):
@@ -44,14 +44,14 @@ class Taken(NamedTuple):
 
 
 class Reader:
-    """Between fetcher and application. Lives on one event loop.
+    """Stands between fetcher and application. Lives on one event loop.
 
-    `records` iterates what is left of the slice being handed out one at a time; `_held` are the partitions of which
-    the application holds records.
+    `records` iterates over the rest of the slice that is being handed out one at a time. `_held` are the partitions of
+    which the application holds records.
     """
 
     def __init__(self, timeout_s: float, presence_s: float = 60.0) -> None:
-        """Whoever waits for records says every `presence_s` that it is still there."""
+        """A call that waits for records reports every `presence_s` that the application is still there."""
         self.records: Iterator[ConsumerRecord] = iter(())
         self.is_asking = False
         self.asked_at_s = 0.0
@@ -76,9 +76,9 @@ class Reader:
     ) -> None:
         """Take the other parts.
 
-        `begin` raises when asking makes no sense at all, and is called once for each call of the application. `check`
-        raises what the application must be told before it is handed anything; `trouble` says why there is nothing to
-        read from, or nothing if there is no trouble.
+        `begin` raises if asking makes no sense at all, and is called once for each call of the application. `check`
+        raises an error that the application must be told before it is handed anything. `on_asked` is called at each
+        turn. `trouble` says why there is nothing to read from; it is empty if there is no trouble.
         """
         self._begin = begin
         self._fetcher = fetcher
@@ -89,7 +89,7 @@ class Reader:
     # Asking.
 
     async def next_record(self) -> ConsumerRecord:
-        """Return the next record when `records` has come to its end."""
+        """Return the next record after `records` has come to its end."""
         taken = await self.ask(SLICE_RECORDS, None)
         assert taken is not None
         self._slice = taken
@@ -98,10 +98,10 @@ class Reader:
         return next(self.records)
 
     async def ask(self, records_max: int, deadline: float | None) -> Taken | None:
-        """Finish with what was handed out, and return more; None if there was none until `deadline`.
+        """Finish with the records handed out, and return more; None if there were none until `deadline`.
 
         Raises:
-            BarnabasError: what stands next in a partition cannot be read.
+            BarnabasError: the next record of a partition cannot be read.
             DeadlineExceededError: nothing could be read of any partition for `timeout_s`.
 
         Cancellation: nothing is taken.
@@ -121,7 +121,7 @@ class Reader:
                 try:
                     taken = None if self._holds else self._fetcher.take(records_max)
                 except BarnabasError:
-                    # Whoever just asks again must not keep the loop from fetching other partitions.
+                    # A caller who just asks again must not keep the loop from fetching other partitions.
                     await asyncio.sleep(0)
                     raise
                 if taken is not None:
@@ -134,7 +134,7 @@ class Reader:
             self.is_asking = False
 
     def take_more(self, records_max: int) -> Taken | None:
-        """Return what else is there right now, as part of the same answer. Raises nothing: the next `ask` does."""
+        """Return further records that are there now, for the same answer. Raises nothing: the next `ask` does."""
         taken = None if self._holds else self._fetcher.take(records_max, is_first=False)
         return None if taken is None else Taken(*taken)
 
@@ -144,13 +144,13 @@ class Reader:
         self._held.add(taken.queue)
 
     def wake(self) -> None:
-        """Let whoever waits look again."""
+        """Let all waiting calls look again."""
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
 
     def close(self) -> None:
-        """End whatever waits; asking raises `ClientClosedError` from now on, also for what was decoded already."""
+        """End all waits. Asking raises `ClientClosedError` from now on, even if decoded records are left."""
         self._is_closed = True
         self.withdraw()
         self.wake()
@@ -172,7 +172,7 @@ class Reader:
         else:
             self._trouble_since_s = math.inf
             return wake_s
-        # Told once, it is told again only after the same time.
+        # After it was told once, it is told again only after the same time.
         until_s = max(since_s, self._told_at_s) + self._timeout_s
         if now_s >= until_s:
             self._told_at_s = now_s
@@ -191,7 +191,7 @@ class Reader:
             self._waiters.discard(waiter)
             timer.cancel()
 
-    # What is in whose hands.
+    # Records in the application's hands.
 
     def settle(self) -> None:
         """Bring the positions in line with how far the iteration has come."""
@@ -206,14 +206,14 @@ class Reader:
             self._held.add(queue)
 
     def finish(self) -> None:
-        """The application has come back: it is done with all that it was handed."""
+        """Note that the application has come back, and has finished with all that it was handed."""
         self.withdraw()
         for queue in self._held:
             queue.finished = queue.position
         self._held.clear()
 
     def withdraw(self) -> None:
-        """Take back what is decoded and not handed out yet, to where it came from."""
+        """Give decoded records that were not handed out back to their partition."""
         self.settle()
         if self._slice is not None:
             queue, _, _ = self._slice
@@ -225,18 +225,18 @@ class Reader:
             self.records = iter(())
 
     def forget(self, queue: PartitionQueue) -> None:
-        """Note that the application's place in a partition is another now, or none: it has nothing to finish there."""
+        """Note that the application's position in a partition has changed or is gone: nothing is left to finish."""
         self.withdraw()
         self._held.discard(queue)
 
     @property
     def is_holding(self) -> bool:
-        """True while records are in the application's hands, and not finished with."""
+        """True while the application holds records that it has not finished with."""
         self.settle()
         return bool(self._held) and not self.is_asking
 
     def handed_offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the offsets behind everything that the application was handed, the record in its hands included."""
+        """Return the offsets behind all records that the application was handed, the one in its hands included."""
         self.settle()
         queues = self._fetcher.queues.values()
         return {queue.partition: queue.to_commit(queue.position) for queue in queues if queue.position >= 0}
@@ -244,7 +244,7 @@ class Reader:
     def finished_offsets(
         self, partitions: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the offsets up to which the application has finished, where a commit would change something."""
+        """Return the offsets up to which the application has finished, if a commit would change them."""
         self.settle()
         return {
             queue.partition: queue.to_commit(queue.finished)
@@ -257,7 +257,7 @@ class Reader:
     # Taking partitions away.
 
     def hold(self) -> None:
-        """Hand nothing out until `release`; may be nested."""
+        """Hand nothing out until `release`. Calls may be nested."""
         self._holds += 1
         self.withdraw()
 

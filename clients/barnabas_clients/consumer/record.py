@@ -1,4 +1,4 @@
-"""What a consumer hands out: a record, and a batch of records of one partition. Pure."""
+"""The records that a consumer hands out, alone or in a batch of one partition. Pure."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,10 +13,10 @@ Header = tuple[str, bytes | None]
 
 
 class ConsumerRecord(msgspec.Struct, frozen=True, gc=False):
-    """One record. `timestamp_ms` counts from 1970, -1 for none; `leader_epoch` is -1 where the broker told none.
+    """One record. `timestamp_ms` counts from 1970, or is -1 for none; `leader_epoch` is -1 if the broker told none.
 
-    A struct, not a tuple: made a quarter faster, smaller, and left alone by the garbage collector, which finds nothing
-    in it that could be part of a cycle.
+    It is a struct, not a tuple: it is made a quarter faster, is smaller, and the garbage collector leaves it alone,
+    since nothing in it can be part of a cycle.
     """
 
     topic: str
@@ -29,15 +29,15 @@ class ConsumerRecord(msgspec.Struct, frozen=True, gc=False):
     leader_epoch: int
 
     def _replace(self, **changes: Any) -> "ConsumerRecord":
-        """Return a record with other fields, by the name that a named tuple has for it."""
+        """Return a record with other fields, under the name that named tuples use."""
         return msgspec.structs.replace(self, **changes)
 
 
 class RecordBatch(Sequence[ConsumerRecord]):
     """Consecutive records of one partition, at least one, in the order of their offsets.
 
-    `next_offset` is where reading goes on behind them, which is what a position stored elsewhere must say. It may lie
-    beyond the last record's offset plus one: markers of transactions and compacted records take offsets too.
+    Reading goes on at `next_offset`, which is the position to store elsewhere. It may be more than the last record's
+    offset plus one: markers of transactions and compacted records take offsets too.
     """
 
     __slots__ = ("next_offset", "partition", "records")
@@ -53,7 +53,7 @@ class RecordBatch(Sequence[ConsumerRecord]):
     def __iter__(self) -> Iterator[ConsumerRecord]:
         return iter(self.records)
 
-    def __getitem__(self, index):  # type: ignore[no-untyped-def]  # as list's: a record, or a list of them
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]  # as of a list: a record, or a list of them
         return self.records[index]
 
     def __repr__(self) -> str:

@@ -1,13 +1,14 @@
-"""Decoding records that are alike all at once, without a step of Python for each. Pure.
+"""Decodes records that are alike all at once, without a step of Python for each. Pure.
 
-Records of one size are common (numbers, fixed structures, events of one kind), and in a batch without gaps they are
-laid out with a stride: the size of everything else is the same too, except that the numbers of offsets and times
-change. So a *run* is checked column by column: the bytes that must be equal are cut out with the stride and compared
-as one string, the offsets are compared with what the numbers from here on look like encoded, and only times are
-decoded. Then slices and one `map` make the records. Measured with 100 bytes each: 0.34 µs a record in place of 1.4.
+Records of one size are common (numbers, fixed structures, events of one kind). In a batch without gaps they are laid
+out with a stride: all sizes are the same, and only the numbers of offsets and times change. So a *run* is checked
+column by column. The bytes that must be equal are cut out with the stride and compared as one string. The offsets are
+compared with the encoded numbers from here on, and only times are decoded. Then slices and one `map` make the records.
+Measured with 100 bytes each: 0.34 µs a record in place of 1.4.
 
-The check is complete: what it accepts, the plain loop (decoder.py) would have read the same. What it does not
-accept is left to the plain loop, errors included; looking in vain costs about as much as decoding three records.
+The check is complete: the plain loop (decoder.py) would read the same from the bytes that it accepts. Bytes that it
+does not accept are left to the plain loop, errors included. A look in vain costs about as much as decoding three
+records.
 
 Not runs: records with headers, of 8 KiB and more, or behind 8,192 others in their batch.
 """
@@ -22,7 +23,7 @@ from .record import ConsumerRecord
 __all__ = ["FAR_TIMESTAMP", "RUN_MIN", "BatchFrame", "Shape", "take_run"]
 
 RUN_MIN = 6
-"""Fewer records than this are not worth the checks."""
+"""The least number of records that is worth the checks."""
 FAR_TIMESTAMP = 2**62
 """Closer to 0 than this, no distance of two bytes leads out of 64 bits."""
 
@@ -38,7 +39,7 @@ _SIGNED = [-(value >> 1) - 1 if value & 1 else value >> 1 for value in range(128
 
 
 class BatchFrame(NamedTuple):
-    """What all records of one batch share; `log_append_timestamp` replaces the records' own if it is not None."""
+    """The values that all records of a batch share. If `log_append_timestamp` is not None, it replaces their times."""
 
     topic: str
     partition: int
@@ -50,10 +51,10 @@ class BatchFrame(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """Where things are in records that are alike, counted from a record's beginning.
+    """The places of the fields in records that are alike, counted from a record's beginning.
 
-    `same` are pieces that every record of the run has, with their places: what says its length, the sizes of key and
-    value. `key_size` and `value_size` are -1 for null.
+    `same` holds the pieces that every record of the run has, with their places: its length, the sizes of key and value,
+    and the number of headers. `key_size` and `value_size` are -1 for null.
     """
 
     stride: int
@@ -79,9 +80,9 @@ def take_run(
 ) -> int:
     """Append up to `count_max` alike records that begin at `position`; return the position behind them.
 
-    `first` is the number of the record at `position` in its batch. Where there is no run, nothing is appended.
-    `shapes` is the caller's memory of what earlier runs looked like, one shape for each width of the offset: batches
-    of one producer mostly look the same, and then the first record need not be taken apart again.
+    `first` is the number of the record at `position` in its batch. If there is no run, nothing is appended. `shapes` is
+    the caller's memory of earlier runs, one shape for each width of the offset. The batches of a producer mostly look
+    the same, and then the first record need not be taken apart again.
     """
     count = min(count_max, frame.last_delta + 1 - first, _TWO_BYTES_MAX - first)
     if count < RUN_MIN or not -FAR_TIMESTAMP < frame.base_timestamp < FAR_TIMESTAMP:
@@ -125,14 +126,14 @@ def take_run(
 
 
 def _fits(body: bytes, position: int, shape: Shape) -> bool:
-    """Say whether the record at `position` has this shape, as far as one record shows it."""
+    """Say whether the record at `position` has this shape, as far as one record can show it."""
     if position + shape.stride > len(body) or (body[position + shape.time_at] >= 0x80) is not (shape.time_width == 2):
         return False
     return all(body.startswith(piece, position + at) for at, piece in shape.same)
 
 
 def _shape(body: bytes, position: int) -> Shape | None:
-    """Take the record at `position` apart; None if it is none that runs are made of."""
+    """Return the shape of the record at `position`; None if a run cannot begin with it."""
     places = []
     at = position
     for field in range(5):  # length, time, offset, key, value
@@ -148,14 +149,14 @@ def _shape(body: bytes, position: int) -> Shape | None:
         places.append((at - position, width, value))
         at += width
         if field == 0:
-            at += 1  # the record's own attributes, which mean nothing yet
+            at += 1  # The record's own attributes, which mean nothing yet.
         elif field >= 3:
             if value & 1 and value != 1:
                 return None
             at += value >> 1
     (_, length_width, length), time, delta, key, value_place = places
     stride = length_width + (length >> 1)
-    # What is left is the number of headers, one byte.
+    # One byte is left, the number of headers.
     if length & 1 or at + 1 != position + stride or at >= len(body) or body[at]:
         return None
     same = [(0, length_width), key[:2], value_place[:2], (stride - 1, 1)]
@@ -174,7 +175,7 @@ def _shape(body: bytes, position: int) -> Shape | None:
 
 
 def _times(body: bytes, at: int, width: int, stride: int, count: int, frame: BatchFrame) -> tuple[int, Iterable[int]]:
-    """Return for how many records the time is as wide as the first one's, and the times."""
+    """Return the number of records whose times are as wide as the first one, and the times."""
     base = frame.base_timestamp
     low = body[at : at + count * stride : stride]
     if width == 1:
@@ -188,7 +189,7 @@ def _times(body: bytes, at: int, width: int, stride: int, count: int, frame: Bat
         count = len(high) - len(high.lstrip(_ASCII))
     if frame.log_append_timestamp is not None:
         return count, repeat(frame.log_append_timestamp)
-    # Times repeat: few distances are different, and the rest is one look-up each.
+    # Times repeat: few distances differ, and each further one is one look-up.
     if width == 1:
         told = {value: base + _SIGNED[value] for value in set(low)}
         return count, map(told.__getitem__, low)
@@ -200,7 +201,7 @@ def _times(body: bytes, at: int, width: int, stride: int, count: int, frame: Bat
 
 
 def _distance(number: int) -> int:
-    """Return what a varint of two bytes says, of which `number` is what this machine makes."""
+    """Return the value of a two-byte varint, which `number` holds in this machine's byte order."""
     low, high = number.to_bytes(2, sys.byteorder)
     value = low - 0x80 + (high << 7)
     return -(value >> 1) - 1 if value & 1 else value >> 1

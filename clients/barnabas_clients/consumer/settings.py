@@ -1,6 +1,6 @@
-"""What a consumer can be told, checked when it is made. Pure.
+"""Checks the settings of a consumer when it is made. Pure.
 
-Meanings are told where people look for them, at `Consumer` (consumer.py).
+`Consumer` (consumer.py) explains their meanings.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,12 +14,12 @@ from .fetch_plan import FetchSettings
 
 __all__ = ["EARLIEST", "LATEST", "RESETS", "ConsumerSettings", "assignors_of"]
 
+# The ends of a log, as ListOffsets names them.
 LATEST = -1
 EARLIEST = -2
-"""The ends of a log, as ListOffsets names them."""
 
 RESETS: Final[Mapping[str, int | None]] = {"latest": LATEST, "earliest": EARLIEST, "none": None}
-"""What `auto_offset_reset` may be, and where it leads; None leaves it to the application."""
+"""The values of `auto_offset_reset`, and the ends that they stand for; None leaves it to the application."""
 
 
 class ConsumerSettings(NamedTuple):
@@ -40,7 +40,7 @@ class ConsumerSettings(NamedTuple):
     fetch: FetchSettings
 
     def check(self) -> "ConsumerSettings":
-        """Return these settings, every one of them looked at.
+        """Return these settings, all of them checked.
 
         Raises:
             TypeError, ValueError: one is impossible; the message names it.
@@ -74,12 +74,12 @@ class ConsumerSettings(NamedTuple):
 
     @property
     def commits(self) -> bool:
-        """Whether finished offsets are committed for the application."""
+        """True if finished offsets are committed for the application."""
         return self.auto_commit and self.group_id is not None
 
 
 def assignors_of(given: Sequence[str | Assignor]) -> tuple[Assignor, ...]:
-    """Return assignors, looking up those that are named.
+    """Return assignors; those given by name are looked up.
 
     Raises:
         TypeError: one is no assignor. ValueError: a name is not one of ours.

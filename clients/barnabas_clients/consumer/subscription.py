@@ -1,4 +1,4 @@
-"""What a consumer has been told to read: some partitions, some topics, or every topic that a pattern matches. Pure."""
+"""Describes what to read: partitions, topics, or all topics that match a pattern. Pure."""
 
 import re
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ __all__ = ["NOTHING", "Subscription"]
 
 
 class Subscription(NamedTuple):
-    """Either `partitions` by hand, or topics by name and pattern; all empty: nothing.
+    """Either `partitions`, or topics by name or pattern. If all are empty, nothing is read.
 
     A pattern matches whole names, as Kafka's does, and never an internal topic.
     """
@@ -23,7 +23,7 @@ class Subscription(NamedTuple):
 
     @classmethod
     def to_topics(cls, topics: Iterable[str], pattern: str | None) -> "Subscription":
-        """Check and return a subscription by name.
+        """Return a checked subscription to topics, by name or pattern.
 
         Raises:
             TypeError: topics are not names, or the pattern is not a `str`.
@@ -50,14 +50,14 @@ class Subscription(NamedTuple):
         return bool(self.topics) or self.pattern is not None
 
     def topics_in(self, view: ClusterView) -> frozenset[str]:
-        """Return the topics meant, those named whether they exist or not."""
+        """Return the topics subscribed to. Those named by name need not exist."""
         if self.pattern is None:
             return self.topics
         matches = self.pattern.fullmatch
         return frozenset(name for name, topic in view.topics.items() if not topic.is_internal and matches(name))
 
     def partitions_in(self, view: ClusterView) -> frozenset[TopicPartition]:
-        """Return every partition of the topics meant that is known."""
+        """Return all known partitions of the topics subscribed to."""
         return frozenset(
             TopicPartition(name, number)
             for name in self.topics_in(view)

@@ -1,15 +1,17 @@
-"""Where a consumer without a group stands in topics that are not in the metadata at the moment. Pure.
+"""Keeps a consumer's positions in topics that are missing in the metadata for a while. Pure.
 
-Brokers hear of topics at different times: one that was cut off from the controllers answers that a topic does not exist
-which others have been serving for an hour. So a topic that is missing in an answer is not a topic that was deleted, and
-when it is back it is read on where it was left. What tells is its id: another one under the same name is another topic,
-of which everything is new. The same goes for single partitions: a topic never has fewer than before, so those that an
-answer lacks are kept, and only numbers that this id did not have yet are new.
+A consumer without a group needs this, because brokers hear of topics at different times. A broker that was cut off from
+the controllers may answer that a topic does not exist which others have been serving for an hour. So a topic that is
+missing in an answer need not be deleted, and when it is back the consumer goes on where it was. The topic id tells the
+difference: another id under the same name is another topic, of which everything is new. The same holds for single
+partitions. A topic never gets fewer, so those that an answer lacks are kept, and only numbers that this id did not have
+yet are new.
 
-Brokers without topic ids (before Apache Kafka 2.8) leave only the name to go by: then a topic that was deleted and made
+Brokers without topic ids (before Apache Kafka 2.8) leave only the name to go by. Then a topic that was deleted and made
 again, while nobody looked, is taken for the old one.
 
-Limits: places are kept for `KEPT_S` after the topic was last seen, of `TOPICS_MAX` missing topics, the newest.
+Limits: positions are kept for `KEPT_S` after the topic was last seen, in at most `TOPICS_MAX` missing topics, the
+newest.
 """
 
 from collections.abc import Collection, Mapping
@@ -25,11 +27,11 @@ __all__ = ["TopicPlaces"]
 KEPT_S = 3_600.0
 TOPICS_MAX = 1_000
 SOON_S = 30.0
-"""For so long it is worth looking often: what is missing then was deleted, or its broker is cut off for longer."""
+"""So long it is worth looking often. A topic that is missing for longer was deleted, or its broker is cut off."""
 
 
 class _Missing(NamedTuple):
-    """A topic that is not there: its id, the places in it, and since when."""
+    """A topic that is missing: its id, the positions in it, and since when."""
 
     topic_id: bytes | None
     queues: list[PartitionQueue]
@@ -37,14 +39,14 @@ class _Missing(NamedTuple):
 
 
 class TopicPlaces:
-    """The ids of the topics read, and the places in those that are missing."""
+    """The ids of the topics read, and the positions in those that are missing."""
 
     def __init__(self) -> None:
         self._ids: dict[str, bytes | None] = {}
         self._missing: dict[str, _Missing] = {}
 
     def begin(self, partitions: Collection[TopicPartition], view: ClusterView) -> None:
-        """Begin with what is read now, and know nothing of what was read before."""
+        """Begin with the partitions read now, and forget all earlier ones."""
         self._missing.clear()
         self._ids = {topic: _id_of(view, topic) for topic in {topic for topic, _ in partitions}}
 
@@ -55,7 +57,7 @@ class TopicPlaces:
         view: ClusterView,
         now_s: float,
     ) -> list[TopicPartition]:
-        """Return which partitions are not read any more, and keep the places of those that are only missing."""
+        """Return the partitions that are not read any more, and keep the positions of those that are only missing."""
         there = {topic for topic, _ in wanted}
         self._forget_old(now_s)
         left = []
@@ -70,7 +72,7 @@ class TopicPlaces:
         return left
 
     def returning(self, wanted: Collection[TopicPartition], view: ClusterView) -> list[PartitionQueue]:
-        """Return the places in topics that are back, and note what is read from now on."""
+        """Return the positions in topics that are back, and note the topics that are read from now on."""
         back: list[PartitionQueue] = []
         for topic in sorted({topic for topic, _ in wanted}):
             self._ids[topic] = topic_id = _id_of(view, topic)
@@ -84,7 +86,7 @@ class TopicPlaces:
         return any(now_s - missing.since_s < SOON_S for missing in self._missing.values())
 
     def _forget_old(self, now_s: float) -> None:
-        # Oldest first, for a topic that goes missing again is put at the end.
+        # Oldest first, because a topic that goes missing again is put at the end.
         for topic, missing in list(self._missing.items()):
             if now_s - missing.since_s > KEPT_S or len(self._missing) > TOPICS_MAX:
                 del self._missing[topic]

@@ -1,20 +1,20 @@
-"""The way to a group's coordinator, and what can be asked of it from outside: offsets, and the groups themselves.
+"""Finds a group's coordinator and asks it, for stored offsets above all.
 
-A `Coordinator` knows which broker coordinates one group, as far as that is known, and asks it. The rule: an answer or a
-failure that may mean "not here" makes it forget the broker; the next request looks for the coordinator again, with
-growing pauses until its deadline, since after a broker's death a new one is elected within a second or so.
+A `Coordinator` remembers the broker that coordinates one group, and asks it. If an answer or a failure may mean "not
+here", it forgets the broker. The next request then looks for the coordinator again, with growing pauses until its
+deadline, since after a broker's death a new one is elected within a second or so.
 
-*Frozen brokers.* A broker that is stopped, or cut off without a word, closes nothing and answers nothing. Requests to
-the coordinator are answered at once by one that is well. So every attempt has a short deadline of its own here,
-`ATTEMPT_TIMEOUT_S`, whatever the caller's is, and while it waits the other brokers are asked every `DOUBT_INTERVAL_S`
-whether there is a new coordinator already. A broker that has a successor, or lets the deadline pass, loses its
-connections. The exception is a join, which waits for the rest of the group: it has a lane and a deadline of its own,
-and the heartbeats beside it (session.py) say whether anybody is there.
+*Frozen brokers.* A broker that is stopped, or cut off without a word, closes nothing and answers nothing, while a
+healthy coordinator answers at once. So every attempt has a short deadline of its own, `ATTEMPT_TIMEOUT_S`, whatever the
+caller's is. While it waits, the other brokers are asked every `DOUBT_INTERVAL_S` whether there is a new coordinator. A
+broker that has a successor, or lets the deadline pass, loses its connections. The exception is a join, which waits for
+the rest of the group: it has a lane and a deadline of its own, and the heartbeats beside it (heartbeats.py) tell
+whether the coordinator is there.
 
-The functions below serve `Consumer` and `Admin`. They retry within their deadline what can be retried; storing the same
-position twice does no harm.
+The functions below serve `Consumer` and `Admin`. They retry within their deadlines. Storing the same position twice
+does no harm.
 
-Not here: joining, and what it takes to stay in a group (session.py); transactional coordinators.
+Not here: joining a group and staying in it (session.py); transactional coordinators.
 """
 
 import asyncio
@@ -64,24 +64,24 @@ __all__ = [
 ]
 
 GROUP_LANE = "group"
-"""For what a coordinator answers at once."""
+"""The lane of requests that a coordinator answers at once."""
 JOIN_LANE = "join"
-"""For joins and syncs, which wait for other members."""
+"""The lane of joins and syncs, which wait for other members."""
 ATTEMPT_TIMEOUT_S = 5.0
 """Kafka's own limit for storing offsets (offsets.commit.timeout.ms); everything else is answered from memory."""
 DOUBT_INTERVAL_S = 0.5
-"""An answer that takes longer is rare enough for one small question; an election here is over by then, or soon."""
+"""A longer answer is rare enough for one small question, and an election here is over by then, or soon."""
 FIND_TIMEOUT_S = 2.0
-"""Finding is answered from memory too, or, by our brokers, after the election that is under way: 1 s at most."""
+"""Brokers answer this from memory too; ours after the election that is under way, which takes 1 s at most."""
 _GROUP_KEY_TYPE = 0
 _ELSEWHERE = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT})
-"""Answers that say, or may mean, that the coordinator is another broker."""
+"""Answers that may mean that the coordinator is another broker."""
 
 T = TypeVar("T")
 
 
 class Membership(NamedTuple):
-    """Who commits: a member in a generation, or nobody's member (the defaults), which only an empty group admits."""
+    """The member that commits, in its generation. The defaults stand for no member: only an empty group admits them."""
 
     generation_id: int = -1
     member_id: str = ""
@@ -92,22 +92,22 @@ NOT_A_MEMBER = Membership()
 
 
 class Coordinator:
-    """The coordinator of one group. Any number of tasks may use it; at most one search is sent at a time by each."""
+    """The coordinator of one group. Any number of tasks may use it; each sends at most one search at a time."""
 
     def __init__(self, cluster: Cluster, group_id: str) -> None:
         self.cluster = cluster
         self.group_id = group_id
         self.node_id: int | None = None
-        """The broker, or None while it has to be looked for."""
+        """The broker, or None if it has to be looked for."""
         self._suspect: int | None = None
         self._turn = 0
         self._found = asyncio.Event()
-        # Requests that wait at the moment, and the question that their waiting has raised.
+        # The number of requests that wait at the moment, and the question to other brokers on their behalf.
         self._waiting = 0
         self._question: asyncio.Task[None] | None = None
 
     async def find(self, deadline: float) -> int:
-        """Return the coordinator's node id; asks one broker if it is not known.
+        """Return the coordinator's node id; asks one broker if it is unknown.
 
         Raises:
             KafkaError: the broker asked could not say, or may not. ClientError: it did not answer.
@@ -120,7 +120,7 @@ class Coordinator:
         return self.node_id
 
     async def wait_found(self) -> int:
-        """Return the coordinator's node id as soon as somebody has found it. The caller sets the deadline."""
+        """Return the coordinator's node id when another task has found it. The caller sets the deadline."""
         while self.node_id is None:
             await self._found.wait()
         return self.node_id
@@ -130,7 +130,7 @@ class Coordinator:
     ) -> Any:
         """Ask the coordinator once, for at most `attempt_s` (None: `ATTEMPT_TIMEOUT_S`).
 
-        What the answer says is the caller's to judge; `judge` has the rule for the coordinator's own errors.
+        The caller judges the answer. `judge` has the rule for the coordinator's own errors.
 
         Raises:
             ClientError: no answer came; the coordinator has been forgotten if that is its fault.
@@ -142,7 +142,7 @@ class Coordinator:
             async with self._doubts(node_id) if lane == GROUP_LANE else contextlib.nullcontext():
                 return await self.cluster.ask_broker(node_id, message, max(0.0, min(left_s, limit_s)), lane)
         except DeadlineExceededError:
-            # A caller in a hurry says nothing about the broker.
+            # A shorter deadline of the caller says nothing about the broker.
             if left_s >= limit_s:
                 await self.give_up(node_id)
             raise
@@ -151,24 +151,24 @@ class Coordinator:
             raise
 
     def forget(self, node_id: int | None) -> None:
-        """Look for the coordinator anew, unless that has happened since `node_id` was asked. Others are asked first."""
+        """Forget the coordinator, unless that has happened since `node_id` was asked. The search asks others first."""
         if node_id is not None and self.node_id == node_id:
             self.node_id = None
             self._suspect = node_id
             self._found.clear()
 
     async def give_up(self, node_id: int) -> None:
-        """Forget a broker that does not answer, and drop its connections: what waits there would wait in vain.
+        """Forget a broker that does not answer, and drop its connections: requests there would wait in vain.
 
-        The one for metadata goes too, or the broker would be asked who its successor is.
+        The one for metadata goes too, or the broker would be asked for its own successor.
         """
         self.forget(node_id)
-        # The lane last from whose requests this may come: when it goes they end, and so may their question.
+        # This may be called for requests in the last lane: when it goes they end, and so may their question.
         for lane in (JOIN_LANE, "", GROUP_LANE):
             await self.cluster.drop(node_id, lane)
 
     async def forget_if_moved(self, error_code: int) -> bool:
-        """Forget the coordinator, and return true, if an answer's code says that it is elsewhere.
+        """Forget the coordinator, and return true, if the code of an answer says that it is elsewhere.
 
         A join that waits at the wrong broker waits in vain, so it loses its connection.
         """
@@ -198,7 +198,7 @@ class Coordinator:
         return await self.cluster.retry(f"{what} of group {self.group_id}", timeout_s, attempt, topics)
 
     async def _look_up(self, deadline: float, suspect: int | None) -> int:
-        """Ask a broker, `suspect` only if there is no other, who the coordinator is."""
+        """Ask a broker for the coordinator's id: `suspect` only if there is no other."""
         message = FindCoordinatorRequest(key=self.group_id, key_type=_GROUP_KEY_TYPE, coordinator_keys=(self.group_id,))
         limit_s = max(0.0, min(deadline - _now(), FIND_TIMEOUT_S))
         others = sorted(node_id for node_id in self.cluster.view.brokers if node_id != suspect)
@@ -218,13 +218,13 @@ class Coordinator:
         if error_code:
             raise error_for(error_code, f"coordinator of group {self.group_id}" + (f": {text}" if text else ""))
         if node_id not in self.cluster.view.brokers:
-            # It may be new. What the view still lacks after this, the next attempt asks for again.
+            # It may be new. If the view still lacks it after this, the next attempt asks again.
             await self.cluster.refresh(timeout_s=max(0.0, min(deadline - _now(), FIND_TIMEOUT_S)))
         return node_id
 
     @contextlib.asynccontextmanager
     async def _doubts(self, node_id: int) -> AsyncIterator[None]:
-        """While a request waits, ask the others every `DOUBT_INTERVAL_S` whether its broker is still the coordinator.
+        """Ask the others every `DOUBT_INTERVAL_S`, while a request waits, whether its broker is still the coordinator.
 
         If it is not, it loses its connections, and the request fails at once. One such question at a time for all
         requests; it ends with the last of them.
@@ -253,7 +253,7 @@ class Coordinator:
             if found != node_id:
                 await self.give_up(node_id)
         except (ClientError, KafkaError):
-            # Whoever waits finds out at their deadline.
+            # The waiting requests find out at their deadlines.
             return
         finally:
             self._question = None
@@ -268,12 +268,12 @@ async def commit_offsets(
 ) -> None:
     """Store positions of the group, in one request.
 
-    `stored` gets every partition whose position is known to be stored, also when others were refused.
+    `stored` gets every partition whose position is known to be stored, also if others were refused.
 
     Raises:
-        KafkaError: the first refusal, naming what was refused; other partitions may have been stored.
-            UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS and FENCED_INSTANCE_ID are about `membership`
-            and mean that nothing was.
+        KafkaError: the first refusal, which names the partition; positions of others may have been stored.
+            UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS and FENCED_INSTANCE_ID are about `membership`,
+            and mean that nothing was stored.
         DeadlineExceededError: no success within `timeout_s`; they may be stored, now or later.
 
     Cancellation: the same.
@@ -303,9 +303,9 @@ async def commit_offsets(
 async def fetch_offsets(
     coordinator: Coordinator, partitions: Collection[TopicPartition] | None, timeout_s: float
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return the positions that the group has stored, of all partitions (None) or of some; those without are left out.
+    """Return the group's stored positions, of all partitions (None) or of some. Those without one are left out.
 
-    Positions that an open transaction may still change are waited for (KIP-447).
+    Waits for positions that an open transaction may still change (KIP-447).
 
     Raises:
         KafkaError: the group, or a topic, may not be read. DeadlineExceededError: no answer within `timeout_s`.
@@ -330,9 +330,9 @@ async def fetch_offsets(
 async def look_up_offsets(
     coordinator: Coordinator, partitions: Collection[TopicPartition], timeout_s: float
 ) -> dict[TopicPartition, OffsetAndMetadata | KafkaError]:
-    """Return, for each of some partitions, the stored position or why it is refused; those without are left out.
+    """Return the stored position of each partition, or the error of its refusal. Those without one are left out.
 
-    What one partition is refused for, because its topic was deleted or may not be read, keeps no other one waiting.
+    The refusal of one partition, whose topic was deleted or may not be read, keeps no other one waiting.
 
     Raises:
         KafkaError: the group may not be read. DeadlineExceededError: no answer within `timeout_s`.
@@ -352,7 +352,7 @@ async def look_up_offsets(
             answers = await _ask_offsets(coordinator, wanted, deadline)
             for partition in wanted:
                 left_out = error_for(ErrorCode.UNKNOWN_SERVER_ERROR, f"the offset of {partition} was left out")
-                # Nothing said is not "nothing committed", which would send the reader to an end of the log.
+                # No answer is not "nothing committed", which would send the reader to an end of the log.
                 if (answer := answers.get(partition, left_out)) is not None:
                     found[partition] = answer
         return found
@@ -363,9 +363,9 @@ async def look_up_offsets(
 async def _ask_offsets(
     coordinator: Coordinator, partitions: Collection[TopicPartition] | None, deadline: float
 ) -> dict[TopicPartition, OffsetAndMetadata | KafkaError | None]:
-    """Ask once for stored positions, of all partitions (None) or of some whose topics are known; None: there is none.
+    """Ask once for stored positions, of all partitions (None) or of some with known topics. None means no position.
 
-    Topics go by their ids. What these stand for was known when the question left, whatever the metadata says later.
+    Topics go by their ids, which are translated with the metadata of the time when the question left.
     """
     names = {_id_of(coordinator.cluster, topic): topic for topic in {topic for topic, _ in partitions or ()}}
     response: OffsetFetchResponse = await coordinator.ask(_fetch_request(coordinator, partitions), deadline)
@@ -379,7 +379,7 @@ async def _ask_offsets(
         if any(topic.topic_id not in known for topic in group.topics if not topic.name):
             await coordinator.cluster.refresh(None, timeout_s=max(0.0, deadline - _now()))
         for topic in group.topics:
-            # A topic that is gone has no name any more, and nobody can use its positions.
+            # A topic that is gone has no name any more, and its positions are of no use.
             if name := topic.name or names.get(topic.topic_id) or _name_of(coordinator.cluster, topic.topic_id):
                 _take_offsets(coordinator, name, topic.partitions, found)
     return found
@@ -441,7 +441,7 @@ def _commit_request(
 
 def _fetch_request(coordinator: Coordinator, partitions: Collection[TopicPartition] | None) -> OffsetFetchRequest:
     by_topic = None if partitions is None else _by_topic(partitions)
-    # Version 7 and older ones have different fields for the same thing; each encoder takes its own.
+    # Versions up to 7 have other fields for the same thing; each encoder takes its own.
     return OffsetFetchRequest(
         group_id=coordinator.group_id,
         topics=None
@@ -483,7 +483,7 @@ def _take_offsets(
 
 
 async def _know_ids(cluster: Cluster, topics: Collection[str], deadline: float) -> None:
-    """Since version 10 topics go by their ids; metadata of a topic never heard of has to come first."""
+    """Get the metadata of unknown topics first: since version 10 topics go by their ids."""
     if any(topic not in cluster.view.topics for topic in topics):
         await cluster.refresh(topics, timeout_s=max(0.0, deadline - _now()))
     for topic in topics:

@@ -1,4 +1,4 @@
-"""The side of a group membership that consumes: what a session asks of it, and tells it. Pure."""
+"""Declares the calls of a session to the consumer that is a member. Pure."""
 
 from typing import Protocol
 
@@ -8,13 +8,13 @@ __all__ = ["GroupHandler"]
 
 
 class GroupHandler(Protocol):
-    """Whoever consumes what the session is given. Its calls are awaited one at a time, from the session's one task.
+    """The consumer of a session's partitions. The session awaits its calls one at a time, from one task.
 
     An exception that they let out ends the session. They may call `commit` and `committed` of the session, not `close`.
     """
 
     def subscription(self) -> frozenset[str]:
-        """Return the topics wanted now; empty: be no member."""
+        """Return the topics wanted now; if there are none, there is no membership."""
         ...
 
     def owned(self) -> frozenset[TopicPartition]:
@@ -22,16 +22,16 @@ class GroupHandler(Protocol):
         ...
 
     async def revoke(self, partitions: frozenset[TopicPartition]) -> None:
-        """Give partitions up; returns when nothing of them is handed out any more and their positions are stored.
+        """Give partitions up. Returns when nothing of them is handed out any more and their positions are stored.
 
         The group waits for it, `rebalance_timeout_s` at most. Cancelled when the session's close runs out of time.
         """
         ...
 
     async def lose(self, partitions: frozenset[TopicPartition]) -> None:
-        """Take note that partitions may be someone else's already; storing their positions is impossible."""
+        """Note that other members may own these partitions already. Storing their positions is impossible."""
         ...
 
     async def assign(self, added: frozenset[TopicPartition], whole: frozenset[TopicPartition]) -> None:
-        """Take over `added`, which may be empty; `whole` is everything owned from now on."""
+        """Take over `added`, which may be empty. From now on `whole` is owned."""
         ...

@@ -1,15 +1,14 @@
-"""What keeps a membership alive beside everything else: heartbeats, the watch over partitions, the user's own time.
+"""Sends a member's heartbeats, and watches partitions and the user's polls.
 
-`Heartbeats.run` is a task of the session (session.py), from its start to its end. While the member is anything
-but OUT it sends a heartbeat every `heartbeat_interval_s`, each with a deadline of a third of the session timeout, at
-most 5 s: one that passes drops the coordinator's connections, and with them the join that waits there. The connection
-is watched between heartbeats, so a coordinator that dies is noticed at once. What answers mean is `GroupMember`'s to
-say.
+`Heartbeats.run` is a task of the session (session.py), from its start to its end. In all situations but OUT it sends a
+heartbeat every `heartbeat_interval_s`. Each has a deadline of a third of the session timeout, at most 5 s. When that
+passes, the coordinator's connections are dropped, and with them the join that waits there. The connection is watched
+between heartbeats, so a coordinator that dies is noticed at once. `GroupMember` decides what the answers mean.
 
-The leader's watch: at every heartbeat the numbers of partitions known are compared with those of the last division; the
-cluster is asked anew every `WATCH_INTERVAL_S`, and at every heartbeat while a topic of the group does not exist.
+*The leader's watch.* At every heartbeat the known numbers of partitions are compared with those of the last division.
+The cluster is asked anew every `WATCH_INTERVAL_S`, and at every heartbeat while a topic of the group does not exist.
 
-The user's time: `polled` starts it anew. When it is up, the member leaves and has lost its partitions.
+*The user's time.* `polled` starts it anew. When it is up, the member leaves and has lost its partitions.
 
 Limits: one heartbeat under way; between failures pauses grow to 1 s.
 """
@@ -35,7 +34,7 @@ LEAVE_TIMEOUT_S = 2.0
 
 
 class Heartbeats:
-    """The heartbeats of one member. `changed` is called after everything that may matter to the session."""
+    """The heartbeats of one member. `changed` is called after each event that may matter to the session."""
 
     def __init__(
         self,
@@ -46,7 +45,7 @@ class Heartbeats:
         changed: Callable[[], None],
     ) -> None:
         self.is_stalled = False
-        """The user's time is up; the next poll is waited for."""
+        """True from the end of the user's time to the next poll."""
         self._coordinator = coordinator
         self._cluster: Cluster = coordinator.cluster
         self._member = member
@@ -67,11 +66,11 @@ class Heartbeats:
             self._changed()
 
     def begin(self) -> None:
-        """Take note that a join begins, in this turn of the loop."""
+        """Note that a join begins, in this turn of the loop."""
         self._is_joining.set()
 
     def watch(self, counts: dict[str, int | None] | None) -> None:
-        """Watch over these numbers of partitions from now on (None of one: it does not exist); None: not the leader."""
+        """Watch these numbers of partitions from now on (None for a missing topic); None if this is not the leader."""
         self._watched = counts
         self._watched_at_s = _now()
 
@@ -102,7 +101,7 @@ class Heartbeats:
             self._changed()
 
     async def _wait(self, failures: int) -> None:
-        """Wait for the next heartbeat's time, the end of the user's, or the end of the connection."""
+        """Wait for the next heartbeat's time, the end of the user's time, or the end of the connection."""
         if failures:
             await asyncio.sleep(self._backoff.delay_s(failures - 1, self._jitter))
             return
@@ -130,7 +129,7 @@ class Heartbeats:
             raise error_for(response.error_code, "heartbeat")
 
     async def _look(self) -> None:
-        """Look whether topics of the group have other numbers of partitions than at the last division."""
+        """Rejoin if topics of the group have other numbers of partitions than at the last division."""
         watched = self._watched
         if watched is None or self._member.situation is not Situation.IN:
             return
@@ -152,15 +151,15 @@ class Heartbeats:
 
 
 async def send_leave(coordinator: Coordinator, request: LeaveGroupRequest | None, deadline: float) -> None:
-    """Send a leave once, if there is one to send: a coordinator that does not hear it finds out by itself."""
+    """Send a leave once, if there is one. A coordinator that does not hear it finds out by itself."""
     if request is not None and coordinator.node_id is not None:
-        # Whatever the answer says, we are gone.
+        # We are gone, whatever the answer says.
         with contextlib.suppress(ClientError, KafkaError):
             await coordinator.ask(request, min(deadline, _now() + LEAVE_TIMEOUT_S))
 
 
 def known_counts(cluster: Cluster, topics: Collection[str]) -> dict[str, int | None]:
-    """Return how many partitions each topic has as far as is known; None: it does not exist."""
+    """Return the known number of partitions of each topic; None if it does not exist."""
     known = cluster.view.topics
     return {topic: len(known[topic].partitions) if topic in known else None for topic in topics}
 

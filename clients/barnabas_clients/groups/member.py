@@ -1,9 +1,9 @@
-"""One member of a consumer group: what it says to the coordinator, and what the answers mean. Pure.
+"""Makes the requests of one member of a consumer group, and interprets the answers. Pure.
 
-A member goes through generations. To enter one it sends a *join* with its subscription; when all have joined, the
-coordinator names a leader, who divides the partitions (assignors/) and hands the division in with its *sync*;
-everybody's sync is answered with their own part. Then *heartbeats* keep the membership, and an answer
-REBALANCE_IN_PROGRESS asks for the next join. `TRANSITIONS` is the whole of it.
+A member goes through generations. To enter one it sends a *join* with its subscription. When all have joined, the
+coordinator names a leader, which divides the partitions (assignors/) and hands the division in with its *sync*. Each
+member's sync is answered with its own part. Then *heartbeats* keep the membership, and an answer REBALANCE_IN_PROGRESS
+asks for the next join. `TRANSITIONS` has all steps.
 
                  join            answer            answer
       OUT  ------------> JOINING ------> SYNCING ---------> IN
@@ -11,15 +11,15 @@ REBALANCE_IN_PROGRESS asks for the next join. `TRANSITIONS` is the whole of it.
        |                  |    +------------+---- again -----+
        +--- leave, lost --+-----------------+----------------+
 
-*What is kept and what is lost.* A member id comes from the coordinator and names the member until UNKNOWN_MEMBER_ID; a
-generation ends by the next one, or by ILLEGAL_GENERATION. Whoever loses a generation in this way has lost its
-partitions too, since the group has gone on without it: `has_lost` stays true until the shell has told the application
-(`lost_is_told`). An answer that belongs to an earlier identity than the present one says nothing about this one.
+*Identity and loss.* A member id comes from the coordinator and names the member until UNKNOWN_MEMBER_ID. A generation
+ends with the next one, or with ILLEGAL_GENERATION. A member that loses a generation in this way has lost its partitions
+too, since the group has gone on without it: `has_lost` stays true until the shell has told the application
+(`lost_is_told`). An answer to an earlier identity says nothing about the present one.
 
-*Eager and cooperative* (KIP-429) differ only in `given_up_before` and `changes`: in what is given up before a join, and
-in whether something is still to be given up after it, which then needs one more join, so that others may have it.
+*Eager and cooperative* (KIP-429) differ only in `given_up_before` and `changes`: in the partitions that are given up
+before a join, and in those that are given up after it. The latter need one more join, so that others may have them.
 
-Not here: time, retries, and who the coordinator is (session.py). The newer protocol, in which the coordinator
+Not here: time, retries, and the search for the coordinator (session.py). The newer protocol, in which the coordinator
 divides (KIP-848), is another machine.
 """
 
@@ -61,12 +61,11 @@ REASON_LENGTH_MAX: Final = 255
 
 
 class GroupSettings(NamedTuple):
-    """How a member takes part.
+    """The settings of a membership.
 
     `group_instance_id` makes it a static member (KIP-345): it may be away for up to the session timeout without a
-    rebalance, and does not leave when it closes. The rebalance timeout is what Kafka's clients call
-    max.poll.interval.ms: how long the others wait for this member to come back to a rebalance, and how long its user
-    may go without polling.
+    rebalance, and does not leave when it closes. Kafka's clients call the rebalance timeout max.poll.interval.ms: the
+    others wait so long for this member in a rebalance, and its user may go so long without polling.
     """
 
     group_id: str
@@ -78,7 +77,7 @@ class GroupSettings(NamedTuple):
 
 
 class Situation(Enum):
-    """Where a member stands."""
+    """The situation of a member."""
 
     OUT = auto()
     JOINING = auto()
@@ -95,20 +94,20 @@ TRANSITIONS: Final[Mapping[Situation, frozenset[Situation]]] = {
 
 
 class Verdict(Enum):
-    """What an answer means for the next step."""
+    """The next step after an answer."""
 
     DONE = auto()
-    """It worked."""
+    """Go on: the request has succeeded."""
     AGAIN = auto()
     """Join again at once."""
     LATER = auto()
     """Join again after a pause; the coordinator may have to be found first."""
     FAILED = auto()
-    """Nothing will help; `failure` says why."""
+    """No retry helps; `failure` says why."""
 
 
 class Identity(NamedTuple):
-    """As whom a request was sent."""
+    """The member as which a request was sent."""
 
     generation_id: int
     member_id: str
@@ -116,7 +115,7 @@ class Identity(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What a new assignment changes; `needs_rejoin`: after giving `revoked` up, the group has to be told."""
+    """The changes of a new assignment. If `needs_rejoin`, the group has to be told after `revoked` was given up."""
 
     revoked: frozenset[TopicPartition]
     added: frozenset[TopicPartition]
@@ -124,14 +123,15 @@ class Changes(NamedTuple):
 
 
 class GroupMember:
-    """A member and its memory. Owned by one session; changed only by the methods that say so.
+    """A member and its memory. Owned by one session.
 
-    A generation is there exactly in SYNCING and IN, or in JOINING out of one of them. `previous` is the last assignment
-    and `previous_generation_id` when it was made: what sticky assignors remember also of a membership that was lost.
+    It has a generation in SYNCING and IN, and in JOINING if it comes from one of these. `previous` is the last
+    assignment and `previous_generation_id` its generation, which sticky assignors remember even after the membership
+    was lost.
     """
 
     def __init__(self, settings: GroupSettings) -> None:
-        """Raise `ValueError` when the assignors share no protocol or a name, or the times make no sense."""
+        """Raise `ValueError` if the assignors share no protocol or share a name, or if the times make no sense."""
         self.settings = settings
         self.rebalance_protocol = _common_protocol(settings.assignors)
         if not settings.group_id:
@@ -158,41 +158,41 @@ class GroupMember:
         """True while there is no membership, and none in the making."""
         return self.situation is Situation.OUT
 
-    # What the shell decides.
+    # Decisions of the shell.
 
     def request_rejoin(self, reason: str) -> None:
-        """Join again when there is time; `reason` goes to the coordinator. The first reason stays."""
+        """Join again when there is time. `reason` goes to the coordinator; the first one stays."""
         if self.situation is not Situation.OUT:
             self.rejoin_reason = self.rejoin_reason or reason
 
     def begin_join(self) -> str:
-        """Take up a rejoin, or the first join; returns the reason. Reasons that come from now on are for the next."""
+        """Begin a rejoin, or the first join, and return its reason. A reason that comes later is for the next one."""
         reason, self.rejoin_reason = self.rejoin_reason or "", None
         if self.situation is not Situation.JOINING:
             self._go(Situation.JOINING)
         return reason[:REASON_LENGTH_MAX]
 
     def leave(self, *, has_lost: bool = False) -> None:
-        """Forget the membership: by our own will, or (`has_lost`) because the user has not polled for too long."""
+        """Forget the membership: on purpose, or (`has_lost`) because the user has not polled for too long."""
         self._reset(keep_member_id=False, has_lost=has_lost)
 
     def fail(self, failure: KafkaError) -> None:
-        """Give up: no retry helps. The first failure stays."""
+        """Give the membership up, because no retry helps. The first failure stays."""
         self.failure = self.failure or failure
         self._reset(keep_member_id=False, has_lost=True)
 
     def lost_is_told(self) -> None:
-        """Take note that the application knows about the loss."""
+        """Note that the application was told of the loss."""
         self.has_lost = False
 
     def given_up_before(self, owned: frozenset[TopicPartition], topics: frozenset[str]) -> frozenset[TopicPartition]:
-        """Return what has to be given up before a join for `topics`."""
+        """Return the partitions that have to be given up before a join for `topics`."""
         if self.rebalance_protocol is RebalanceProtocol.EAGER:
             return owned
         return frozenset(partition for partition in owned if partition.topic not in topics)
 
     def changes(self, owned: frozenset[TopicPartition], assigned: frozenset[TopicPartition]) -> Changes:
-        """Return what lies between `owned` and `assigned`."""
+        """Return the differences between `owned` and `assigned`."""
         revoked = owned - assigned
         is_cooperative = self.rebalance_protocol is RebalanceProtocol.COOPERATIVE
         return Changes(revoked, assigned - owned, needs_rejoin=bool(revoked) and is_cooperative)
@@ -229,7 +229,7 @@ class GroupMember:
         )
 
     def sync_request(self, assignments: Mapping[str, bytes]) -> SyncGroupRequest:
-        """Return the sync; `assignments` is empty but for the leader."""
+        """Return the sync. Only the leader has `assignments`."""
         assert self.situation is Situation.SYNCING
         assert self.assignor is not None
         return SyncGroupRequest(
@@ -254,7 +254,7 @@ class GroupMember:
         )
 
     def leave_request(self, reason: str) -> LeaveGroupRequest | None:
-        """Return the goodbye; None if there is none to say. A static member falls silent (KIP-345)."""
+        """Return the request to leave, if there is one. A static member just falls silent (KIP-345)."""
         if self.settings.group_instance_id is not None or not self.member_id:
             return None
         identity = MemberIdentity(
@@ -267,7 +267,7 @@ class GroupMember:
     # Answers.
 
     def on_join(self, response: JoinGroupResponse) -> Verdict:
-        """Take the answer to a join. DONE: sync now, as the leader if `is_leader`."""
+        """Take the answer to a join. After DONE, sync: as the leader if `is_leader`."""
         if self.situation is not Situation.JOINING:
             return Verdict.AGAIN
         code = response.error_code
@@ -288,7 +288,7 @@ class GroupMember:
         return Verdict.DONE
 
     def on_sync(self, response: SyncGroupResponse) -> Verdict:
-        """Take the answer to a sync. DONE: `previous` is the assignment."""
+        """Take the answer to a sync. After DONE, `previous` is the assignment."""
         if self.situation is not Situation.SYNCING:
             return Verdict.AGAIN
         assert self.assignor is not None
@@ -308,9 +308,9 @@ class GroupMember:
         return Verdict.DONE
 
     def on_heartbeat(self, code: int, sent_as: Identity) -> None:
-        """Take the answer to a heartbeat, or an error that a commit met, which says the same things.
+        """Take the answer to a heartbeat, or the error of a commit, which has the same meanings.
 
-        In the middle of a join it says only that somebody is there.
+        In the middle of a join it says only that the coordinator is there.
         """
         if sent_as == self.identity and self.situation is Situation.IN:
             if code == ErrorCode.REBALANCE_IN_PROGRESS:
@@ -321,13 +321,13 @@ class GroupMember:
     # The leader's part.
 
     def wanted_topics(self, members: Sequence[JoinGroupResponseMember]) -> frozenset[str]:
-        """Return the topics that anybody in the group wants."""
+        """Return the topics that the members want together."""
         return frozenset[str]().union(*(_subscription(row).topics for row in members))
 
     def assignments(
         self, members: Sequence[JoinGroupResponseMember], partition_counts: Mapping[str, int]
     ) -> dict[str, bytes]:
-        """Divide the partitions of the topics in `partition_counts`; returns the bytes for each member."""
+        """Divide the partitions of the topics in `partition_counts`. Return the bytes for each member."""
         assert self.assignor is not None
         subscriptions = {row.member_id: _subscription(row) for row in members}
         division = self.assignor.assign(partition_counts, subscriptions)
@@ -336,7 +336,7 @@ class GroupMember:
     # Inside.
 
     def _refused(self, code: int, request: str) -> Verdict:
-        """Take an error that is not the request's own."""
+        """Take an error that any request may meet."""
         if code == ErrorCode.UNKNOWN_MEMBER_ID:
             self._reset(keep_member_id=False, has_lost=True)
             return Verdict.AGAIN
@@ -354,7 +354,7 @@ class GroupMember:
         return Verdict.FAILED
 
     def _reset(self, *, keep_member_id: bool, has_lost: bool) -> None:
-        # Only a generation has partitions that can be lost.
+        # Without a generation there are no partitions to lose.
         self.has_lost = self.has_lost or (has_lost and self.generation_id != NO_GENERATION)
         self.generation_id = NO_GENERATION
         self.is_leader = False
@@ -380,7 +380,7 @@ def _common_protocol(assignors: Collection[Assignor]) -> RebalanceProtocol:
 
 
 def _subscription(row: JoinGroupResponseMember) -> Subscription:
-    """Read what a member wants; one that writes nonsense gets nothing, and the others are served."""
+    """Read a member's subscription. A member that writes nonsense gets nothing, and the others are served."""
     try:
         return decode_subscription(row.metadata, row.group_instance_id)
     except MalformedMessageError:

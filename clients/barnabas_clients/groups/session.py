@@ -1,24 +1,24 @@
-"""A membership in a consumer group, kept up: joins, heartbeats, and everything that can go wrong with them.
+"""Keeps up a membership in a consumer group, through joins, heartbeats and failures.
 
-A `GroupSession` runs one task, which asks `GroupMember` (pure) where the member stands and does the next thing: tell
-the application what it has lost, leave, join and sync, or wait until something happens. The application is a
-`GroupHandler`; its calls are awaited in that task, one at a time, so it never sees two changes at once. Beside it a
-second task, ended by the first, sends heartbeats (heartbeats.py): also while the application takes its time over
-`revoke` or `assign`, and also during a join, where it does not matter what the answer is but that there is one.
+A `GroupSession` runs one task, which asks `GroupMember` (pure) for the member's situation and does the next step: tell
+the application of a loss, leave, join and sync, or wait for an event. The application is a `GroupHandler`. Its calls
+are awaited in that task, one at a time, so it never sees two changes at once. A second task, which the first one ends,
+sends heartbeats (heartbeats.py). It does so while the application takes its time over `revoke` or `assign`, and also
+during a join, where any answer shows that the coordinator is there.
 
-*When the coordinator dies* its connection breaks, which is noticed at once and not at the next heartbeat; another one
-is looked for with pauses from 20 ms to 1 s. One that freezes is noticed when it lets a heartbeat wait for too long: its
-connections are dropped, the waiting join's too. In neither case does the application hear of it: a member keeps its
-partitions until a coordinator says otherwise.
+*Coordinators.* When the coordinator dies its connection breaks, which is noticed at once and not at the next heartbeat.
+Another one is looked for, with pauses from 20 ms to 1 s. A coordinator that freezes is noticed when a heartbeat waits
+too long: its connections are dropped, that of a waiting join too. In neither case does the application hear of it: a
+member keeps its partitions until a coordinator says otherwise.
 
 *The user* counts as present for `rebalance_timeout_s` after each poll. Then the member leaves, so that others get its
-partitions, and the application is told that they are lost; the next poll joins again.
+partitions, and the application is told that they are lost. The next poll joins again.
 
-*Failures.* What no retry mends (not authorized, fenced, no common assignor) ends the session: the application is told
-of its loss, and `failure` says what it was. So does an exception that the handler lets out.
+*Failures.* An error that no retry mends (not authorized, fenced, no common assignor) ends the session: the application
+is told of its loss, and `failure` has the error. So does an exception that the handler lets out.
 
-Limits: one session per `Cluster`, for its lanes are the session's; one connection to the coordinator, and one more
-during a rebalance; two tasks.
+Limits: one session per `Cluster`, whose lanes it uses; one connection to the coordinator, and one more during a
+rebalance; two tasks.
 
 Not here: positions, and when to store them (consumer/consumer.py); the newer protocol (KIP-848).
 """
@@ -53,10 +53,10 @@ from .member import GroupMember, GroupSettings, Situation, Verdict
 
 __all__ = ["GroupHandler", "GroupSession", "GroupSettings"]
 
-# As Kafka's clients: the coordinator answers a join at the end of the rebalance timeout, and then the answer travels.
+# As in Kafka's clients: the coordinator answers a join at the end of the rebalance timeout, and the answer travels.
 JOIN_GRACE_S = 5.0
 METADATA_TIMEOUT_S = 10.0
-# For the goodbye of a session that is cancelled or fails, which nobody expects to take time.
+# For the goodbye of a session that is cancelled or fails, which nobody expects to take long.
 DEPART_TIMEOUT_S = 0.5
 # How long `close` waits, beyond its deadline, for a cancelled call of the handler to notice.
 CANCEL_GRACE_S = 1.0
@@ -73,7 +73,7 @@ _MEMBERSHIP_ERRORS = frozenset(
 class GroupSession:
     """One member of one group, from `start` to `close`. Owned by one event loop.
 
-    Without `start` it is nobody's member, and `commit` and `committed` work as for a consumer outside group management.
+    Before `start` there is no membership, and `commit` and `committed` work as for a consumer without group management.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class GroupSession:
     ) -> None:
         """Raise `ValueError` for settings that make no sense."""
         self.failure: BaseException | None = None
-        """Why the session has ended by itself, if it has."""
+        """The error that has ended the session, if there was one."""
         self._cluster = cluster
         self._settings = settings
         self._handler = handler
@@ -104,13 +104,13 @@ class GroupSession:
         )
         self._task: asyncio.Task[None] | None = None
         self._closes_at_s: float | None = None
-        # From then on a close leaves the handler alone and says goodbye.
+        # At this time a close leaves the handler alone and says goodbye.
         self._goodbye_at_s: float | None = None
         self._is_in_handler = False
-        # Each can be moved to end what is under way when something has become more important: a join, a handler's call.
+        # Timeouts that can be moved to end a join, or a call of the handler, when something is more important.
         self._patience: asyncio.Timeout | None = None
         self._indulgence: asyncio.Timeout | None = None
-        # How often partitions have been taken away: a commit that straddles such a moment must not be repeated.
+        # How often partitions were taken away: a commit that straddles such a moment must not be repeated.
         self._takings = 0
         self._is_taken_over = False
         self._wake = asyncio.Event()
@@ -119,44 +119,44 @@ class GroupSession:
 
     @property
     def member_id(self) -> str:
-        """The id that the coordinator gave; empty before that."""
+        """The id that the coordinator gave; empty before."""
         return self._member.member_id
 
     @property
     def generation_id(self) -> int:
-        """The generation that the member is in, or -1."""
+        """The member's generation, or -1."""
         return self._member.generation_id
 
     @property
     def coordinator_id(self) -> int | None:
-        """The broker that coordinates the group; None while it is looked for."""
+        """The broker that coordinates the group; None while it is unknown."""
         return self._coordinator.node_id
 
     def start(self) -> None:
-        """Begin to take part; call once, from the event loop. The user counts as present from now on."""
+        """Begin to take part. Call it once, from the event loop. The user counts as present from now on."""
         assert self._task is None, "a session starts once"
         self._heartbeats.polled()
         self._task = asyncio.create_task(self._run())
         self._task.add_done_callback(self._ended)
 
     def resubscribe(self) -> None:
-        """Take note that the handler's subscription has changed, or what its topics are."""
+        """Note that the handler's subscription has changed, or the topics that match it."""
         self._member.request_rejoin("the subscription has changed")
         if not self._handler.subscription():
             self._interrupt()
         self._note()
 
     def polled(self) -> None:
-        """Take note that the user asks for records. Cheap enough to be called for each."""
+        """Note that the user asks for records. Cheap enough to be called for each."""
         self._heartbeats.polled()
 
     async def close(self, timeout_s: float) -> None:
         """Give all partitions up, leave the group (a static member does not), and end the tasks.
 
-        Ends at its deadline whatever the brokers and the handler do; the coordinator then finds out by itself when the
-        session timeout has passed. Closing again does nothing more.
+        Ends at its deadline whatever the brokers and the handler do. The coordinator then finds out by itself after the
+        session timeout. A second close does nothing more.
 
-        Cancellation: the session ends nearly at once; it still says goodbye if the coordinator answers quickly.
+        Cancellation: the session ends nearly at once. It still says goodbye if the coordinator answers quickly.
         """
         task = self._task
         if task is None or task.done():
@@ -181,14 +181,14 @@ class GroupSession:
         timeout_s: float,
         stored: set[TopicPartition] | None = None,
     ) -> None:
-        """Store positions as this member, in its generation; `stored` gets those that are, whatever becomes of others.
+        """Store positions as this member, in its generation. `stored` gets the partitions whose positions are stored.
 
-        A commit that meets a rebalance is repeated after it, provided that none of this member's partitions was taken
-        away meanwhile: else it could take the position of a new owner back.
+        A commit that meets a rebalance is repeated after it, if none of this member's partitions was taken away
+        meanwhile. Otherwise it could set back the position of a new owner.
 
         Raises:
-            CommitFailedError: not a member (any more), or a rebalance has taken partitions away.
-            KafkaError: a refusal. In the handler's calls also REBALANCE_IN_PROGRESS, since nobody could wait there.
+            CommitFailedError: not a member (any more), or a rebalance has taken partitions away. KafkaError: a refusal.
+            In the handler's calls also REBALANCE_IN_PROGRESS, since they cannot wait for its end.
             DeadlineExceededError: no success within `timeout_s`.
 
         Cancellation: they may be stored, now or later.
@@ -227,7 +227,7 @@ class GroupSession:
     async def committed(
         self, partitions: Collection[TopicPartition] | None, timeout_s: float
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the group's stored positions, of all partitions (None) or of some; those without one are left out.
+        """Return the group's stored positions, of all partitions (None) or of some. Those without one are left out.
 
         Raises:
             KafkaError: a refusal. DeadlineExceededError: no answer within `timeout_s`.
@@ -237,7 +237,7 @@ class GroupSession:
     async def look_up(
         self, partitions: Collection[TopicPartition], timeout_s: float
     ) -> dict[TopicPartition, OffsetAndMetadata | KafkaError]:
-        """Return the stored position of each partition, or why it is refused; those without one are left out.
+        """Return the stored position of each partition, or the error of its refusal. Those without one are left out.
 
         Raises:
             KafkaError: the group may not be read. DeadlineExceededError: no answer within `timeout_s`.
@@ -248,7 +248,7 @@ class GroupSession:
 
     async def _run(self) -> None:
         heartbeats = asyncio.create_task(self._heartbeats.run())
-        # They end by themselves only when nothing can go on; that must not look like silence.
+        # They end by themselves only if nothing can go on, which must not look like silence.
         heartbeats.add_done_callback(self._ended)
         try:
             await self._take_part()
@@ -258,7 +258,7 @@ class GroupSession:
             await self._depart()
 
     async def _depart(self) -> None:
-        """Say goodbye, in what time there is, also when the session ends in another way than by `_leave`."""
+        """Say goodbye, in the time that is left, also if the session ends in another way than by `_leave`."""
         now = self._now()
         deadline = now + DEPART_TIMEOUT_S
         if self._closes_at_s is not None:
@@ -308,7 +308,7 @@ class GroupSession:
         self._note()
 
     async def _leave(self, reason: str, deadline: float | None = None) -> None:
-        """Give everything up, and say so."""
+        """Give all partitions up, and leave the group."""
         self._is_taken_over = False
         await self._revoke(self._handler.owned())
         request = self._member.leave_request(reason)
@@ -322,7 +322,7 @@ class GroupSession:
             self._takings += 1
 
     async def _tell(self, call: Coroutine[Any, Any, None]) -> None:
-        """Await a call of the handler; a close leaves it only so much time that there is some for a goodbye."""
+        """Await a call of the handler. A close ends it early enough to leave time for a goodbye."""
         self._is_in_handler = True
         indulgence = asyncio.timeout_at(self._goodbye_at_s)
         try:
@@ -337,7 +337,7 @@ class GroupSession:
             self._indulgence = None
 
     async def _rejoin(self) -> None:
-        """Give up what has to be given up, join, sync, and take over what comes of it."""
+        """Give up the partitions that must go, join, sync, and take over the assignment."""
         member = self._member
         self._is_taken_over = False
         self._note()
@@ -353,7 +353,7 @@ class GroupSession:
         except TimeoutError:
             if not patience.expired():
                 raise
-            # Interrupted: the loop sees why. The next join must not have to wait for the answer to this one.
+            # It was interrupted, and the loop sees why. The next join must not wait for the answer to this one.
             await self._drop_join_lane()
         finally:
             self._patience = None
@@ -362,7 +362,7 @@ class GroupSession:
             await self._take_over()
 
     def _may_join(self) -> bool:
-        """Say whether there is still nothing that comes before a join."""
+        """Say whether nothing else comes before a join."""
         member = self._member
         return not member.has_lost and member.failure is None and self._closes_at_s is None and self._wants_in()
 
@@ -371,7 +371,7 @@ class GroupSession:
         assigned = member.previous
         changes = member.changes(self._handler.owned(), assigned)
         await self._revoke(changes.revoked)
-        # What happened meanwhile may have taken the membership with it.
+        # The membership may have been lost meanwhile.
         if member.situation is not Situation.IN or not self._may_join():
             return
         if changes.needs_rejoin:
@@ -383,14 +383,14 @@ class GroupSession:
             await self._drop_join_lane()
 
     async def _drop_join_lane(self) -> None:
-        """Close the connection for joins: it has nothing to do until the next rebalance, which may be days away."""
+        """Close the connection for joins, which is idle until the next rebalance. That may be days away."""
         if (node_id := self._coordinator.node_id) is not None:
             await self._cluster.drop(node_id, JOIN_LANE)
 
     # Joining.
 
     async def _join(self) -> None:
-        """Join until there is an assignment, or something that comes first."""
+        """Join until there is an assignment, or until something else comes first."""
         failures = 0
         while self._may_join():
             try:
@@ -406,7 +406,7 @@ class GroupSession:
             self._note()
             if verdict is Verdict.DONE:
                 return
-            # Two in a row are what a member without an id, or with one that is out of date, needs.
+            # A member without an id, or with an outdated one, needs two joins in a row.
             if verdict is Verdict.LATER or failures > 1:
                 await asyncio.sleep(self._backoff.delay_s(failures, self._jitter))
             failures += 1
@@ -434,7 +434,7 @@ class GroupSession:
         return member.on_sync(response)
 
     async def _divide(self, answer: JoinGroupResponse) -> dict[str, bytes]:
-        """Do the leader's part; of any other member nothing is asked."""
+        """Divide the partitions if this is the leader. Other members have nothing to do."""
         self._heartbeats.watch(None)
         if not self._member.is_leader:
             return {}
@@ -442,28 +442,28 @@ class GroupSession:
         await self._cluster.refresh(topics, timeout_s=METADATA_TIMEOUT_S)
         counts = known_counts(self._cluster, topics)
         self._heartbeats.watch(counts)
-        # A static leader that came back finds its division as it was (KIP-814), and goes on watching over it.
+        # A static leader that comes back keeps its division (KIP-814), and goes on watching over it.
         if answer.skip_assignment:
             return {}
         return self._member.assignments(
             answer.members, {topic: count for topic, count in counts.items() if count is not None}
         )
 
-    # Small things.
+    # Helpers.
 
     def _is_stable(self) -> bool:
         member = self._member
         return self._is_taken_over and member.situation is Situation.IN and member.rejoin_reason is None
 
     def _note(self) -> None:
-        """Let everybody look again who waits for a change."""
+        """Wake the task, which waits for a change."""
         self._wake.set()
-        # The heartbeats may have found that there is nothing to wait for in a join.
+        # The heartbeats may have found that a join has nothing to wait for.
         if not self._is_stable() and (self._heartbeats.is_stalled or self._member.failure is not None):
             self._interrupt()
 
     def _interrupt(self) -> None:
-        """End the join under way; once, for a timeout that is ending already cannot be moved."""
+        """End the join under way, once: a timeout that has expired cannot be moved again."""
         patience, self._patience = self._patience, None
         if patience is not None:
             patience.reschedule(self._now())
@@ -476,7 +476,7 @@ class GroupSession:
         return CommitFailedError(f"group {self._settings.group_id}: partitions were taken from this member: {error}")
 
     async def _wait_synced(self, deadline: float, attempts: int, error: KafkaError) -> None:
-        """Wait for the end of the join under way, if there is one, and a little in any case."""
+        """Wait for the end of the join under way, if there is one, and for a short pause in any case."""
         try:
             async with asyncio.timeout_at(deadline):
                 await asyncio.sleep(self._backoff.delay_s(attempts, self._jitter))

@@ -1,1 +1,1 @@
-"""Writing to topics. Begin with `producer`."""
+"""Writes records to topics. Begin with `producer`."""

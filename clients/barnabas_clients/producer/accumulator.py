@@ -1,18 +1,18 @@
-"""Records on their way into batches, and how much memory they take. Pure.
+"""Collects records in batches, and counts the memory that they take. Pure.
 
-A record is encoded the moment it is given: its bytes go to the end of its batch's buffer, in the layout that goes over
-the wire (`barnabas_raftlog.records.builder` describes it). So a record costs no object of its own here, and a batch is
-sent from the very buffer that it was collected in; its first 61 bytes are left free for the header.
+A record is encoded when it is given: its bytes go to the end of its batch's buffer, in the layout of the wire
+(`barnabas_raftlog.records.builder` describes it). So a record costs no object of its own here, and a batch is sent from
+the buffer in which it was collected. The first 61 bytes are left free for the header.
 
-*Memory.* A batch that is opened is charged with all it may come to hold, and is given back what it did not use when it
-is completed. Nothing is charged per record, so there is nothing to check per record either. A `bytearray` that grows
-keeps up to an eighth in reserve: that is why only eight ninths of the limit are handed out. Compressing a batch holds
-both forms of it for a moment, one batch at a time.
+*Memory.* A batch that is opened is charged with all that it may come to hold. When it is complete, the unused part is
+given back. Nothing is charged per record, so there is nothing to check per record either. A `bytearray` that grows
+keeps up to an eighth in reserve, so only eight ninths of the limit are handed out. Compressing a batch holds both forms
+of it for a moment, one batch at a time.
 
 *One batch is open* per partition at most. It is complete when a record does not fit, or when the sender takes it
-because its time has come (`is_due`); while the partition has more than enough on the wire, it goes on filling.
+because its time has come (`is_due`). While the partition has more than enough on the wire, it goes on filling.
 
-Not here: which partition (partitioner.py), the numbers of batches (sequences.py), and when to send.
+Not here: the choice of a partition (partitioner.py), the numbers of batches (sequences.py), and when to send.
 """
 
 from collections import deque
@@ -30,10 +30,10 @@ from .sequences import Sequences, UnderWay
 __all__ = ["RECORD_OVERHEAD_BYTES", "Accumulator", "Batch", "PartitionQueue", "headers_size"]
 
 RECORD_OVERHEAD_BYTES: Final = 40
-"""More than the framing of any record without headers: six varints of up to 5 bytes, one of up to 10, a byte."""
+"""More than the framing of any record without headers: six varints of up to 5 bytes, one of up to 10, and a byte."""
 _HEADER_OVERHEAD_BYTES: Final = 10
 _join = b"".join
-# Nearly every number in a record is small: two bytes hold these. The table takes 0.4 MB and a few milliseconds.
+# Nearly all numbers in a record are small, and two bytes hold these. The table takes 0.4 MB and a few milliseconds.
 _SMALL: Final = 4096
 _VARINTS: Final = tuple(varint(number) for number in range(_SMALL))
 
@@ -41,10 +41,10 @@ _VARINTS: Final = tuple(varint(number) for number in range(_SMALL))
 class Batch:
     """Records of one partition that share one fate.
 
-    Life: open (it takes records), complete, encoded (`frame`), done. Done means either `error` is set or the records
-    have the offsets from `base_offset` on (-1: not known). `append_time_ms` is -1 unless the broker set the time.
-    A batch that the broker found too large is done when its `parts` are, of which it is the `whole`; each entry is
-    (first index, batch).
+    A batch is open (it takes records), complete, encoded (`frame`), and then done. When it is done, either `error` is
+    set or the records have the offsets from `base_offset` on (-1: not known). `append_time_ms` is -1 unless the broker
+    set the time. A batch that the broker found too large is the `whole` of its `parts`, entries of (first index,
+    batch), and is done when they are.
     """
 
     __slots__ = (
@@ -97,9 +97,9 @@ class Batch:
         value: Bytes | None,
         headers: Sequence[tuple[str, Bytes | None]],
     ) -> int:
-        """Append a record and return its index in the batch; -1 if the batch is too full for it.
+        """Append a record and return its index in the batch; -1 if there is no room for it.
 
-        The `len` of everything is the number of its bytes (arguments.py sees to that).
+        The `len` of each argument is the number of its bytes (arguments.py sees to that).
         """
         count = self.count
         if count:
@@ -143,7 +143,7 @@ class Batch:
 
     @property
     def is_watched(self) -> bool:
-        """True if somebody has asked for the outcome of one of its records, or will be told."""
+        """True if a caller has asked for the outcome of one of its records, or will be told it."""
         batch: Batch | None = self
         while batch is not None and not batch.is_observed:
             batch = batch.whole
@@ -151,22 +151,22 @@ class Batch:
 
     @property
     def may_be_written(self) -> bool:
-        """True if it is not done, and an attempt to send it is out, or may have appended it."""
+        """True if it is not done, and an attempt to send it is out or may have appended it."""
         under_way = self.under_way
         return under_way is not None and (under_way.is_out or under_way.may_be_appended)
 
     @property
     def trouble(self) -> str:
-        """Say why the latest attempt failed, for people."""
+        """The reason of the latest failure, for people."""
         return str(self.last_error or "no answer")
 
     @property
     def size_bytes(self) -> int:
-        """Size on the wire; before it is encoded, without compression."""
+        """The size on the wire; without compression until it is encoded."""
         return len(self.buffer if self.frame is None else self.frame)
 
     def encode(self, compression: Compression) -> None:
-        """Compress the records, once. `number` makes it a batch that can be sent."""
+        """Compress the records, once. `number` then makes a batch that can be sent."""
         assert self.frame is None
         assert self.count
         if compression is Compression.NONE:
@@ -179,7 +179,7 @@ class Batch:
         self.buffer = bytearray()
 
     def number(self, compression: Compression, producer_id: int, epoch: int, base_sequence: int) -> bytearray:
-        """Write the header and return the whole batch. It stays ours: nobody may hold it when it is numbered anew."""
+        """Write the header and return the whole batch, whose memory stays ours: nobody may hold it at the next call."""
         frame = self.frame
         assert frame is not None
         write_header(
@@ -195,7 +195,7 @@ class Batch:
         return frame
 
     def settle(self) -> None:
-        """Let go of the records and tell whoever waits. `base_offset` or `error` is set by now."""
+        """Let go of the records and call the observers. `base_offset` or `error` is set by now."""
         assert not self.is_done
         self.is_done = True
         self.buffer = bytearray()
@@ -206,10 +206,10 @@ class Batch:
 
 
 class PartitionQueue:
-    """Everything not yet delivered of one partition. Its batches in order: `sequences.pipeline`, `waiting`, `open`.
+    """All undelivered batches of one partition, in this order: `sequences.pipeline`, `waiting`, `open`.
 
     `is_due`: the open batch is to be sent although there is room in it. `not_before_s`: nothing is sent until then.
-    `used_at_s`: when the last new batch was sent. `on_taken`: called, and forgotten, when the next one is.
+    `used_at_s`: the time when the last new batch was sent. `on_taken`: called when the next one is, and then forgotten.
     """
 
     __slots__ = (
@@ -246,7 +246,7 @@ class PartitionQueue:
 
     @property
     def has_something_to_send(self) -> bool:
-        """True if a batch is complete, due, or back: not that it may be sent now."""
+        """True if a batch is complete, due, or back; it need not be possible to send it now."""
         return bool(
             self.waiting
             or (self.is_due and self.open is not None)
@@ -255,7 +255,7 @@ class PartitionQueue:
 
     @property
     def next_bytes(self) -> int:
-        """The most that the next batch from here may take in a request; 0 if there is none."""
+        """The most bytes that the next batch may take in a request; 0 if there is none."""
         for under_way in self.sequences.pipeline:
             if not under_way.is_out:
                 return under_way.item.size_bytes
@@ -273,19 +273,19 @@ class Accumulator:
         self._batch_bytes = batch_bytes
         self.used_bytes = 0
         self.incomplete: dict[Batch, None] = {}
-        """Every batch that is not done, in the order in which they were opened."""
+        """All batches that are not done, in the order in which they were opened."""
 
     @property
     def record_bytes_max(self) -> int:
-        """The largest record that there can ever be room for."""
+        """The size of the largest record for which there can ever be room."""
         return self._limit_bytes - HEADER_BYTES
 
     def has_room(self, record_bytes: int) -> bool:
-        """Say whether a batch can be opened that holds a record of at most this size, framing included."""
+        """Say whether there is room for a batch with a record of at most this size, framing included."""
         return self.used_bytes + max(self._batch_bytes, record_bytes + HEADER_BYTES) <= self._limit_bytes
 
     def open(self, queue: PartitionQueue, record_bytes: int, now_s: float) -> Batch:
-        """Open a batch in which such a record fits; there must be room."""
+        """Open a batch with room for such a record. `has_room` must be true."""
         assert queue.open is None
         assert self.has_room(record_bytes)
         batch = Batch(queue, max(self._batch_bytes, record_bytes + HEADER_BYTES), now_s)
@@ -295,7 +295,7 @@ class Accumulator:
         return batch
 
     def complete(self, queue: PartitionQueue) -> None:
-        """Take no more records into the open batch; it waits for its turn."""
+        """Take no more records into the open batch, which waits for its turn."""
         batch = queue.open
         assert batch is not None
         assert batch.count
@@ -337,11 +337,11 @@ class Accumulator:
         del self.incomplete[batch]
 
     def release(self, batch: Batch) -> None:
-        """Give back what the batch was charged with; nothing holds its bytes any more."""
+        """Give back the memory of a batch; nothing holds its bytes any more."""
         self._charge(batch, 0)
 
     def split(self, batch: Batch, compression: Compression, producer: tuple[int, int, int]) -> list[Batch]:
-        """Return two batches with the records of one that was found too large, and has at least two."""
+        """Return two batches with the records of one that is too large and has at least two."""
         assert batch.count > 1
         records = list(read_records(bytes(batch.number(compression, *producer))))
         middle = len(records) // 2

@@ -1,11 +1,11 @@
-"""What becomes of one record: a `Delivery` is returned for each, and whoever wants to know awaits it.
+"""Tells what becomes of a record: `send` returns a `Delivery`, which can be awaited.
 
 A delivery is three words that point at the record's batch: no future, no callback, nothing in the event loop. Only an
 `await` of a delivery that is still open makes a future, for the time of the wait. So producers that look at every
-receipt and producers that look at none pay for what they use. (A msgspec struct is made in half the time that a class
-of our own takes: 98 against 207 ns.)
+receipt and producers that look at none pay for what they use. (A msgspec struct is made in half the time of a class of
+our own: 98 against 207 ns.)
 
-Awaiting can be cancelled, repeated, and done from several tasks at once; it changes nothing about the delivery.
+An await can be cancelled and repeated, and several tasks may wait at once. That changes nothing about the delivery.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ __all__ = ["Delivery", "Receipt", "RecordsLostError"]
 
 
 class Receipt(NamedTuple):
-    """Where a record is now. `offset` is -1 if nobody knows it: with acks=0, or when a repetition was recognised late.
+    """The place of a stored record. `offset` is -1 if it is unknown: with acks=0, or if a repeat was recognised late.
 
     `timestamp_ms` (since 1970) is the broker's if the topic is stamped at append, else the record's own.
     """
@@ -35,7 +35,7 @@ class Receipt(NamedTuple):
 
 
 class RecordsLostError(ClientError):
-    """Records were not delivered, and nobody has awaited their deliveries. `first` is what happened to one of them."""
+    """Records were not delivered, and nobody has awaited their deliveries. `first` is the error of one of them."""
 
     def __init__(self, count: int, first: BaseException | None) -> None:
         super().__init__(f"{count} records were not delivered; the first: {first}")
@@ -46,9 +46,9 @@ class RecordsLostError(ClientError):
 class Delivery(msgspec.Struct, gc=False, eq=False):
     """One record on its way. Await it for its `Receipt`.
 
-    Awaiting raises what kept the record from being delivered: a `KafkaError` (the broker refused it), a
-    `DeadlineExceededError` (delivery_timeout_s), a `ClientClosedError`. All have `may_be_done`: the record may be in
-    the log all the same.
+    The await raises the reason if the record was not delivered: a `KafkaError` (the broker refused it), a
+    `DeadlineExceededError` (delivery_timeout_s), a `ClientClosedError`. All have `may_be_done`: if it is true, the
+    record may be in the log all the same.
 
     Cancellation: the wait ends, the record goes on.
     """
@@ -89,7 +89,7 @@ class Delivery(msgspec.Struct, gc=False, eq=False):
 
     @property
     def trouble(self) -> str:
-        """Why the latest attempt to deliver it failed, for people: of interest while the record is under way."""
+        """The reason of the latest failure to deliver it, for people: of interest while the record is under way."""
         return self._batch.trouble
 
     def done(self) -> bool:
@@ -97,7 +97,7 @@ class Delivery(msgspec.Struct, gc=False, eq=False):
         return self._batch.is_done
 
     def result(self) -> Receipt:
-        """Return the receipt, or raise why there is none; only when `done`.
+        """Return the receipt, or raise the reason why there is none. Call it only if `done`.
 
         Raises:
             asyncio.InvalidStateError: the record is still under way.
@@ -113,14 +113,14 @@ class Delivery(msgspec.Struct, gc=False, eq=False):
             batch = part
             index = index - start
         if batch.error is not None:
-            # One exception for the whole batch: the traceback of who looked before is none of the next one's.
+            # One exception for the whole batch: a caller gets it without the traceback of the callers before.
             raise batch.error.with_traceback(None)
         offset = batch.base_offset + index if batch.base_offset >= 0 else -1
         timestamp_ms = batch.append_time_ms if batch.append_time_ms >= 0 else self._timestamp_ms
         return Receipt(queue.topic, queue.partition, offset, timestamp_ms)
 
     def add_done_callback(self, callback: Callable[["Delivery"], object]) -> None:
-        """Have the loop call `callback` with this delivery when it is done; soon, if it is done already."""
+        """Let the loop call `callback` with this delivery when it is done; soon, if it is done already."""
         callable_of("callback", callback)
         batch = self._batch
         loop = asyncio.get_running_loop()

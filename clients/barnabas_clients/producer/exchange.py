@@ -1,9 +1,9 @@
-"""One exchange with a broker: the request for some batches, and what an error code in the answer means for one. Pure.
+"""Builds the request for some batches, and says what the answer means for each. Pure.
 
 The question that decides everything is whether the batch may be in the log although the answer is an error. Kafka's
-errors do not say, so here is what we know of brokers: a leader that is deposed, times out or misses replicas answers so
-*after* it has appended; what it checks before it appends was surely not appended. Of every code that is not listed, and
-of codes newer than our list, nobody knows; UNKNOWN_SERVER_ERROR is one of them.
+errors do not say it, so the rules here rest on what brokers do. A leader that is deposed, times out or misses replicas
+answers so *after* it has appended. An error that it finds before it appends means that the batch was not appended. Of
+codes that are not listed, UNKNOWN_SERVER_ERROR and newer ones among them, nobody knows.
 """
 
 from collections.abc import Sequence
@@ -27,12 +27,12 @@ from .settings import ProducerSettings
 __all__ = ["TOO_LARGE", "outcome_of", "request_of", "rows_of"]
 
 TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
-"""A batch refused so may be accepted in parts."""
+"""A batch that is refused with one of these may be accepted in parts."""
 
 _APPENDED: Final = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 _GAP: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 _FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
-# Checked before anything is appended, and perhaps otherwise a moment later.
+# Checked before the append. The result may be another a moment later.
 _NOT_NOW: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -43,7 +43,7 @@ _NOT_NOW: Final = frozenset(
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )
-# Checked before anything is appended, and never otherwise.
+# Checked before the append. The result stays the same.
 _REFUSED: Final = TOO_LARGE | {
     ErrorCode.INVALID_TOPIC_EXCEPTION,
     ErrorCode.INVALID_REQUIRED_ACKS,
@@ -64,7 +64,7 @@ _REFUSED: Final = TOO_LARGE | {
 
 
 def request_of(chosen: Sequence[UnderWay[Batch]], view: ClusterView, settings: ProducerSettings) -> ProduceRequest:
-    """Return the request that carries these batches, numbered, at most one of a partition, of topics in `view`.
+    """Return the request for these numbered batches, at most one of a partition, of topics in `view`.
 
     It holds views of the batches' own memory.
     """
@@ -85,7 +85,7 @@ def request_of(chosen: Sequence[UnderWay[Batch]], view: ClusterView, settings: P
 
 
 def outcome_of(code: int) -> Outcome:
-    """Return what the error code of one partition in a produce answer says about its batch."""
+    """Return what the error code of a partition in a produce answer says about its batch."""
     if code in _APPENDED:
         return Outcome.APPENDED
     if code in _GAP:
@@ -100,9 +100,9 @@ def outcome_of(code: int) -> Outcome:
 
 
 def rows_of(request: ProduceRequest, response: ProduceResponse) -> dict[tuple[str, int], PartitionProduceResponse]:
-    """Return the outcomes by topic name and partition; what the request did not name is left out.
+    """Return the outcomes by topic name and partition. Partitions that the request did not name are left out.
 
-    An answer is about the topic that was asked, also when one of another id has its name by now.
+    An answer is about the topic that was asked, even if a topic with another id has its name by now.
     """
     names = {topic.topic_id: topic.name for topic in request.topic_data if topic.topic_id != NO_UUID}
     rows = {}

@@ -1,4 +1,4 @@
-"""What a producer counts. Pure."""
+"""The counters of a producer. Pure."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ __all__ = ["Counters", "ProducerMetrics"]
 
 
 class Counters:
-    """What has happened since the start."""
+    """Counts since the start, as `ProducerMetrics` explains them."""
 
     __slots__ = ("batches", "bytes_sent", "epochs", "records_delivered", "records_failed", "requests", "retries")
 
@@ -21,18 +21,18 @@ class Counters:
 
 
 class ProducerMetrics(NamedTuple):
-    """What a producer has done since it was opened, and what it holds now."""
+    """Counts since a producer was opened, and its batches and requests now."""
 
     records_delivered: int
     records_failed: int
     batches: int
     requests: int
     retries: int
-    """Batches sent once more."""
+    """Batches that were sent once more."""
     bytes_sent: int
     """Record batches on the wire, repetitions included."""
     epochs: int
-    """How often a partition began a new epoch."""
+    """The number of times that a partition began a new epoch."""
     buffered_bytes: int
     """At most `buffer_bytes`."""
     buffered_batches: int

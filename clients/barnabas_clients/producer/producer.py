@@ -1,30 +1,30 @@
-"""The asyncio producer: records in, deliveries out.
+"""The asyncio producer: takes records, and returns deliveries.
 
     async with Producer("localhost:9092") as producer:
         delivery = await producer.send("orders", b"one coffee", key=b"table 4")
         receipt = await delivery                    # or: await producer.send_and_wait(...)
 
-`send` puts the record into a batch and returns; batches leave when they are full or `linger_s` old, several partitions
-in one request, several requests at a time, and again until they are acknowledged or `delivery_timeout_s` is over. What
-can be relied on:
+`send` puts the record into a batch and returns. A batch leaves when it is full or `linger_s` old. One request carries
+batches of several partitions, and several requests are under way at a time. A batch is sent again until it is
+acknowledged or `delivery_timeout_s` is over. These guarantees hold:
 
 - *Order and once.* Records of one partition arrive in the order in which `send` was called for them, each once,
-  whatever happens in between (`idempotent`, on by default where `acks` is "all"). Without idempotence the order holds,
-  and a batch whose answer was lost may be written twice.
+  whatever happens in between (`idempotent`, on by default if `acks` is "all"). Without idempotence the order holds, and
+  a batch whose answer was lost may be written twice.
 - *Back-pressure.* Records that are not yet acknowledged take at most `buffer_bytes`; `send` waits for room, up to its
   deadline. It also lets other tasks run after every full batch, so a loop of sends never starves them.
-- *The buffer is for trouble.* While a partition's batches are acknowledged, filling the buffer would only make records
-  older and the process larger. So where `WAITING_BATCHES` full batches wait behind those on the wire, `send` waits for
-  the next to leave; but no longer than `PACE_S`, in case none does: then the leader is in trouble, and there is room.
+- *The buffer is for trouble.* While a partition's batches are acknowledged, a full buffer would only make records older
+  and the process larger. So if `WAITING_BATCHES` full batches wait behind those on the wire, `send` waits for the next
+  one to leave. It waits for `PACE_S` at most: if none leaves by then, the leader is in trouble, and there is room.
 - *Cancelling.* A cancelled `send` has not taken the record. Cancelling `flush`, or the await of a delivery, ends the
   wait and nothing else. A cancelled `close` has closed at once instead of waiting.
 - *Failures are not silent.* If a delivery that nobody has awaited fails, it is logged once per partition until that
   partition delivers again, and the next `flush` raises `RecordsLostError`; so does leaving `async with`.
 
-Memory beyond `buffer_bytes`: per broker one request in the transport (twice, where the loop is asyncio's own before
-3.12, which joins what it writes), and whatever the caller keeps: deliveries are 56 bytes.
+Memory beyond `buffer_bytes`: one request per broker in the transport (two copies with asyncio's own loop before 3.12,
+which joins its writes), and the deliveries that the caller keeps, 56 bytes each.
 
-Not here: transactions; interceptors, and serializers: keys and values are bytes.
+Not here: transactions, interceptors and serializers. Keys and values are bytes.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ __all__ = ["Delivery", "Producer", "ProducerMetrics", "Receipt", "RecordsLostErr
 WAITING_BATCHES = 1
 PACE_S = 0.1
 LOST_BATCHES_MAX = 1_000
-"""So many failed batches are kept in mind until `flush`; of further ones only the number of their records."""
+"""So many failed batches are kept until `flush`. Of further ones only the number of their records is kept."""
 _NO_HEADERS: tuple[tuple[str, Bytes | None], ...] = ()
 _log = logging.getLogger(__name__)
 
@@ -75,9 +75,9 @@ class Producer:
     Args:
         bootstrap: "host:port,host:port", or several such.
         client_id: how the brokers' logs and quotas name this client.
-        acks: "all" (or -1): in-sync replicas have it; 1: the leader has it; 0: it was handed to the network, nothing
-            more is known and offsets are -1.
-        idempotent: True needs acks "all". None: where acks allow it.
+        acks: "all" (or -1): all in-sync replicas have it; 1: the leader has it; 0: it was handed to the network,
+            nothing more is known, and offsets are -1.
+        idempotent: True needs acks "all". None: if acks allow it.
         compression: of whole batches.
         linger_s: how long a batch that is not full waits for more (linger.ms).
         batch_bytes: a batch is full at this size before compression (batch.size). A larger record gets one of its own.
@@ -85,8 +85,8 @@ class Producer:
         buffer_bytes: for everything not yet acknowledged (buffer.memory).
         delivery_timeout_s: from opening a batch to giving it up (delivery.timeout.ms).
         request_timeout_s: how long one request may go unanswered (request.timeout.ms).
-        in_flight_max: requests unanswered per broker, and batches per partition; at most 5 when idempotent, which is
-            how many of them a broker remembers.
+        in_flight_max: unanswered requests per broker, and batches per partition; at most 5 when idempotent, because a
+            broker remembers so many of them.
         partitioner: see partitioner.py.
         timeout_s: the deadline of calls that are given none.
         metadata_max_age_s: how soon new partitions of a topic are noticed (metadata.max.age.ms).
@@ -129,7 +129,7 @@ class Producer:
             timeout_s=timeout_s,
             metadata_max_age_s=metadata_max_age_s,
         )
-        # One generator for all that leaves something to chance: who seeds it has the same run again.
+        # One generator for all random choices: a simulation that seeds it repeats the run.
         self._jitter = chance.new_generator()
         self._cluster = Cluster(
             bootstrap,
@@ -177,7 +177,7 @@ class Producer:
         try:
             await self.close()
         except (RecordsLostError, DeadlineExceededError):
-            # What ended the block says more than what that led to.
+            # The exception that ended the block says more than this one, which it has caused.
             if error is None:
                 raise
 
@@ -200,8 +200,8 @@ class Producer:
 
         Args:
             topic: created by the brokers if it is missing and they are configured so.
-            value: None is a tombstone on compacted topics. It is copied when the record is taken; of a view of other
-                items than bytes the bytes count.
+            value: None is a tombstone on compacted topics. It is copied when the record is taken. Of a view of other
+                items the bytes count.
             key: decides the partition if `partition` is None.
             partition: from 0.
             timestamp_ms: since 1970, an int; None is now.
@@ -217,7 +217,7 @@ class Producer:
 
         Cancellation: cancelled, the record was not taken.
         """
-        # What most callers pass is seen at a glance; arguments.py looks at the rest, and says what is wrong with it.
+        # The usual types are recognised here. arguments.py checks the others, and says what is wrong.
         if type(value) is not bytes or (key is not None and type(key) is not bytes):
             key = record_bytes("key", key)
             value = record_bytes("value", value)
@@ -255,7 +255,7 @@ class Producer:
         headers: Headers | None = _NO_HEADERS,
         timeout_s: float | None = None,
     ) -> Receipt:
-        """Send a record and wait until it is delivered; arguments and errors are those of `send` and of the delivery.
+        """Send a record and wait until it is delivered. Arguments and errors are those of `send` and of the delivery.
 
         The batch does not linger. For many records `send`, and await the deliveries later.
 
@@ -292,7 +292,7 @@ class Producer:
         """Return how many partitions a topic has, as far as is known.
 
         Raises:
-            DeadlineExceededError: there is no such topic, or nobody who could say.
+            DeadlineExceededError: there is no such topic, or no broker answered.
         """
         deadline = self._deadline(timeout_s)
         self._check_open()
@@ -303,11 +303,11 @@ class Producer:
         return len(found.queues)
 
     async def flush(self, timeout_s: float | None = None) -> None:
-        """Send what was given so far without lingering, and wait until its outcome is known.
+        """Send all records given so far, without lingering, and wait until their outcomes are known.
 
         Raises:
-            RecordsLostError: records failed whose deliveries nobody has awaited; each is told once.
-            DeadlineExceededError: something is still under way; it stays so.
+            RecordsLostError: records failed whose deliveries nobody has awaited; each is reported once.
+            DeadlineExceededError: records are still under way, and stay so.
 
         Cancellation: the wait ends, the records go on.
         """
@@ -315,7 +315,7 @@ class Producer:
         self._raise_lost()
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Flush, then close, within `timeout_s`. What is undelivered then fails with `ClientClosedError`.
+        """Flush, then close, within `timeout_s`. Records that are undelivered then fail with `ClientClosedError`.
 
         Closing twice is harmless: the second call waits for the first.
 
@@ -348,7 +348,7 @@ class Producer:
         self._raise_lost()
 
     def metrics(self) -> ProducerMetrics:
-        """Return what has happened so far; costs next to nothing."""
+        """Return the counters; costs next to nothing."""
         if self._sender is None:
             raise ClientClosedError("the producer is not open; use it as `async with`")
         counters = self._sender.counters
@@ -369,7 +369,7 @@ class Producer:
     # Where records go.
 
     def _complete(self, topic: TopicQueues, queue: PartitionQueue) -> None:
-        """Hand the open batch of a queue, which is too full for a record, over to the sender."""
+        """Hand the open batch of a queue, which has no room for a record, to the sender."""
         batch = queue.open
         assert batch is not None
         if not batch.count:
@@ -393,7 +393,7 @@ class Producer:
 
         async def attempt(attempt_deadline: float) -> None:
             nonlocal is_first
-            # Between attempts `retry` asks again.
+            # Between attempts `retry` refreshes.
             if is_first and name not in self._cluster.view.topics:
                 is_first = False
                 await self._cluster.refresh((name,), timeout_s=attempt_deadline - loop.time())
@@ -418,14 +418,14 @@ class Producer:
                 topic.grow(len(view.partitions))
 
     async def _open(self, queue: PartitionQueue, record_bytes: int, deadline: float) -> None:
-        """Open a batch for a record of this size when there is room for it; another task may have been faster."""
+        """Open a batch when there is room for a record of this size. Another task may have been faster."""
         sender = self._check_open()
         if record_bytes > self._record_bytes_max:
             raise MessageTooLargeError(
                 f"a record of up to {record_bytes} bytes, framing included; {self._record_bytes_max} are possible"
             )
         if len(self._room) or not self._accumulator.has_room(record_bytes):
-            # Room comes from what is sent; open batches need not wait for more.
+            # Sent batches make room, so open batches need not wait for more records.
             for batch in self._accumulator.incomplete:
                 sender.send_now(batch.queue)
             await self._room.wait(record_bytes, deadline)
@@ -437,7 +437,7 @@ class Producer:
             sender.on_opened(self._accumulator.open(queue, record_bytes, asyncio.get_running_loop().time()))
 
     async def _pace(self, queue: PartitionQueue, deadline: float) -> None:
-        """Wait until a batch of this queue leaves, or `PACE_S`."""
+        """Wait until a batch of this queue leaves, at most `PACE_S`."""
         loop = asyncio.get_running_loop()
         left: asyncio.Future[None] = loop.create_future()
 
@@ -491,7 +491,7 @@ class Producer:
             await self._sender.confirm(deadline)
 
     def _on_failed(self, batch: Batch) -> None:
-        """Remember and log what nobody may ever ask for."""
+        """Remember and log a failed batch whose deliveries nobody may ever await."""
         if not batch.queue.was_lost:
             batch.queue.was_lost = True
             _log.warning("records for %s were not delivered: %s", batch.queue, batch.error)

@@ -1,4 +1,4 @@
-"""Waiting for room in a producer's buffer, first come, first served."""
+"""Lets senders wait for room in a producer's buffer, first come, first served."""
 
 import asyncio
 from collections import deque
@@ -11,7 +11,7 @@ __all__ = ["BufferRoom"]
 
 
 class BufferRoom:
-    """The queue before a full buffer. Only its head is ever woken; who leaves it wakes the next."""
+    """The queue before a full buffer. Only its head is ever woken, and wakes the next when it leaves."""
 
     def __init__(self, accumulator: Accumulator) -> None:
         self._accumulator = accumulator
@@ -46,12 +46,12 @@ class BufferRoom:
             self.on_room()
 
     def on_room(self) -> None:
-        """Memory was given back, or the head of the queue has gone."""
+        """Wake the head of the queue: memory was given back, or the old head has gone."""
         if self._waiting:
             self._waiting[0].set()
 
     def close(self) -> None:
-        """Let everybody go."""
+        """End every wait."""
         self._is_closed = True
         for turn in self._waiting:
             turn.set()

@@ -1,17 +1,18 @@
-"""The sending half of a producer: complete batches go to the leaders of their partitions until they are done.
+"""Sends complete batches to the leaders of their partitions, until they are done.
 
-It is driven by events, with no task while there is nothing to wait for. A queue that has something to send is listed
-with the broker that leads it (`BrokerLane`); brokers with such queues are pumped once per turn of the loop. Pumping
-collects at most one batch per partition into one request, up to `request_bytes_max`, and sends it, while fewer than
-`in_flight_max` requests of that broker are unanswered and the connection takes more. From collecting to sending there
-is no `await`: what is numbered first is sent first. Two things have to be waited for, each in a task that ends with it:
-a connection with room (`_reach`), and metadata (`_learn`). An answer, a timer or new metadata lists queues again.
+Events drive it, and there is no task while there is nothing to wait for. A queue that has something to send is listed
+with the broker that leads it (`BrokerLane`). Brokers with such queues are pumped once per turn of the loop. Pumping
+collects at most one batch per partition into one request, up to `request_bytes_max`, and sends it. It goes on while
+fewer than `in_flight_max` requests of that broker are unanswered and the connection takes more. Between collecting and
+sending there is no `await`, so batches are sent in the order of their numbers. Two waits have a task that ends with
+them: for a connection with room (`_reach`), and for metadata (upkeep.py). An answer, a timer or new metadata lists
+queues again.
 
-*Failures.* What an error code means is decided in exchange.py, what becomes of the batch in sequences.py. Here
-are the pauses: a queue that failed waits (20 ms, growing to 1 s), unless the answer named a new leader. A request that
-goes unanswered for a second makes us ask for metadata, because a broker that stands still closes nothing. When it is
-not listed any more, or leads no longer what the request is about, its connection ends and with it all that waits for
-it. After `request_timeout_s` it ends anyway.
+*Failures.* exchange.py decides what an error code means, and sequences.py what becomes of the batch. The pauses are
+here: a queue that failed waits (20 ms, growing to 1 s), unless the answer named a new leader. A request that has been
+unanswered for a second makes us ask for metadata, because a broker that stands still closes nothing. If the metadata
+does not list the broker any more, or names other leaders, its connection ends, and so do all requests in it. After
+`request_timeout_s` it ends anyway.
 
 *Deadlines.* A batch that is not delivered within `delivery_timeout_s` of being opened fails, wherever it is.
 
@@ -44,16 +45,16 @@ from .upkeep import Upkeep
 __all__ = ["LANE", "Sender"]
 
 LANE = "produce"
-"""Answers with acks=all wait for replicas; metadata and heartbeats must not wait for them."""
+"""A lane of its own: answers with acks=all wait for replicas, and metadata must not wait behind them."""
 REST_S = 600.0
-"""A leader remembers a silent producer for a day (producer.id.expiration.ms), unless it was told otherwise."""
+"""A leader remembers a silent producer for a day (producer.id.expiration.ms), unless it is configured otherwise."""
 _REQUEST_OVERHEAD_BYTES = 512
 _CLOCK_S = 0.001
 _log = logging.getLogger(__name__)
 
 
 class BrokerLane:
-    """One broker, as far as we produce to it."""
+    """The way to one broker: its connection, its queues that have something to send, its requests under way."""
 
     __slots__ = ("connection", "failures", "in_flight", "is_reaching", "is_scheduled", "node_id", "ready")
 
@@ -68,7 +69,7 @@ class BrokerLane:
 
 
 class Asked:
-    """A request under way, and where; suspicious when the answer is late."""
+    """A request under way, and its connection. It is suspect if the answer is late."""
 
     __slots__ = ("chosen", "connection", "node", "request")
 
@@ -130,7 +131,7 @@ class Sender:
 
     @property
     def topics(self) -> set[str]:
-        """The topics whose metadata is kept young; to be added to."""
+        """The topics whose metadata is kept young. The producer adds to it."""
         return self._upkeep.topics
 
     @property
@@ -138,13 +139,13 @@ class Sender:
         return sum(node.in_flight for node in self._nodes.values())
 
     def start(self) -> None:
-        """Get a producer id, if one is needed, and keep the metadata young."""
+        """Ask for a producer id, if one is needed, and keep the metadata young."""
         if self._identity is not None:
             self._upkeep.identify(self._identity)
         self._age_timer = self._loop.call_later(self._settings.metadata_max_age_s, self._on_age)
 
     async def close(self) -> None:
-        """Send no more; whatever is not done fails. Waits only for its own tasks, which it ends."""
+        """Send no more. Batches that are not done fail. Waits only for its own tasks, which it ends."""
         self._is_closed = True
         for timer in (self._linger_timer, self._deadline_timer, self._age_timer):
             if timer is not None:
@@ -158,10 +159,10 @@ class Sender:
                 self._fail(batch, closed)
         await self._upkeep.close()
 
-    # What the producer says.
+    # Called by the producer.
 
     def on_opened(self, batch: Batch) -> None:
-        """A batch was opened: it lingers, and has a deadline."""
+        """Let a batch that was opened linger, and give it a deadline."""
         while self._lingering and self._lingering[0].queue.open is not self._lingering[0]:
             self._lingering.popleft()
         self._lingering.append(batch)
@@ -171,7 +172,7 @@ class Sender:
             self._deadline_timer = self._loop.call_later(self._settings.delivery_timeout_s, self._on_deadline)
 
     def on_complete(self, queue: PartitionQueue) -> None:
-        """A batch is complete."""
+        """Send a batch that is complete."""
         self._list(queue)
 
     def send_now(self, queue: PartitionQueue) -> None:
@@ -181,17 +182,17 @@ class Sender:
             self._list(queue)
 
     async def confirm(self, deadline: float) -> None:
-        """Wait until the brokers have read what was sent without acks: they answer in order, so one answer says so.
+        """Wait until the brokers have read all requests without acks. They answer in order, so one answer is the proof.
 
         Raises:
-            DeadlineExceededError: one has not answered by `deadline`.
+            DeadlineExceededError: a broker has not answered by `deadline`.
         """
         for node in list(self._nodes.values()):
             if node.connection is not None and node.connection.is_open:
                 try:
                     await node.connection.request(MetadataRequest(topics=[]), deadline - self._loop.time())
                 except ConnectionLostError as error:
-                    # Whoever wants to know what became of the records wants acks.
+                    # A caller who needs to know what became of the records asks for acks.
                     _log.warning("records without acks may be lost: %s", error)
 
     # Timers.
@@ -239,7 +240,7 @@ class Sender:
             queue.failures += 1
             self._loop.call_at(queue.not_before_s, self._list, queue)
 
-    # Who gets what.
+    # Queues and brokers.
 
     def _list(self, queue: PartitionQueue) -> None:
         """List a queue with the broker that leads it now."""
@@ -262,7 +263,7 @@ class Sender:
             self._loop.call_soon(self._pump, node)
 
     def _pump(self, node: BrokerLane) -> None:
-        """Send this broker what there is for it and what it takes now."""
+        """Send requests to this broker, as long as there are batches for it and it takes more."""
         node.is_scheduled = False
         while node.ready and node.in_flight < self._settings.in_flight_max and not self._is_closed:
             connection = node.connection
@@ -286,7 +287,7 @@ class Sender:
             node.failures = 0
         except ClientError as error:
             if node.connection is not None:
-                # Whatever keeps it from taking requests, another connection is worth a try.
+                # A new connection is worth a try, whatever keeps this one from taking requests.
                 await node.connection.close()
             queues, node.ready = list(node.ready), {}
             self._on_trouble(error)
@@ -305,16 +306,16 @@ class Sender:
             self._list(queue)
 
     def _on_learned(self) -> bool:
-        """There is new metadata; return whether some queue still has no leader."""
+        """Take new metadata. Return whether more is needed: for a queue without a leader, or for a suspect."""
         self._on_metadata()
         view = self._cluster.view
         for suspect in self._suspects:
             leaders = [view.leader(each.item.queue.topic, each.item.queue.partition) for each in suspect.chosen]
             if any(leader is not None and leader.node_id != suspect.node.node_id for leader in leaders):
-                # It stands still, and others lead. What it has taken, the new leader recognises.
+                # It stands still, and others lead. They recognise the batches that it has appended.
                 self._upkeep.spawn(suspect.connection.close())
         for node in self._nodes.values():
-            # Whoever waits behind requests that are not answered need not, when another leads it now.
+            # A queue need not wait behind unanswered requests if another broker leads it now.
             for queue in list(node.ready):
                 leader = view.leader(queue.topic, queue.partition)
                 if leader is None or leader.node_id != node.node_id:
@@ -334,7 +335,7 @@ class Sender:
                 batch.last_error = error
 
     def _collect(self, node: BrokerLane) -> list[UnderWay[Batch]]:
-        """Take one batch of each listed queue, as far as one request goes."""
+        """Take one batch of each listed queue, as many as fit into one request."""
         chosen: list[UnderWay[Batch]] = []
         size = _REQUEST_OVERHEAD_BYTES
         now = self._loop.time()
@@ -350,7 +351,7 @@ class Sender:
                 continue
             if chosen and size + queue.next_bytes > self._settings.request_bytes_max:
                 break
-            # To the end of the list, so that those behind it have their turn in the next request; or out of it.
+            # Out of the list, or to its end, so that the queues behind it have their turn in the next request.
             del node.ready[queue]
             under_way = self._next(queue)
             if under_way is not None:
@@ -361,7 +362,7 @@ class Sender:
         return chosen
 
     def _next(self, queue: PartitionQueue) -> UnderWay[Batch] | None:
-        """Return the batch that this queue may send now, numbered."""
+        """Return the batch that this queue may send now, with its number, if there is one."""
         sequences = queue.sequences
         for lost in sequences.take_lost():
             error = DeadlineExceededError(
@@ -387,7 +388,7 @@ class Sender:
             if batch.frame is None:
                 batch.encode(compression)
             batch.number(compression, under_way.producer_id, under_way.epoch, under_way.base_sequence)
-        except Exception as cause:  # noqa: BLE001 - whatever is wrong with one batch, those behind it go on
+        except Exception as cause:  # noqa: BLE001 - one batch that cannot be encoded must not stop those behind it
             _log.exception("a batch for %s cannot be encoded", queue)
             broken = ClientError(f"a batch for {queue} cannot be encoded: {cause!r}")
             broken.__cause__ = cause
@@ -396,7 +397,7 @@ class Sender:
         return under_way
 
     def _begin(self, queue: PartitionQueue) -> UnderWay[Batch] | None:
-        """Give the next batch that has not been sent yet its number, if one is complete or due."""
+        """Number the next batch that has not been sent yet, if one is complete or due."""
         batch = self._accumulator.take(queue)
         if batch is None:
             return None
@@ -433,7 +434,7 @@ class Sender:
         answer.add_done_callback(lambda done: self._on_answer(asked, watch, done))
 
     def _on_late(self, asked: Asked) -> None:
-        """An answer is late: perhaps the cluster has moved on without that broker."""
+        """Ask for metadata when an answer is late: perhaps the cluster has moved on without that broker."""
         self._suspects[asked] = None
         self._upkeep.learn()
 
@@ -453,11 +454,11 @@ class Sender:
         else:
             assert isinstance(failure, ClientError)
             if isinstance(failure, DeadlineExceededError):
-                # Whatever is behind the unanswered request shares its fate.
+                # The requests behind the unanswered one share its fate.
                 self._upkeep.spawn(asked.connection.close())
             self._upkeep.learn()
             for under_way in chosen:
-                # It has left, and no answer says what became of it.
+                # It was sent, and no answer says what became of it.
                 self._settle(under_way, Outcome.UNKNOWN, failure)
         if node.ready:
             self._schedule(node)
@@ -499,7 +500,7 @@ class Sender:
         *,
         is_moved: bool = False,
     ) -> None:
-        """Take note of how an attempt of a batch ended, and decide when its queue goes on."""
+        """Record how an attempt of a batch ended, and decide when its queue goes on."""
         batch = under_way.item
         queue = under_way.item.queue
         code = error.code if isinstance(error, KafkaError) else ErrorCode.NONE
@@ -542,7 +543,7 @@ class Sender:
             batch.settle()
 
     def _close_case(self, batch: Batch, error: Exception | None) -> None:
-        """No attempt of this batch is on the wire any more, nor will be: its memory is free."""
+        """Free the memory of a batch: no attempt of it is on the wire any more, nor will be."""
         self._accumulator.release(batch)
         batch.under_way = None
         if not batch.is_done:
@@ -550,7 +551,7 @@ class Sender:
         self._on_room()
 
     def _fail(self, batch: Batch, why: Callable[[Batch], ClientError]) -> None:
-        """Give up on a batch, whatever its state; memory that is on the wire is given back when the answer comes."""
+        """Give up a batch in any state. Memory that is on the wire is given back when the answer comes."""
         if batch.parts:
             for _, part in batch.parts:
                 if not part.is_done:

@@ -1,32 +1,32 @@
-"""The numbers that make a producer's batches arrive once and in order: what of one partition is under way. Pure.
+"""Numbers the batches of one partition, so that they arrive once and in order. Pure.
 
 An idempotent producer numbers its records per partition (KIP-98). The leader takes a batch only if its first number
 follows the last one that it has, answers a repetition with the original's offset, and refuses a gap. So a batch may be
-sent again as often as necessary, as long as it keeps its number and whatever precedes it is there. The rules here:
+sent again as often as necessary, as long as it keeps its number and its predecessors are there. The rules here:
 
 - *The pipeline* holds the batches that have a number and no outcome, in order. Each is out (on the wire) or back.
 - *Pipelining* begins when this epoch's first batch has been acknowledged. Until then one batch is out at a time: a
-  leader that knows nothing of a producer may accept any first number (KIP-360), and would accept the second batch when
-  it has refused the first. So it is again after a long rest, in which the leader may have forgotten us.
+  leader that knows nothing of a producer may accept any first number (KIP-360), and would accept the second batch after
+  it has refused the first. The same holds after a long rest, in which the leader may have forgotten us.
 - *After any failure* nothing new is sent until all are back. Then they go again, in order, one at a time.
-- *Refused for good* (too large, say), and no attempt of it can have been appended: its numbers are free, and the next
-  batch takes them. If others are under way behind it, they cannot have been appended either, for the leader saw a gap
-  before them: they begin a new *epoch*, from number 0.
-- *Given up* at its deadline, or failed for good, perhaps appended: nobody here can know. The next batch has the number
-  that it would have had. If the leader takes it, the one given up had arrived. If the leader sees a gap, it had not.
+- *Refused for good* (too large, say): if no attempt of the batch can have been appended, its numbers are free, and the
+  next batch takes them. If others are under way behind it, they cannot have been appended either, because the leader
+  saw a gap before them: they begin a new *epoch*, from number 0.
+- *Given up* at its deadline, or failed for good, and perhaps appended: nobody here can know. The next batch has the
+  number that follows. If the leader takes it, the batch given up had arrived. If the leader sees a gap, it had not.
 - *A gap* before a batch whose predecessors were all acknowledged or given up means that the leader lacks one of them,
   and a new epoch begins. But a batch of which an attempt *can* have been appended is not repeated in it. (The
-  connection broke, and what was sent into it may still reach the log from the buffers of a broker that stood still,
-  together with the predecessor: repeated in a new epoch it would be doubled.) It is lost: its sender learns that it
-  may have been written. The first one that cannot have been appended, and all behind it, begin the new epoch.
+  connection broke, and a broker that stood still may yet append the bytes in its buffers, together with the
+  predecessor: repeated in a new epoch, the batch would be doubled.) It is lost: its sender learns that it may have been
+  written. The first batch that cannot have been appended, and all behind it, begin the new epoch.
 
-Why new epochs are safe: once a leader has a batch of the new epoch it refuses whatever is late from the old one, and
-before that it sees, in the old one, the gap that made us begin anew.
+New epochs are safe: a leader that has a batch of the new epoch refuses late ones of the old epoch. Before that it sees,
+in the old epoch, the gap that made us begin anew.
 
-Epochs count per partition. Kafka's producer raises one epoch for all its partitions; but for a producer without
-transactions only the leader of a partition ever compares epochs, in that partition's table. Epochs are 15 bits; when
-they are used up, or a leader has seen a later one than ours, a new producer id is asked for, and then a batch given up
-under the old one may appear late.
+Epochs count per partition. Kafka's producer raises one epoch for all its partitions. But for a producer without
+transactions only the leader of a partition compares epochs, in that partition's table. Epochs are 15 bits. When they
+are used up, or when a leader has seen a later one than ours, a new producer id is asked for. Then a batch that was
+given up under the old one may appear late.
 
 Without idempotence the same pipeline is one batch long, and unnumbered: order holds, and a repetition may be doubled.
 
@@ -47,26 +47,26 @@ _NONE: Final = -1
 
 
 class Outcome(Enum):
-    """What one attempt to send a batch has led to."""
+    """The result of one attempt to send a batch."""
 
     APPENDED = "appended"
-    """Also when it was appended by an earlier attempt."""
+    """Appended, by this attempt or an earlier one."""
     NOT_NOW = "not now"
     """Not appended by this attempt; another may succeed."""
     UNKNOWN = "unknown"
-    """It may have been appended, or may be still; another attempt tells."""
+    """It may have been appended, or may be later; another attempt tells."""
     REFUSED = "refused"
     """Not appended by this attempt, and no other will do better."""
     DOUBTFUL = "doubtful"
     """No other attempt will do better, and this one may have appended it."""
     GAP = "gap"
-    """The leader misses what precedes it, or knows nothing of this producer and expects a beginning."""
+    """The leader lacks its predecessor, or knows nothing of this producer and expects a beginning."""
     FENCED = "fenced"
     """The leader has seen a later epoch of this producer id."""
 
 
 class Verdict(Enum):
-    """What becomes of a batch after an outcome."""
+    """The fate of a batch after an outcome."""
 
     DELIVERED = "delivered"
     AGAIN = "again"
@@ -162,7 +162,7 @@ class Sequences(Generic[Item]):
         )
 
     def begin(self, item: Item, count: int) -> UnderWay[Item]:
-        """Number a new batch of `count` records; it counts as out."""
+        """Number a new batch of `count` records, which counts as out."""
         assert self.may_begin()
         if self._restart or self._ends_in_gap:
             self._begin_epoch()
@@ -173,12 +173,12 @@ class Sequences(Generic[Item]):
         return batch
 
     def rest(self) -> None:
-        """Nothing was sent for so long that the leader may have forgotten this producer; nothing is under way."""
+        """Begin with one batch at a time again: after a long rest, the leader may have forgotten this producer."""
         assert not self.pipeline
         self._is_proven = False
 
     def take_lost(self) -> list[UnderWay[Item]]:
-        """Take out what may neither be repeated nor counted as written; to be called before `next_again`."""
+        """Take out the batches that may neither be repeated nor counted as written. Call it before `next_again`."""
         lost: list[UnderWay[Item]] = []
         if self._restart and self._all_are_back():
             while self.pipeline and self.pipeline[0].may_be_appended:
@@ -186,19 +186,19 @@ class Sequences(Generic[Item]):
         return lost
 
     def next_again(self) -> UnderWay[Item] | None:
-        """Return the batch that is to be sent again now, if there is one; `sent_again` says that it was."""
+        """Return the batch that is to be sent again now, if there is one. `sent_again` reports that it was."""
         if not self.pipeline or not self._all_are_back():
             return None
         head = self.pipeline[0]
         if head.is_after_gap and not self._restart:
-            # Every attempt of these came too early, and comes to nothing wherever it still may be.
+            # All attempts of these came too early. The leader refuses those that are still on their way.
             for batch in self.pipeline:
                 batch.may_be_appended = False
             self._want_epoch()
         return head if self._has_identity() else None
 
     def sent_again(self, batch: UnderWay[Item]) -> None:
-        """Number what `next_again` returned, for its next attempt; it counts as out."""
+        """Number the batch of `next_again` for its next attempt; it counts as out."""
         assert batch is self.pipeline[0]
         if self._restart:
             self._begin_epoch()
@@ -207,7 +207,7 @@ class Sequences(Generic[Item]):
     # Outcomes.
 
     def on_outcome(self, batch: UnderWay[Item], outcome: Outcome) -> Verdict:
-        """Take note of how an attempt ended. A batch that was given up is DELIVERED or FAILED, never sent again."""
+        """Record how an attempt ended. A batch that was given up is DELIVERED or FAILED, never sent again."""
         assert batch.is_out
         batch.is_out = False
         if outcome is Outcome.APPENDED:
@@ -226,13 +226,13 @@ class Sequences(Generic[Item]):
         return Verdict.AGAIN
 
     def give_up(self, batch: UnderWay[Item]) -> None:
-        """Send this batch no more. If it is out, its outcome is still awaited."""
+        """Do not send this batch again. If it is out, its outcome is still awaited."""
         batch.is_given_up = True
         if not batch.is_out:
             self._remove(batch)
 
     def split(self, batch: UnderWay[Item], parts: list[tuple[Item, int]]) -> list[UnderWay[Item]]:
-        """Put batches of the same records in the place of one that is back, and return them."""
+        """Replace a batch that is back by parts of it, and return these."""
         assert not batch.is_out
         assert sum(count for _, count in parts) == batch.count
         position = self.pipeline.index(batch)
@@ -273,7 +273,7 @@ class Sequences(Generic[Item]):
         elif not batch.is_after_gap and (batch.base_sequence + batch.count) % SEQUENCE_MODULUS == self.next_sequence:
             self.next_sequence = batch.base_sequence
         else:
-            # A number may be used anew only if no batch that carried it, or a later one, can still arrive.
+            # A number may be reused only if no batch that carried it, or a later one, can still arrive.
             self._ends_in_gap = True
             self._renew_identity()
 
@@ -282,13 +282,13 @@ class Sequences(Generic[Item]):
         self._renew_identity(is_used_up=is_fenced)
 
     def _renew_identity(self, *, is_used_up: bool = False) -> None:
-        """Ask for a new producer id, if this one can have no further epoch here."""
+        """Ask for a new producer id, if this one has no further epoch here."""
         assert self._identity is not None
         if (is_used_up or self.epoch >= EPOCH_MAX) and self._identity.producer_id == self.producer_id:
             self._identity.producer_id = _NONE
 
     def _begin_epoch(self) -> None:
-        """Number the pipeline anew, from 0. Nothing in it is out, nor can any of it have been appended."""
+        """Number the pipeline anew, from 0. None of its batches is out, or can have been appended."""
         assert self._identity is not None
         assert self._identity.producer_id != _NONE
         if self._identity.producer_id == self.producer_id:

@@ -1,4 +1,4 @@
-"""What a producer can be told, checked before anything is opened. Pure."""
+"""Checks the settings of a producer before anything is opened. Pure."""
 
 from typing import Final, Literal, NamedTuple, Self
 
@@ -12,13 +12,13 @@ __all__ = ["Acks", "CompressionName", "ProducerSettings"]
 Acks = Literal["all", 0, 1, -1]
 CompressionName = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 IDEMPOTENT_IN_FLIGHT_MAX = 5
-"""So many batches of a producer a broker remembers per partition, to recognise repetitions."""
+"""A broker remembers so many batches of a producer per partition, to recognise repetitions."""
 _COMPRESSIONS: Final = tuple(name.lower() for name in Compression.__members__)
 _SIZES: Final = frozenset({"batch_bytes", "request_bytes_max", "buffer_bytes", "in_flight_max"})
 
 
 class ProducerSettings(NamedTuple):
-    """`acks` is -1, 1 or 0 here. The rest is as in `Producer`."""
+    """The checked settings. `acks` is -1, 1 or 0 here; the others are as in `Producer`."""
 
     acks: int
     is_idempotent: bool

@@ -1,4 +1,4 @@
-"""The queues of one topic's partitions, and which of them gets the next record. Pure."""
+"""Keeps the queues of a topic's partitions, and chooses one for the next record. Pure."""
 
 from barnabas_clients.arguments import INT32_MAX, Bytes, whole_number
 from barnabas_clients.protocol.errors import UnknownTopicOrPartitionError
@@ -10,11 +10,11 @@ from .sequences import Identity, Sequences
 __all__ = ["TopicQueues"]
 
 CANDIDATES_MAX = 16
-"""So many partitions are compared when a new one is chosen for records without a key: a topic may have thousands."""
+"""So many partitions are compared for records without a key, because a topic may have thousands."""
 
 
 class TopicQueues:
-    """One topic as its producer sees it; queues are made as partitions become known, and stay."""
+    """One topic of a producer. A queue is made when its partition becomes known, and stays."""
 
     __slots__ = ("_choose_for", "_identity", "_in_flight_max", "_is_round_robin", "_last", "_sticky", "name", "queues")
 
@@ -29,21 +29,21 @@ class TopicQueues:
         self._last = -1
 
     def grow(self, partition_count: int) -> None:
-        """Take note that the topic has this many partitions; topics never get fewer."""
+        """Make the queues of a topic with this many partitions. A topic never gets fewer."""
         for partition in range(len(self.queues), partition_count):
             sequences: Sequences[Batch] = Sequences(self._identity, self._in_flight_max)
             self.queues.append(PartitionQueue(self.name, partition, sequences))
 
     def choose(self, key: Bytes | None, partition: int | None) -> PartitionQueue:
-        """Return where a record goes.
+        """Return the queue for a record.
 
         Raises:
-            TypeError: `partition`, or what the caller's partitioner said, is not an int.
+            TypeError: `partition`, or the answer of the caller's partitioner, is not an int.
             ValueError: it has more than 32 bits.
-            UnknownTopicOrPartitionError: `partition`, or what the caller's partitioner said, does not exist.
+            UnknownTopicOrPartitionError: `partition`, or the answer of the caller's partitioner, does not exist.
         """
         if partition is None:
-            # The way of nearly every record without a key.
+            # Nearly all records without a key go this way.
             if key is None and self._sticky is not None and self._sticky.open is not None:
                 return self._sticky
             if self._choose_for is None:
@@ -59,7 +59,7 @@ class TopicQueues:
         raise UnknownTopicOrPartitionError(f"{self.name} has partitions 0 to {len(self.queues) - 1}, not {partition}")
 
     def on_complete(self, queue: PartitionQueue) -> None:
-        """The batch of a queue is complete: records without a key go elsewhere."""
+        """Send further records without a key elsewhere: the batch of this queue is complete."""
         if self._sticky is queue:
             self._sticky = None
 
@@ -67,7 +67,7 @@ class TopicQueues:
         if self._is_round_robin:
             self._last = (self._last + 1) % len(self.queues)
             return self.queues[self._last]
-        # The last one's batch is complete, or was taken by the sender, because it was due.
+        # The last queue's batch is complete, or the sender took it because it was due.
         count = len(self.queues)
         candidates = [(self._last + step) % count for step in range(1, min(count, CANDIDATES_MAX) + 1)]
         self._last = min(candidates, key=lambda partition: self.queues[partition].waiting_bytes)

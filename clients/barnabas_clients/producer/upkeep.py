@@ -1,7 +1,7 @@
-"""What a producer needs to know and has to ask for: who leads what, and its producer id.
+"""Asks for the metadata and the producer id that a producer needs.
 
-Both are asked for in a task that exists only while the answer is missing, until there is one, with growing pauses.
-Failing to get it is nobody's error yet: batches carry the reason along (`last_error`), and have deadlines.
+Each has a task that exists only while the answer is missing, and that asks with growing pauses until there is one. A
+failure is not reported to callers by itself: batches carry the reason (`last_error`), and have deadlines.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ _log = logging.getLogger(__name__)
 class Upkeep:
     """Owns every task of a producer, so that closing ends them all.
 
-    `on_learned` is called after metadata came and says whether more is needed; `on_identity` after an id came;
-    `on_trouble` with the reason why nothing came.
+    `on_learned` is called after metadata came, and says whether more is needed. `on_identity` is called after an id
+    came, and `on_trouble` with the reason for a failure.
     """
 
     def __init__(
@@ -55,20 +55,20 @@ class Upkeep:
         self._is_closed = False
 
     def learn(self) -> None:
-        """Ask for metadata; if that is under way, once more afterwards."""
+        """Ask for metadata. If a refresh is under way, ask once more afterwards."""
         self._is_stale = True
         if not self._is_learning and not self._is_closed:
             self._is_learning = True
             self.spawn(self._learn())
 
     def identify(self, identity: Identity) -> None:
-        """Ask for a producer id, if there is none and it is not under way."""
+        """Ask for a producer id, if there is none and none is under way."""
         if identity.producer_id < 0 and not self._is_identifying and not self._is_closed:
             self._is_identifying = True
             self.spawn(self._identify(identity))
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run something that ends when the producer closes."""
+        """Run a coroutine that ends when the producer closes."""
         self._tasks.spawn(coroutine)
 
     async def close(self) -> None:

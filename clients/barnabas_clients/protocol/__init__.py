@@ -1,1 +1,1 @@
-"""Kafka wire protocol: messages declared once for all versions, shared with the broker. Pure."""
+"""Declares the messages of Kafka's protocol, once for all versions; the broker uses them too. Pure."""

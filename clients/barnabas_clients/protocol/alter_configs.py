@@ -1,4 +1,6 @@
-"""AlterConfigs, API key 33: set all configurations of resources; what is not named is set no more. Pure.
+"""AlterConfigs, API key 33: replace all configurations of resources. Pure.
+
+A configuration that is not named goes back to its default.
 
 Versions: 1 is 0 again; 2 flexible.
 """
@@ -31,14 +33,14 @@ class AlterConfigsResource(Struct):
 
 @message(api_key=33, versions=range(3), flexible_since=2)
 class AlterConfigsRequest(Message):
-    """What to change; `validate_only` asks whether it could be."""
+    """The changes to resources; `validate_only` only checks them."""
 
     resources: list[AlterConfigsResource] = field(default_factory=list)
     validate_only: Bool = False
 
 
 class AlterConfigsResourceResponse(Struct):
-    """What became of one resource."""
+    """The result for one resource."""
 
     error_code: Int16 = 0
     error_message: String | None = None

@@ -19,7 +19,7 @@ __all__ = [
 
 
 class ReassignablePartition(Struct):
-    """Where one partition is to be, the preferred leader first; null cancels the move that is under way."""
+    """The brokers that one partition goes to, the preferred leader first; null cancels the move that is under way."""
 
     partition_index: Int32 = 0
     replicas: Sequence[Int32] | None = None
@@ -34,7 +34,7 @@ class ReassignableTopic(Struct):
 
 @message(api_key=45, versions=range(2), flexible_since=0)
 class AlterPartitionReassignmentsRequest(Message):
-    """Each partition is answered for itself."""
+    """Moves of partitions, each of which is answered for itself."""
 
     timeout_ms: Int32 = 60000
     allow_replication_factor_change: Annotated[Bool, wire(since=1)] = True
@@ -42,7 +42,7 @@ class AlterPartitionReassignmentsRequest(Message):
 
 
 class ReassignablePartitionResponse(Struct):
-    """Whether one partition will move. That it has moved is for ListPartitionReassignments to say."""
+    """The answer for one partition: whether it will move. ListPartitionReassignments tells when it has moved."""
 
     partition_index: Int32 = 0
     error_code: Int16 = 0

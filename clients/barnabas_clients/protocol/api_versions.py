@@ -1,8 +1,9 @@
-"""ApiVersions, API key 18: which APIs and versions a broker speaks; the first request on every connection. Pure.
+"""ApiVersions, API key 18: the APIs and versions that a broker speaks. Pure.
 
-Two exceptions to all rules, because the client does not know the broker yet (KIP-511). The response always has
-header version 0, also where its body is flexible; and a broker that does not know the requested version answers
-with a *version 0 body* that carries UNSUPPORTED_VERSION and the ranges it has. `frames.py` does both.
+It is the first request on every connection. It has two exceptions to all rules, because the client does not know the
+broker yet (KIP-511). The response always has header version 0, even if its body is flexible. And a broker that does not
+know the requested version answers with a *version 0 body* that carries UNSUPPORTED_VERSION and the ranges it has.
+`registry.py` does both.
 
 Versions: 1 throttle time; 3 flexible, client software, features; 4 lets `min_version` of a feature be 0. Version 5
 (KIP-1242, cluster and node ids) is not declared.
@@ -23,7 +24,7 @@ __all__ = [
 
 @message(api_key=18, versions=range(5), flexible_since=3)
 class ApiVersionsRequest(Message):
-    """Sent in the newest version the client has, before it knows what the broker has."""
+    """Sent in the client's newest version, before it knows the broker's."""
 
     client_software_name: Annotated[String, wire(since=3)] = ""
     client_software_version: Annotated[String, wire(since=3)] = ""
@@ -55,7 +56,7 @@ class FinalizedFeatureKey(Struct):
 
 @message(api_key=18, versions=range(5), flexible_since=3)
 class ApiVersionsResponse(Message):
-    """`transaction.version` 2 among the finalized features is what turns KIP-890 on in clients."""
+    """`transaction.version` 2 among the finalized features turns KIP-890 on in clients."""
 
     error_code: Int16 = 0
     api_keys: list[ApiVersion] = field(default_factory=list)

@@ -17,7 +17,7 @@ __all__ = [
 
 
 class CreatePartitionsAssignment(Struct):
-    """Which brokers shall hold one new partition."""
+    """The brokers that shall hold one new partition."""
 
     broker_ids: Sequence[Int32] = ()
 
@@ -40,7 +40,7 @@ class CreatePartitionsRequest(Message):
 
 
 class CreatePartitionsTopicResult(Struct):
-    """What became of one topic."""
+    """The result for one topic."""
 
     name: String = ""
     error_code: Int16 = 0

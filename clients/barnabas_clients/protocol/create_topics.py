@@ -1,7 +1,7 @@
-"""CreateTopics, API key 19. Pure.
+"""CreateTopics, API key 19: create topics with their partitions. Pure.
 
 Versions: 4 lets -1 stand for the broker's default partition count and replication factor; 5 flexible, and the
-response tells what was created; 7 topic ids.
+response describes the new topics; 7 topic ids.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ __all__ = [
 
 
 class CreatableReplicaAssignment(Struct):
-    """Which brokers shall hold one partition; the first is the preferred leader."""
+    """The brokers that shall hold one partition; the first is the preferred leader."""
 
     partition_index: Int32 = 0
     broker_ids: Sequence[Int32] = ()
@@ -67,7 +67,7 @@ class CreateTopicsRequest(Message):
 
 
 class CreatableTopicConfigs(Struct):
-    """One configuration as the new topic has it."""
+    """One configuration of the new topic."""
 
     name: String = ""
     value: String | None = None
@@ -77,7 +77,7 @@ class CreatableTopicConfigs(Struct):
 
 
 class CreatableTopicResult(Struct):
-    """What became of one topic; null `configs` when the caller may not see them."""
+    """The result for one topic; null `configs` if the caller may not see them."""
 
     name: String = ""
     topic_id: Annotated[Uuid, wire(since=7)] = NO_UUID

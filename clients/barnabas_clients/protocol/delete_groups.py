@@ -1,4 +1,4 @@
-"""DeleteGroups, API key 42: groups without members, and the offsets that they have committed, go. Pure.
+"""DeleteGroups, API key 42: delete groups without members, and their committed offsets. Pure.
 
 Versions: 2 flexible.
 """
@@ -16,13 +16,13 @@ __all__ = [
 
 @message(api_key=42, versions=range(3), flexible_since=2)
 class DeleteGroupsRequest(Message):
-    """Which groups to delete; all of them should be coordinated by the broker that is asked."""
+    """The groups to delete; the broker that is asked should coordinate all of them."""
 
     groups_names: Sequence[String] = ()
 
 
 class DeletableGroupResult(Struct):
-    """What became of one group."""
+    """The result for one group."""
 
     group_id: String = ""
     error_code: Int16 = 0

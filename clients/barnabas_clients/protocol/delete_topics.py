@@ -1,4 +1,4 @@
-"""DeleteTopics, API key 20: by name, since version 6 also by id. Pure.
+"""DeleteTopics, API key 20: delete topics by name, since version 6 also by id. Pure.
 
 Versions: 4 flexible; 5 error messages; 6 `topics` in place of `topic_names`.
 """
@@ -33,7 +33,7 @@ class DeleteTopicsRequest(Message):
 
 
 class DeletableTopicResult(Struct):
-    """What became of one topic."""
+    """The result for one topic."""
 
     name: Annotated[String | None, wire(nullable_since=6)] = ""
     topic_id: Annotated[Uuid, wire(since=6)] = NO_UUID

@@ -24,7 +24,7 @@ class DescribeClusterRequest(Message):
 
 
 class DescribeClusterBroker(Struct):
-    """Where to reach one broker or controller."""
+    """The address of one broker or controller."""
 
     broker_id: Int32 = 0
     host: String = ""
@@ -35,7 +35,7 @@ class DescribeClusterBroker(Struct):
 
 @message(api_key=60, versions=range(3), flexible_since=0)
 class DescribeClusterResponse(Message):
-    """`controller_id` is where to send what only a controller can do."""
+    """`controller_id` is the node for requests that only a controller can serve."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

@@ -28,7 +28,7 @@ class DescribeConfigsResource(Struct):
 
 @message(api_key=32, versions=range(1, 5), flexible_since=4)
 class DescribeConfigsRequest(Message):
-    """Which resources to describe, and how thoroughly."""
+    """The resources to describe, and the wanted details."""
 
     resources: list[DescribeConfigsResource] = field(default_factory=list)
     include_synonyms: Bool = False

@@ -1,7 +1,7 @@
 """DescribeGroups, API key 15: the state and the members of classic groups. Pure.
 
 Versions: 1 throttle time; 3 authorized operations; 4 `group_instance_id`; 5 flexible; 6 an error message, and
-GROUP_ID_NOT_FOUND for a group that does not exist, which before is answered as a "Dead" group (KIP-1043).
+GROUP_ID_NOT_FOUND for a group that does not exist, which is a "Dead" group in older versions (KIP-1043).
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ __all__ = [
 
 @message(api_key=15, versions=range(7), flexible_since=5)
 class DescribeGroupsRequest(Message):
-    """Which groups to describe; all of them should be coordinated by the broker that is asked."""
+    """The groups to describe; the broker that is asked should coordinate all of them."""
 
     groups: Sequence[String] = ()
     include_authorized_operations: Annotated[Bool, wire(since=3)] = False

@@ -1,4 +1,4 @@
-"""DescribeLogDirs, API key 35: which partitions a broker holds in which directory, and how large they are. Pure.
+"""DescribeLogDirs, API key 35: the partitions in each directory of a broker, with their sizes. Pure.
 
 Versions: 2 flexible; 3 an error for the request as a whole; 4 the size of the volume; 5 cordoned directories.
 """
@@ -33,7 +33,7 @@ class DescribeLogDirsRequest(Message):
 
 
 class DescribeLogDirsPartition(Struct):
-    """`offset_lag` is how far the end of the log is ahead of the high watermark."""
+    """`offset_lag` is the distance from the high watermark to the end of the log."""
 
     partition_index: Int32 = 0
     partition_size: Int64 = 0
@@ -49,7 +49,7 @@ class DescribeLogDirsTopic(Struct):
 
 
 class DescribeLogDirsResult(Struct):
-    """One directory; sizes of its volume are -1 where nobody says."""
+    """One directory; the sizes of its volume are -1 if they are unknown."""
 
     error_code: Int16 = 0
     log_dir: String = ""

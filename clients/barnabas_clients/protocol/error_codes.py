@@ -1,6 +1,6 @@
-"""Kafka's error codes: their numbers, and what a client may conclude from one. Pure.
+"""Kafka's error codes, and the conclusions that a client may draw from them. Pure.
 
-Codes, names and retriability are Kafka's as of 4.3: https://kafka.apache.org/protocol.html, "Error Codes". They are
+Codes, names and retriability are those of Kafka 4.3: https://kafka.apache.org/protocol.html, "Error Codes". They are
 numbers on the wire: none is ever renamed or reused.
 """
 
@@ -187,7 +187,7 @@ RETRIABLE: Final = frozenset(
         ErrorCode.SHARE_SESSION_LIMIT_REACHED,
     }
 )
-# It will not before the caller has refreshed its view of the cluster.
+# It cannot succeed before the caller has refreshed its view of the cluster.
 STALE_METADATA: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

@@ -1,9 +1,8 @@
 """The exceptions that carry Kafka's error codes. Pure.
 
-An error code in a response is an expected answer, not a fault: it becomes a `KafkaError` where a caller has to decide,
-with the code, whether trying again can help.
-`error_for` picks the class; a code without one of its own is a plain `KafkaError` with that code, and a code newer
-than our list is UNKNOWN_SERVER_ERROR, as in Kafka's own clients.
+An error code in a response is an expected answer, not a fault. It becomes a `KafkaError` when a caller has to decide,
+and its code says whether a retry can help. `error_for` picks the class. A code without one of its own is a plain
+`KafkaError` with that code, and a code that is newer than our list is UNKNOWN_SERVER_ERROR, as in Kafka's own clients.
 """
 
 from typing import Final
@@ -87,7 +86,7 @@ class KafkaError(BarnabasError):
 
     code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
     may_be_done = False
-    """The request may have been carried out all the same, or an earlier attempt of it; told by the producer alone."""
+    """The request, or an earlier attempt of it, may have been carried out all the same. Only the producer sets it."""
 
     def __init__(self, message: str = "", code: ErrorCode | None = None) -> None:
         if code is not None:
@@ -96,14 +95,14 @@ class KafkaError(BarnabasError):
 
     @property
     def retriable(self) -> bool:
-        """True when the same request may succeed later."""
+        """True if the same request may succeed later."""
         return self.code in RETRIABLE
 
 
 def error_for(code: int, message: str = "") -> KafkaError:
     """Return the exception for an error code other than NONE, to raise or to keep.
 
-    `message` says what the error is about (a topic, a partition, what the broker said); the code's name is put in
+    `message` names the subject of the error (a topic, a partition, the broker's own message). The code's name is put in
     front of it.
     """
     try:

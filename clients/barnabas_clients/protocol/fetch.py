@@ -1,4 +1,4 @@
-"""Fetch, API key 1: read record batches from partitions, waiting for them if need be. Pure.
+"""Fetch, API key 1: read record batches from partitions, or wait for them. Pure.
 
 Versions: 4 isolation level (the oldest that Kafka 4 speaks, KIP-896); 5 log start offset; 7 fetch sessions
 (KIP-227); 9 leader epoch; 10 allows zstd; 11 rack and preferred read replica (KIP-392); 12 flexible, diverging
@@ -48,14 +48,14 @@ __all__ = [
 
 
 class ReplicaState(FrozenStruct):
-    """Who fetches, when a replica does."""
+    """The replica that fetches, if one does."""
 
     replica_id: Int32 = -1
     replica_epoch: Int64 = -1
 
 
 class FetchPartition(Struct):
-    """From where to read one partition, and at most how many bytes."""
+    """The offset from which to read one partition, and the most bytes to read."""
 
     partition: Int32 = 0
     current_leader_epoch: Annotated[Int32, wire(since=9)] = -1
@@ -102,7 +102,7 @@ class FetchRequest(Message):
 
 
 class EpochEndOffset(FrozenStruct):
-    """The largest epoch, and its end, before the fetcher's log and this one diverge."""
+    """The largest epoch before the fetcher's log and this one diverge, and its end."""
 
     epoch: Int32 = -1
     end_offset: Int64 = -1
@@ -123,7 +123,7 @@ class AbortedTransaction(Struct):
 
 
 class PartitionData(Struct):
-    """What one partition yielded; decoded, `records` is a view of the response's buffer."""
+    """The records of one partition. After decoding, `records` is a view of the response's buffer."""
 
     partition_index: Int32 = 0
     error_code: Int16 = 0
@@ -139,7 +139,7 @@ class PartitionData(Struct):
 
 
 class FetchableTopicResponse(Struct):
-    """What partitions of one topic yielded."""
+    """The records of partitions of one topic."""
 
     topic: Annotated[String, wire(until=12)] = ""
     topic_id: Annotated[Uuid, wire(since=13)] = NO_UUID

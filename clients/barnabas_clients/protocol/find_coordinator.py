@@ -1,4 +1,4 @@
-"""FindCoordinator, API key 10: which broker coordinates a group or a transactional id. Pure.
+"""FindCoordinator, API key 10: find the broker that coordinates a group or a transactional id. Pure.
 
 Versions: 1 key type; 3 flexible; 4 many keys at once (`coordinator_keys`, `coordinators`), which replace the single
 `key` and the top-level answer; 6 share groups.
@@ -26,7 +26,7 @@ class FindCoordinatorRequest(Message):
 
 
 class Coordinator(Struct):
-    """Where one key is coordinated."""
+    """The broker that coordinates one key."""
 
     key: String = ""
     node_id: Int32 = 0

@@ -1,4 +1,4 @@
-"""Heartbeat, API key 12: a member of a classic group says that it is alive. Pure.
+"""Heartbeat, API key 12: show that a member of a classic group is alive. Pure.
 
 Versions: 3 static membership (KIP-345); 4 flexible.
 """

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs, API key 44: change some configurations of resources, and leave the others alone. Pure.
+"""IncrementalAlterConfigs, API key 44: change some configurations of resources, and no others. Pure.
 
 Versions: 1 flexible.
 """
@@ -32,14 +32,14 @@ class IncrementalAlterConfigsResource(Struct):
 
 @message(api_key=44, versions=range(2), flexible_since=1)
 class IncrementalAlterConfigsRequest(Message):
-    """What to change; `validate_only` asks whether it could be."""
+    """The changes to resources; `validate_only` only checks them."""
 
     resources: list[IncrementalAlterConfigsResource] = field(default_factory=list)
     validate_only: Bool = False
 
 
 class IncrementalAlterConfigsResourceResponse(Struct):
-    """What became of one resource."""
+    """The result for one resource."""
 
     error_code: Int16 = 0
     error_message: String | None = None

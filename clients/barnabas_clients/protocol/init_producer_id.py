@@ -1,4 +1,4 @@
-"""InitProducerId, API key 22: a producer id and epoch for idempotence and transactions. Pure.
+"""InitProducerId, API key 22: get a producer id and epoch, for idempotence and transactions. Pure.
 
 Versions: 2 flexible; 3 lets a producer raise its own epoch (KIP-360); 4 may answer PRODUCER_FENCED; 5 transactions
 of KIP-890. Version 6 (two-phase commit, KIP-939) is unstable in Kafka itself and not declared.
@@ -26,7 +26,7 @@ class InitProducerIdRequest(Message):
 
 @message(api_key=22, versions=range(6), flexible_since=2)
 class InitProducerIdResponse(Message):
-    """The id and epoch to stamp into batches."""
+    """The id and epoch to put into batches."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

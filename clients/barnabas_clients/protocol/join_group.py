@@ -39,7 +39,7 @@ class JoinGroupRequest(Message):
 
 
 class JoinGroupResponseMember(Struct):
-    """A member with its subscription; only the leader gets to see these."""
+    """A member with its subscription; only the leader gets these."""
 
     member_id: String = ""
     group_instance_id: Annotated[String | None, wire(since=5)] = None

@@ -1,4 +1,4 @@
-"""LeaveGroup, API key 13: members leave a classic group. Pure.
+"""LeaveGroup, API key 13: let members leave a classic group. Pure.
 
 Versions: 3 many members at once (`members`), replacing `member_id`; 4 flexible; 5 a reason (KIP-800).
 """
@@ -33,7 +33,7 @@ class LeaveGroupRequest(Message):
 
 
 class MemberResponse(Struct):
-    """What became of one member's leaving."""
+    """The result for one member."""
 
     member_id: String = ""
     group_instance_id: String | None = None

@@ -17,7 +17,7 @@ __all__ = [
 
 @message(api_key=16, versions=range(6), flexible_since=3)
 class ListGroupsRequest(Message):
-    """Which groups to list; an empty filter lets every group pass."""
+    """The groups to list; an empty filter lets every group pass."""
 
     states_filter: Annotated[Sequence[String], wire(since=4)] = ()
     types_filter: Annotated[Sequence[String], wire(since=5)] = ()

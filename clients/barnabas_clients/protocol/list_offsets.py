@@ -1,7 +1,8 @@
-"""ListOffsets, API key 2: the offset of the first record at or after a timestamp, or of an end of the log. Pure.
+"""ListOffsets, API key 2: look up offsets by timestamp, or the ends of logs. Pure.
 
-Timestamps below zero are names: -1 latest, -2 earliest, -3 the record with the largest timestamp (since 7), -4 and
--5 the ends of local and remote storage (since 8 and 9), -6 earliest pending upload (since 11).
+A timestamp finds the first record that is not older. Timestamps below zero are names: -1 latest, -2 earliest, -3 the
+record with the largest timestamp (since 7), -4 and -5 the ends of local and remote storage (since 8 and 9), -6 earliest
+pending upload (since 11).
 
 Versions: 2 isolation level; 4 leader epoch; 6 flexible; 10 a timeout for reads of remote storage.
 """
@@ -46,7 +47,7 @@ class ListOffsetsRequest(Message):
 
 
 class ListOffsetsPartitionResponse(Struct):
-    """The record found; offset and timestamp -1 when there is none."""
+    """The record found; offset and timestamp are -1 if there is none."""
 
     partition_index: Int32 = 0
     error_code: Int16 = 0

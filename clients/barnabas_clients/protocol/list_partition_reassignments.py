@@ -1,4 +1,4 @@
-"""ListPartitionReassignments, API key 46: which partitions are on their way to other brokers (KIP-455). Pure.
+"""ListPartitionReassignments, API key 46: list partitions that move to other brokers (KIP-455). Pure.
 
 One version, and that is flexible.
 """
@@ -32,7 +32,7 @@ class ListPartitionReassignmentsRequest(Message):
 
 
 class OngoingPartitionReassignment(Struct):
-    """`replicas` are those to come and those to go together; without `removing_replicas` they are the target."""
+    """`replicas` are those to come and those to go together. Without `removing_replicas` they are the target."""
 
     partition_index: Int32 = 0
     replicas: Sequence[Int32] = ()
@@ -41,7 +41,7 @@ class OngoingPartitionReassignment(Struct):
 
 
 class OngoingTopicReassignment(Struct):
-    """Partitions of one topic that are under way."""
+    """Partitions of one topic that are moving."""
 
     name: String = ""
     partitions: list[OngoingPartitionReassignment] = field(default_factory=list)
@@ -49,7 +49,7 @@ class OngoingTopicReassignment(Struct):
 
 @message(api_key=46, versions=range(1), flexible_since=0)
 class ListPartitionReassignmentsResponse(Message):
-    """Only what is under way; a partition that was asked for and is not named stands still, or does not exist."""
+    """The moves under way. A partition that was asked for and is missing stands still, or does not exist."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

@@ -1,7 +1,6 @@
-"""Metadata, API key 3: brokers, topics, partitions, and who leads them. Pure.
+"""Metadata, API key 3: brokers, topics, partitions, and their leaders. Pure.
 
-Which topics: null asks for all, an empty list for none, except in version 0, which has no null and where an empty
-list asks for all.
+Null topics ask for all, and an empty list for none. Version 0 has no null, and there an empty list asks for all.
 
 Versions: 4 auto-creation flag; 5 offline replicas; 7 leader epoch; 8 authorized operations; 9 flexible; 10 topic
 ids; 12 topics may be asked for by id alone, with a null name; 13 a top-level error code.
@@ -52,7 +51,7 @@ class MetadataRequest(Message):
 
 
 class MetadataResponseBroker(Struct):
-    """Where clients reach a broker."""
+    """The address at which clients reach a broker."""
 
     node_id: Int32 = 0
     host: String = ""
@@ -61,7 +60,7 @@ class MetadataResponseBroker(Struct):
 
 
 class MetadataResponsePartition(Struct):
-    """One partition; `leader_id` -1 with LEADER_NOT_AVAILABLE when nobody leads."""
+    """One partition; if nobody leads, `leader_id` is -1 and the error LEADER_NOT_AVAILABLE."""
 
     error_code: Int16 = 0
     partition_index: Int32 = 0
@@ -85,7 +84,7 @@ class MetadataResponseTopic(Struct):
 
 @message(api_key=3, versions=range(14), flexible_since=9)
 class MetadataResponse(Message):
-    """Authorized operations are a bit field; the least int32 means that they were not asked for."""
+    """Authorized operations are a bit field. The least int32 means that they were not asked for."""
 
     throttle_time_ms: Annotated[Int32, wire(since=3)] = 0
     brokers: list[MetadataResponseBroker] = field(default_factory=list)

@@ -49,7 +49,7 @@ class OffsetCommitRequestTopic(Struct):
 
 @message(api_key=8, versions=range(2, 11), flexible_since=8)
 class OffsetCommitRequest(Message):
-    """Generation -1 with an empty member id: a consumer outside group management."""
+    """Generation -1 with an empty member id stands for a consumer without group management."""
 
     group_id: String = ""
     generation_id_or_member_epoch: Int32 = -1
@@ -60,7 +60,7 @@ class OffsetCommitRequest(Message):
 
 
 class OffsetCommitResponsePartition(Struct):
-    """What became of one position."""
+    """The result for one position."""
 
     partition_index: Int32 = 0
     error_code: Int16 = 0

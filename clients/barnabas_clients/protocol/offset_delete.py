@@ -1,6 +1,6 @@
-"""OffsetDelete, API key 47: offsets that a group has committed are forgotten (KIP-496). Pure.
+"""OffsetDelete, API key 47: forget offsets that a group has committed (KIP-496). Pure.
 
-Versions: only 0, which is not flexible.
+There is only version 0, which is not flexible.
 """
 
 from barnabas_raftlog.wire.schema import Int16, Int32, Message, String, Struct, field, message
@@ -37,7 +37,7 @@ class OffsetDeleteRequest(Message):
 
 
 class OffsetDeleteResponsePartition(Struct):
-    """What became of one partition's offset."""
+    """The result for one partition's offset."""
 
     partition_index: Int32 = 0
     error_code: Int16 = 0

@@ -1,4 +1,4 @@
-"""OffsetFetch, API key 9: positions that a group has stored. Pure.
+"""OffsetFetch, API key 9: get positions that a group has stored. Pure.
 
 Null topics ask for everything the group has (since 2). Versions: 2 a top-level error; 5 leader epoch; 6 flexible; 7
 `require_stable`; 8 many groups at once (`groups`), replacing the single group and its topics; 9 member id and epoch
@@ -74,7 +74,7 @@ class OffsetFetchRequest(Message):
 
 
 class OffsetFetchResponsePartition(Struct):
-    """A stored position (up to version 7); -1 when there is none."""
+    """A stored position (up to version 7); -1 if there is none."""
 
     partition_index: Int32 = 0
     committed_offset: Int64 = 0
@@ -91,7 +91,7 @@ class OffsetFetchResponseTopic(Struct):
 
 
 class OffsetFetchResponsePartitions(Struct):
-    """A stored position (since version 8); -1 when there is none."""
+    """A stored position (since version 8); -1 if there is none."""
 
     partition_index: Int32 = 0
     committed_offset: Int64 = 0
@@ -109,7 +109,7 @@ class OffsetFetchResponseTopics(Struct):
 
 
 class OffsetFetchResponseGroup(Struct):
-    """What one group has stored."""
+    """The stored positions of one group."""
 
     group_id: String = ""
     topics: list[OffsetFetchResponseTopics] = field(default_factory=list)

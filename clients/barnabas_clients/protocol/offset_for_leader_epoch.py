@@ -1,6 +1,6 @@
-"""OffsetForLeaderEpoch, API key 23: where a leader epoch ended (KIP-101, KIP-320). Pure.
+"""OffsetForLeaderEpoch, API key 23: look up the end of a leader epoch (KIP-101, KIP-320). Pure.
 
-Clients use it to find out that the log was truncated under them. Versions: 3 replica id; 4 flexible.
+Clients use it to find out that a log was truncated. Versions: 3 replica id; 4 flexible.
 """
 
 from typing import Annotated
@@ -41,7 +41,7 @@ class OffsetForLeaderEpochRequest(Message):
 
 
 class EpochEndOffset(Struct):
-    """Where the asked epoch, or the newest before it, ended in one partition."""
+    """The end of the epoch asked for, or of the newest before it, in one partition."""
 
     error_code: Int16 = 0
     partition: Int32 = 0

@@ -1,7 +1,7 @@
 """Produce, API key 0: append record batches to partitions. Pure.
 
 Versions: 3 transactional id (the oldest that Kafka 4 speaks, KIP-896); 5 log start offset; 7 allows zstd; 8 record
-errors; 9 flexible; 10 says where the leader is when it is not here (KIP-951); 12 a transactional produce adds its
+errors; 9 flexible; 10 names the leader if it is another broker (KIP-951); 12 a transactional produce adds its
 partition to the transaction by itself (KIP-890); 13 topic ids in place of names.
 
 A request with `acks` 0 has no response at all.
@@ -40,7 +40,7 @@ __all__ = [
 
 
 class PartitionProduceData(Struct):
-    """The batch for one partition; decoded, `records` is a view of the request's buffer."""
+    """The batch for one partition. After decoding, `records` is a view of the request's buffer."""
 
     index: Int32 = 0
     records: Records | None = None
@@ -65,7 +65,7 @@ class ProduceRequest(Message):
 
 
 class BatchIndexAndErrorMessage(Struct):
-    """Which record made its batch be refused, and why."""
+    """A record for which its batch was refused, and the reason."""
 
     batch_index: Int32 = 0
     batch_index_error_message: String | None = None

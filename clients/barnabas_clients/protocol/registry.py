@@ -1,16 +1,16 @@
-"""Every API that we know, and the frames around requests and responses. Pure.
+"""Lists all declared APIs, and frames their requests and responses. Pure.
 
-A frame is `u32 size | header | body`. The header's layout depends on the API and the version, with two exceptions
-that break every client when missed: a response to ApiVersions always has header version 0, whatever its body is,
-because its reader does not know the broker yet (KIP-511); and the client id of a flexible request header is an
-ordinary nullable string, not a compact one, so that any broker can read it.
+A frame is `u32 size | header | body`. The header's layout depends on the API and the version, with two exceptions that
+break every client if they are missed. A response to ApiVersions always has header version 0, whatever its body is,
+because its reader does not know the broker yet (KIP-511). And the client id of a flexible request header is an ordinary
+nullable string, not a compact one, so that any broker can read it.
 
     request header 1    api_key i16, api_version i16, correlation_id i32, client_id nullable string
     request header 2    the same, then tagged fields (flexible versions)
     response header 0   correlation_id i32
     response header 1   the same, then tagged fields (flexible versions)
 
-The ranges in `APIS` are what the codec knows, not what a broker offers: a version is offered when it is complete.
+The ranges in `APIS` are the versions of the codec, not those of a broker: it offers a version when that is complete.
 """
 
 import struct
@@ -137,7 +137,7 @@ APIS: Final = {
 
 
 class RequestHeader(NamedTuple):
-    """What precedes a request's body; `body_position` counts from the start of the header."""
+    """The header of a request. `body_position` counts from the start of the header."""
 
     api_key: int
     api_version: int
@@ -149,8 +149,8 @@ class RequestHeader(NamedTuple):
 def read_request_header(frame: Buffer) -> RequestHeader:
     """Read the header of a request frame, which starts after the frame's size.
 
-    Of an API or version that is not declared only the fields that all versions share are read, so that the broker
-    can answer UNSUPPORTED_VERSION; there is nothing to find at its `body_position`.
+    If the API or its version is not declared, only the fields that all versions share are read, so that the broker can
+    answer UNSUPPORTED_VERSION. Then there is no body at `body_position`.
 
     Raises:
         MalformedMessageError: the frame ends in the header, or the client id is not text.
@@ -201,7 +201,7 @@ def encode_response(api_key: int, version: int, correlation_id: int, response: M
 def encode_response_in_steps(
     api_key: int, version: int, correlation_id: int, response: Message
 ) -> Generator[None, None, list[Buffer]]:
-    """Do what `encode_response` does, in pieces of a millisecond or two: yields in between, and returns the buffers."""
+    """Encode as `encode_response`, in pieces of a millisecond or two: yields in between, and returns the buffers."""
     buffers = yield from response.encode_in_steps(version)
     return response_frame(api_key, version, correlation_id, type(response), buffers)
 
@@ -220,8 +220,8 @@ def response_frame(
 def decode_response(request_type: type[Message], frame: Buffer, version: int) -> Message:
     """Decode a response frame, without its size, to a request of `request_type` in `version`.
 
-    The correlation id is the caller's to compare. Where a broker does not know the version of an ApiVersions
-    request, its answer is decoded as the version 0 body that it is.
+    The caller compares the correlation id. If a broker does not know the version of an ApiVersions request, its answer
+    has a version 0 body, and is decoded so.
 
     Raises:
         MalformedMessageError: the bytes are not exactly one such response.
@@ -242,7 +242,7 @@ def decode_response(request_type: type[Message], frame: Buffer, version: int) ->
 
 
 def _joined(head: bytes, buffers: list[Buffer]) -> list[Buffer]:
-    """Put `head` in front. A body in one piece becomes one piece with it: one write then needs no vector."""
+    """Put `head` in front. A body in one piece is joined to it, so that one write needs no vector."""
     if len(buffers) == 1:
         return [b"".join((head, buffers[0]))]
     return [head, *buffers]

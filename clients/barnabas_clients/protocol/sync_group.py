@@ -15,7 +15,7 @@ __all__ = [
 
 
 class SyncGroupRequestAssignment(Struct):
-    """What one member shall consume, as the assignor encodes it."""
+    """The assignment of one member, as the assignor encodes it."""
 
     member_id: String = ""
     assignment: Bytes = b""
