@@ -1,4 +1,4 @@
-"""Both event loops, and a limit on every test that awaits."""
+"""Runs tests on both event loops, and limits every test that awaits."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

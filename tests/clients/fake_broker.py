@@ -1,4 +1,4 @@
-"""A broker of a few lines: the real codec, a real socket, and answers that a test decides."""
+"""A small broker: the real codec, a real socket, and a test's answers."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Fake brokers that serve logs made of batches, and whatever else a test wants them to say."""
+"""Fake brokers that serve logs made of batches, and further answers of a test."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Asks the leader of a partition until it answers, as a client does that follows it."""
+"""Asks the leader of a partition until it answers, and follows it when it moves."""
 
 import asyncio
 from collections.abc import Callable

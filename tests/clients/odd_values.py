@@ -1,11 +1,10 @@
-"""Values of every kind that somebody may hand to a public call: right, wrong, and right by accident.
+"""Makes values of every kind for public calls: right, wrong, and right by accident.
 
-`ODD` has one of each kind by name, for tests that try all of them; `odd_values` adds whatever Hypothesis finds. Both
-give `Odd`s, which make a fresh value whenever they are asked: a generator is used up by the first who looks, and an
-object whose `repr` or `==` is broken must not be looked at by whoever reports a failure. The sensible values of a
-parameter are its test's own affair.
+`ODD` has one of each kind by name, for tests that try all of them; `odd_values` adds those that Hypothesis finds. Both
+give `Odd`s, which make a fresh value whenever they are asked. For the first look uses a generator up, and a report of a
+failure must not look at an object whose `repr` or `==` is broken. The tests have the sensible values of a parameter.
 
-What a call may do with an odd value: `refused` says it for all of them.
+`refused` says what a call may do with an odd value.
 """
 
 import array

@@ -1,4 +1,7 @@
-"""Arguments are refused with a TypeError or ValueError that names them, and nothing in a value can prevent it."""
+"""Arguments are refused with a TypeError or ValueError that names them.
+
+Nothing in a value can prevent that.
+"""
 
 import array
 from collections.abc import Callable

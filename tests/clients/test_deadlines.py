@@ -1,4 +1,4 @@
-"""`timeout_s` means what it says: whoever is not there, and however, the error comes in time."""
+"""`timeout_s` is kept: the error comes in time, whichever broker is away, and however."""
 
 import asyncio
 from collections.abc import Callable

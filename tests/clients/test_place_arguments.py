@@ -1,4 +1,4 @@
-"""What `Consumer` and `Admin` make of the places, offsets and names that they are handed."""
+"""`Consumer` and `Admin` check the places, offsets and names that they are handed."""
 
 from typing import Any
 

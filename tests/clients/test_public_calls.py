@@ -1,8 +1,8 @@
-"""Every public call of `Consumer` and `Admin`, with values of every kind for each of its parameters.
+"""Every public call of `Consumer` and `Admin` copes with values of every kind.
 
-An odd value is refused by the very call that was given it, with a `TypeError` or `ValueError` that says what it was and
-what it must be, or it works. It is never lost later: no task ends with it, no request cannot be encoded, and the client
-goes on working. What is sensible for a parameter stands in one table; a parameter that is missing there fails the test.
+The call that was given an odd value refuses it, with a `TypeError` or `ValueError` that names the value and the
+possible ones, or it works. No value is lost later: no task ends with it, every request can be encoded, and the client
+goes on working. One table has the sensible values of each parameter; a parameter that is missing there fails the test.
 """
 
 import asyncio
@@ -84,7 +84,7 @@ OF_ONE_CALL: dict[str, Any] = {
     "Consumer.get_many(timeout_s)": 0.1,
 }
 LATER = {"Admin.reset_group_offsets", "Consumer.commit"}
-"""What they refuse may depend on what the group has stored, or is."""
+"""Their refusals may depend on the group, and on its stored offsets."""
 NO_CALLS = {"assignment", "subscription", "paused", "metrics"}
 
 
@@ -182,7 +182,7 @@ async def make(place: Place, bootstrap: str) -> Any:
 
 
 async def finish(place: Place, client: Any, made: Any) -> Any:
-    """Do what the call began, and return the client."""
+    """Finish the call that was begun, and return the client."""
     if place.call == "__init__":
         return await made.__aenter__()
     if place.call == "batches":

@@ -1,4 +1,4 @@
-"""What `import barnabas_clients` offers."""
+"""`import barnabas_clients` offers the public names, and no others."""
 
 import ast
 from pathlib import Path

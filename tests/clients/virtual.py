@@ -1,7 +1,7 @@
-"""A client and its fake brokers on one loop in virtual time: no socket, no waiting, and the same run every time.
+"""Runs a client and its fake brokers on one loop in virtual time.
 
-The loop and the network are the simulator's (tests/sim/cluster). Whatever draws its own chance, pauses between retries
-for instance, draws it from one seed here.
+There is no socket and no waiting, and the same seed is the same run. The loop and the network are the simulator's
+(tests/sim/cluster). All random choices, such as pauses between retries, come from one seed here.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ LIMIT_S = 3_600
 
 
 def run_virtually(main: Coroutine[Any, Any, None]) -> None:
-    """Run `main` to its end, which must come within an hour of its own time. What a callback raises fails the run."""
+    """Run `main` to its end, within an hour of its own time. An exception of a callback fails the run."""
     world = World(0)
     loop = VirtualLoop(
         world, Network(world, Conditions()), HOST, Clock(world), lambda context: world.fail(_bug(context))

@@ -1,7 +1,7 @@
-"""Which brokers third-party clients are driven against, and what was left out for want of a runtime.
+"""Starts the brokers for third-party clients, and reports missing runtimes.
 
-Three Barnabas brokers, shared with the other tests of the run. `BARNABAS_INTEROP_BOOTSTRAP=host:port` drives the same
-tests against something else: against Apache Kafka they say whether a test asks for what Kafka does.
+There are three Barnabas brokers, shared with the other tests of the run. `BARNABAS_INTEROP_BOOTSTRAP=host:port` drives
+the same tests against something else: against Apache Kafka they say whether a test asks for what Kafka does.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Apache Kafka's console tools, each started as its shell script starts it: a JVM with the tool's main class."""
+"""Starts Apache Kafka's console tools as their scripts do: a JVM with the main class."""
 
 import os
 import subprocess

@@ -1,7 +1,7 @@
-"""The runtimes that some clients need beside Python: what is missing here, and what to install.
+"""Finds the runtimes that some clients need beside Python.
 
-Where `CI` is set, a missing runtime is a failure: nobody reads "skipped" there. Elsewhere the checks that need it are
-skipped, and `summary` says at the end of the run how many that were and what would bring them back.
+If `CI` is set, a missing runtime is a failure, because nobody reads "skipped" there. Elsewhere the checks that need it
+are skipped, and `summary` tells at the end of the run how many they were, and what to install.
 """
 
 import hashlib

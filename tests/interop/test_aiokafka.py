@@ -1,6 +1,7 @@
-"""aiokafka, which uses the old, inflexible versions: what it says and reads is what clients of ten years ago do.
+"""aiokafka works, with the old versions that clients of ten years ago use.
 
-Its administrator can neither delete a group nor set a group's offsets; those two are missing here.
+These are the inflexible ones. Its administrator can neither delete a group nor set a group's offsets, so those two are
+missing here.
 """
 
 import asyncio

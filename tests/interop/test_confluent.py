@@ -1,4 +1,4 @@
-"""librdkafka, through confluent-kafka: what an ordinary service does with it, from the first topic to the last."""
+"""librdkafka, through confluent-kafka, works as in an ordinary service, from first topic to last."""
 
 from collections.abc import Collection
 from functools import partial

@@ -1,4 +1,6 @@
-"""Apache Kafka's own console tools: the Java client and its administrator, at the newest versions there are.
+"""Apache Kafka's own console tools work: the Java client and its administrator.
+
+They use the newest versions there are.
 
 A JVM takes a second or two to start, so one test goes through what a tool can do, and all strategies rebalance at once.
 """

@@ -1,4 +1,4 @@
-"""kafka-python 3, which uses the flexible versions and reads the answers with strict schemas of its own."""
+"""kafka-python 3 works, which uses flexible versions and reads answers with strict schemas."""
 
 import warnings
 from collections.abc import Collection, Iterator

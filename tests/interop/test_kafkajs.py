@@ -1,6 +1,7 @@
-"""KafkaJS, in a Node.js process a test: `kafkajs/scenario.js` does the work and prints what it saw; this checks it.
+"""KafkaJS works, in a Node.js process for each test.
 
-KafkaJS brings one assignment strategy (round robin) and gzip; the other codecs are the usual plug-ins.
+`kafkajs/scenario.js` does the work and prints its observations, which are checked here. KafkaJS brings one assignment
+strategy (round robin) and gzip; the other codecs are the usual plug-ins.
 """
 
 import json

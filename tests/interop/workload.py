@@ -1,4 +1,4 @@
-"""What every client is asked to do, in a form that three Python clients share.
+"""The work for every client, in a form that three Python clients share.
 
 A client is wrapped once (`GroupClient`: poll, assignment, commit, close) and each wrapped consumer lives in a thread of
 its own (`Member`), which polls without pause, as a service would. A test waits by condition and deadline: the threads
@@ -70,7 +70,7 @@ SAMPLES = (
     Sample(b"a mebibyte", _noise(MEBIBYTE)),
     Sample(b"after the large one", b"small again"),
 )
-# What the protocol knows, but not every client lets through.
+# Possible in the protocol, but not in every client.
 NEITHER = Sample(None, None, (("why", b"neither key nor value"),))
 NULL_HEADER = Sample(b"null header", b"value", (("null", None),))
 
@@ -206,7 +206,7 @@ def rebalance_between_two(
         group.wait_until(lambda: first.assignment == places, "the first member to own everything")
         produce(places, b"alone")
         group.wait_until(lambda: len(first.received) >= len(places), "what was sent to one member")
-        # What is committed now is where a new owner begins: without it it would begin again.
+        # A new owner begins at the offsets committed now. Without them it would begin again.
         group.commit(first)
 
         second = group.add(join)

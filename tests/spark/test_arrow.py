@@ -1,4 +1,4 @@
-"""Arrow batches hold what the plain reader yields, in exactly the schema that PySpark checks for."""
+"""Arrow batches hold the plain reader's records, in exactly the schema of PySpark."""
 
 import itertools
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,7 @@
-"""What tasks do when brokers die or topics change under them, without a Spark session: plan and read as Spark would."""
+"""Tasks read on when brokers die, and fail clearly when topics change.
+
+They plan and read as Spark would, without a Spark session.
+"""
 
 from collections.abc import Iterator
 from typing import Any

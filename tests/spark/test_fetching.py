@@ -1,6 +1,6 @@
-"""A range is fetched once from end to end, whatever the leaders and the log do meanwhile.
+"""A range is fetched once, whatever the leaders and the log do meanwhile.
 
-The cluster here is a list of batches behind the four methods that a fetcher uses; it keeps what was asked for.
+The cluster here is a list of batches behind the four methods that a fetcher uses. It keeps the requests.
 """
 
 from collections.abc import Awaitable, Callable, Collection

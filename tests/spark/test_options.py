@@ -1,4 +1,4 @@
-"""Options mean what they mean to Spark's Kafka source, and what cannot be meant is refused by name."""
+"""Options have the meanings of Spark's Kafka source, and impossible ones are refused by name."""
 
 import json
 from pathlib import Path

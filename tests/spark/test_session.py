@@ -230,6 +230,6 @@ def test_every_range_is_fetched_once(source: Source, cluster: Any) -> None:
         (k, [[0, 2_000]]) for k in range(PARTITIONS)
     ]
     for row in fetches:
-        # What is fetched twice shows in the bytes; headers and varints are less than a tenth of such records.
+        # Records that are fetched twice show in the bytes; headers and varints are less than a tenth of such records.
         assert 2_000 * 1024 < row["bytes"] < 2_000 * 1024 * 1.1
         assert row["requests"] <= 4

@@ -1,4 +1,4 @@
-"""What administration makes of answers that are lost, partial, or about somebody else; brokers are scripts here."""
+"""Administration copes with answers that are lost, partial, or about others. The brokers are scripts."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What a reset of a group's positions comes to."""
+"""Resets of a group's positions lead to the planned offsets."""
 
 import pytest
 from hypothesis import given

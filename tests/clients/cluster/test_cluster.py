@@ -1,4 +1,4 @@
-"""A client's way into a cluster: following leaders, sharing work, giving up in time."""
+"""A client follows leaders, shares work, and gives up in time."""
 
 import asyncio
 import itertools
@@ -181,7 +181,7 @@ def test_a_broker_that_hangs_and_leaves_the_metadata_is_not_waited_for(
         FakeCluster(hung, well).topics["t"] = [(1, 1)]
 
         async def hang(_: ListOffsetsRequest) -> Answer:
-            # What a suspended broker's peers conclude a little later.
+            # The peers of a suspended broker conclude this a little later.
             FakeCluster(well).topics["t"] = [(2, 2)]
             await asyncio.Event().wait()
             raise AssertionError
@@ -313,7 +313,7 @@ def test_offsets_are_asked_of_every_leader_and_again_where_refused(run: Run) -> 
             wanted = {("t", 0): OffsetSpec.LATEST, ("t", 1): OffsetSpec.EARLIEST}
             found = await list_offsets(asking, wanted, FOREVER_S)
             assert {key: listed.offset for key, listed in found.items()} == {("t", 0): 10, ("t", 1): 20}
-            # What was answered is not asked again.
+            # Answered partitions are not asked for again.
             assert one.count(ListOffsetsRequest) == 1
 
     def _answer(request: ListOffsetsRequest, code: int, offset: int) -> ListOffsetsResponse:

@@ -1,4 +1,4 @@
-"""One connection: order, deadlines, cancellation, and peers that are no brokers."""
+"""One connection keeps order and deadlines, also with cancellations and peers that are no brokers."""
 
 import asyncio
 import socket

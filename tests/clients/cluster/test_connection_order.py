@@ -1,4 +1,7 @@
-"""Who decides the order of requests itself: room first, then sending without an await in between."""
+"""A caller may decide the order of requests itself.
+
+It waits for room first, and then sends without an await in between.
+"""
 
 import asyncio
 

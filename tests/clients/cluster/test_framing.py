@@ -1,4 +1,4 @@
-"""Cutting frames out of a stream, compared with the stupid way of doing it."""
+"""Frames are cut out of a stream as the stupid way would do it."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""What a client believes about leaders, whatever the order in which it is told."""
+"""A client's view of leaders is right in whatever order the news comes."""
 
 import pytest
 from hypothesis import given, settings

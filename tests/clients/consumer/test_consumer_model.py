@@ -1,10 +1,10 @@
-"""A whole consumer against a naive account of what it was handed, whatever arrives and whatever the application does.
+"""A whole consumer agrees with a naive account of its records, whatever happens.
 
-The account knows the log, what each call returned, and every commit that reached the broker. Its rules:
+The account knows the log, the records that each call returned, and every commit that reached the broker. Its rules:
 
 * from each place where reading began, every record that can be read is returned once, in order, none left out;
 * nothing is committed that was not returned, and nothing for the application that is still in its hands;
-* what cannot be read is told, is passed only by a seek, and takes nothing with it that was there before it.
+* a record that cannot be read is reported, is passed only by a seek, and takes no earlier record with it.
 
 Everything runs in virtual time (virtual.py), so a run that fails fails again.
 """
@@ -40,7 +40,7 @@ QUIET_ROUNDS = 400
 
 
 class Account:
-    """What is in the log, what was returned of it, and what may be committed."""
+    """The records in the log, those that were returned, and the offsets that may be committed."""
 
     def __init__(self) -> None:
         self.readable: list[set[int]] = [set() for _ in range(PARTITIONS)]
@@ -62,7 +62,7 @@ class Account:
             number, offset = record.partition, record.offset
             assert offset in self.readable[number], f"{record}: no such record"
             assert offset >= self.place[number], f"{record} was returned before"
-            # What was deleted meanwhile may be left out.
+            # Records that were deleted meanwhile may be left out.
             left_out = range(max(self.place[number], min(self.starts[number], offset)), offset)
             assert self.readable[number].isdisjoint(left_out), f"before {record} records were left out"
             assert self.damaged[number].isdisjoint(left_out), f"before {record} damage was passed without a word"
@@ -122,7 +122,7 @@ class Application:
             on_assigned=on_assigned,
         )
 
-    # What arrives.
+    # Answers.
 
     async def append(self, number: int, count: int) -> None:
         self.account.readable[number].update(self.add(number, count))
@@ -176,7 +176,7 @@ class Application:
     async def wait(self, ms: int) -> None:
         await asyncio.sleep(ms / 1000)
 
-    # What the application does.
+    # Calls of the application.
 
     async def read(self, way: str, records_max: int, ms: float) -> None:
         """Ask for records, for so long; what cannot be read is passed."""

@@ -1,4 +1,4 @@
-"""Whom to ask for what, and whose answer it is."""
+"""Requests ask the right brokers for the right partitions, and answers find their partitions."""
 
 from types import MappingProxyType
 

@@ -1,4 +1,7 @@
-"""Fetching from brokers that say what brokers say when something is wrong: damage, cut logs, other leaders, silence."""
+"""Fetching goes on through damage, cut logs, other leaders and silence.
+
+The brokers here answer as real ones do when something is wrong.
+"""
 
 import asyncio
 from unittest import mock
@@ -363,7 +366,7 @@ def test_an_offset_that_is_gone_is_told_or_followed_as_the_policy_says() -> None
 
 
 def test_an_offset_ahead_of_the_position_that_is_refused_is_asked_for_again() -> None:
-    """What waits is read first; by then the log may have got there, or the policy decides."""
+    """Waiting records are read first. By then the log may have got there, or the policy decides."""
 
     async def main() -> None:
         broker = FakeBroker()
@@ -450,7 +453,7 @@ def test_memory_stays_within_its_bound(run: Run) -> None:
             while count < 1_600:
                 count += sum(map(len, (await reader.get_many(max_records=7, timeout_s=5)).values()))
                 most = max(most, reader.metrics().buffered_bytes)
-            # What surrounds the records in an answer comes on top.
+            # The bytes around the records in an answer come on top.
             assert most <= 100_000 + 2_000
             assert max(request.max_bytes for request, _ in broker.seen if isinstance(request, FetchRequest)) <= 100_000
 

@@ -1,4 +1,4 @@
-"""Positions of one partition: what moves which of them, and what is thrown away."""
+"""The positions of a partition move as they should, and outdated records are thrown away."""
 
 import pytest
 from hypothesis import settings

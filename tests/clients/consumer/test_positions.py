@@ -1,4 +1,7 @@
-"""Where a consumer begins and what it leaves behind, when some of it cannot be looked up or stored."""
+"""A consumer begins at the right places, and leaves them right, despite failures.
+
+Here some of the lookups and commits fail.
+"""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""The consumer's decoder against the plain reader: the same records from the same bytes, whatever the bytes are."""
+"""The consumer's decoder returns the same records as the plain reader, from any bytes."""
 
 import pytest
 from hypothesis import example, given, settings

@@ -1,4 +1,7 @@
-"""What a consumer without a group makes of topics that are missing for a while: the pure part, and a whole consumer."""
+"""A consumer without a group keeps its place in topics that go missing.
+
+Both the pure part and a whole consumer are tested.
+"""
 
 import asyncio
 
@@ -16,7 +19,7 @@ from barnabas_clients.protocol.errors import ErrorCode
 from barnabas_clients.topic_partition import TopicPartition
 
 Answer = dict[str, tuple[bytes | None, int]]
-"""What metadata may say: the id and the number of partitions of each topic that it knows."""
+"""The content of metadata: the id and the number of partitions of each topic that it knows."""
 
 
 def view_of(answer: Answer) -> ClusterView:

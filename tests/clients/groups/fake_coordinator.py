@@ -1,8 +1,8 @@
-"""A group coordinator of a few lines on fake brokers, and a handler that writes down what it is told.
+"""A naive group coordinator on fake brokers, and a handler that records its calls.
 
-The coordinator is naive: a join waits until `size` members have joined, everybody's heartbeat tells of a rebalance
-until then, and nothing times out. What goes wrong is for the test to say: `refuse` answers some requests with errors,
-`freeze` makes a broker answer nobody, `move` makes another one the coordinator.
+A join waits until `size` members have joined. Until then every heartbeat is told of a rebalance, and nothing times out.
+A test decides what goes wrong: `refuse` answers some requests with errors, `freeze` makes a broker answer nobody,
+`move` makes another one the coordinator.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ class FakeCoordinator:
                 broker.answers[kind] = self.at(broker, handler, kind)
             broker.answers[MetadataRequest] = self.at(broker, self.cluster.metadata, MetadataRequest)
 
-    # What a test does.
+    # Called by tests.
 
     def refuse(self, kind: type[Any], *codes: int) -> None:
         """Answer the next requests of a kind with these codes; 0 lets one pass.
@@ -110,7 +110,7 @@ class FakeCoordinator:
     def count(self, kind: type[Any], broker: FakeBroker | None = None) -> int:
         return sum(one.count(kind) for one in self.brokers if broker in (None, one))
 
-    # What it answers.
+    # Answers.
 
     def at(self, broker: FakeBroker, handler: Callable[[Any], Any], kind: type[Any]) -> Callable[[Any], Any]:
         async def answer(request: Any) -> Answer:

@@ -20,7 +20,8 @@ class SettledSession(GroupSession):
         """Return once the member is in a generation, its assignment is taken over, and no rebalance is known of.
 
         Raises:
-            DeadlineExceededError: not within `timeout_s`. ClientClosedError: the session has ended. What `failure` is.
+            DeadlineExceededError: not within `timeout_s`. ClientClosedError: the session has ended.
+            BaseException: the session's `failure`.
         """
         group_id = self._settings.group_id
         try:

@@ -20,8 +20,8 @@ from .fake_coordinator import FakeCoordinator, refusal
 class StoringCoordinator(FakeCoordinator):
     """`stored` has the offsets of topic "t" by partition; `on_commit` is told each before it is stored.
 
-    Asked for a partition in `unreadable` it answers with that code, and it says nothing of those in `left_out`. What is
-    to be stored of those in `unwritable` is refused. `group_error` is what it says of the whole group when it is asked.
+    Its answer for a partition in `unreadable` is that code, and it leaves out those in `left_out`. Offsets of those in
+    `unwritable` are refused. `group_error` is its answer for the whole group.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Who gets what: each assignor against what it promises, for any group."""
+"""Each assignor keeps its promises for any group."""
 
 from collections.abc import Mapping
 

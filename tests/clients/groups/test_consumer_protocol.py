@@ -1,4 +1,4 @@
-"""The bytes that members exchange: as Apache Kafka 4.3's own classes write them, and against kio's declarations."""
+"""The bytes that members exchange are those of Apache Kafka 4.3 and of kio."""
 
 from io import BytesIO
 

@@ -1,4 +1,7 @@
-"""A real coordinator is stopped, which no connection tells of: another takes over, and nobody loses anything."""
+"""A real coordinator is stopped: another takes over, and nobody loses anything.
+
+No connection tells of the stop.
+"""
 
 import asyncio
 import os

@@ -1,4 +1,7 @@
-"""One member, answer by answer: `TRANSITIONS` is all there is, and what is kept and lost is as the module says."""
+"""One member, answer by answer, makes the steps of `TRANSITIONS` and no others.
+
+It keeps and loses its identity and its partitions as the module says.
+"""
 
 import itertools
 

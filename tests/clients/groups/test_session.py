@@ -1,4 +1,4 @@
-"""A membership over its life: joining, rebalancing, committing, losing, leaving."""
+"""A membership goes through joining, rebalancing, committing, losing and leaving."""
 
 import asyncio
 import contextlib

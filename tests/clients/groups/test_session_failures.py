@@ -1,4 +1,7 @@
-"""A membership when things go wrong: coordinators that die, freeze, move; cancelled calls; ends that must come."""
+"""A membership survives failures, and ends when it must.
+
+Coordinators die, freeze and move, and calls are cancelled.
+"""
 
 import asyncio
 import contextlib
@@ -142,7 +145,7 @@ def test_a_frozen_coordinator_loses_its_connections(run: Run) -> None:
             group.move(new)
             await group.until(lambda: group.count(HeartbeatRequest, new) > 0)
             answered = [writer for writer in old.connections if not writer.transport.is_closing()]
-            # What is left is the lane of metadata, where nothing waits for the group.
+            # Only the lane of metadata is left, where nothing waits for the group.
             assert len(answered) <= 1
 
     run(main())

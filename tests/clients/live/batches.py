@@ -1,4 +1,4 @@
-"""Appending whole batches by hand, so that the consumer's tests decide on their borders and contents."""
+"""Appends whole batches by hand, for tests that decide on their borders and contents."""
 
 from collections.abc import Sequence
 

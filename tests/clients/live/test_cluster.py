@@ -1,4 +1,4 @@
-"""The ground that the clients stand on: topics come and go, offsets are looked up, calls can be cancelled anywhere."""
+"""The ground of the clients holds: topics, offsets, and cancellation at every await."""
 
 from cancellation import sweep
 

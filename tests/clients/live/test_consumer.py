@@ -1,4 +1,4 @@
-"""Reading without a group: what is handed out, from where, and what moves the place."""
+"""Reading without a group hands out the right records, and moves the position."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Reading as members of a group: who gets what, what is committed when, and what callbacks may rely on."""
+"""Members of a group share partitions, commit, and can rely on their callbacks."""
 
 import asyncio
 from collections.abc import Callable

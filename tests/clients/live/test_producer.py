@@ -1,4 +1,4 @@
-"""The producer against real brokers: every kind of record arrives, in order, once, where Kafka would have put it."""
+"""Every kind of record arrives at real brokers, in order, once, in Kafka's partition."""
 
 import asyncio
 from collections.abc import AsyncIterator

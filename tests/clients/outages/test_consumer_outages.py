@@ -1,4 +1,7 @@
-"""A member of a group reads on, each record once and in order, while leaders and coordinators freeze and die."""
+"""A member reads on, each record once and in order, while brokers freeze and die.
+
+The brokers are leaders and coordinators.
+"""
 
 import asyncio
 import os

@@ -1,8 +1,8 @@
-"""Brokers that are frozen, killed or cut off: every call ends at its deadline, and afterwards the clients go on.
+"""Every call ends at its deadline if brokers are frozen, killed or cut off.
 
-The calls are those of client_calls.py, all at once, with a deadline of a second or two. None may return, none may hang,
-and each error names what was waited for. What a call asks for may have been carried out; that the clients are usable
-again is checked by producing, consuming and committing.
+Afterwards the clients go on. The calls are those of client_calls.py, all at once, with a deadline of a second or two.
+None may return, none may hang, and each error names what was waited for. The request of a call may have been carried
+out. Producing, consuming and committing shows that the clients are usable again.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
-"""Fake brokers that take produce requests as Kafka's do, and a network and a clock that a test owns.
+"""Fake brokers that take produce requests as Kafka's do, under a test's control.
 
-`Leaders` share one log per partition, with the checks of idempotence of a naive leader. What happens to a request is a
-test's to say: `fate` decides about each batch, `ending` about the answer. Whatever comes of it, two things are looked
-at here: a number that stands for records in the log is never given to other records, and `broken` says what `check`
-finds when a producer's promises are compared with the logs.
+`Leaders` share one log per partition, with the checks of idempotence of a naive leader. A test decides what happens to
+a request: `fate` decides about each batch, `ending` about the answer. In any case two things are checked here: a number
+that stands for records in the log is never given to other records, and `broken` has the differences that `check` finds
+between a producer's promises and the logs.
 """
 
 from collections.abc import Callable, Iterable
@@ -42,7 +42,7 @@ CODES = {
 
 
 class Fate(NamedTuple):
-    """What becomes of a batch: it is taken or not, and the answer is the leader's own (None) or this code."""
+    """The fate of a batch: it is taken or not, and the answer is the leader's own (None) or this code."""
 
     code: int | None = None
     is_taken: bool = True
@@ -52,7 +52,7 @@ HONEST = Fate()
 
 
 class Ending(Enum):
-    """What becomes of a request and its answer."""
+    """The fate of a request and its answer."""
 
     ANSWERED = auto()
     HALF_ANSWERED = auto()

@@ -1,4 +1,4 @@
-"""What a partition's leader does with numbered batches, in the stupidest way that is right: it keeps all of them."""
+"""A partition's leader that handles numbered batches in the stupidest right way: it keeps all."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""What is collected is what is sent, and memory is charged for all of it."""
+"""The records that are collected are sent, and memory is charged for all of them."""
 
 from typing import NamedTuple
 

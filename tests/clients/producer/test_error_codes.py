@@ -1,4 +1,7 @@
-"""Every error code that a broker could answer to a produce: what it says of the batch, and what comes of the record."""
+"""Every error code in an answer to a produce leads to a true outcome.
+
+Each says something of the batch, and decides what becomes of the record.
+"""
 
 import asyncio
 

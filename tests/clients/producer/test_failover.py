@@ -1,4 +1,4 @@
-"""Leaders that die, stand still and come back while a producer sends: each record arrives, once, in its order."""
+"""Each record arrives once, in order, while leaders die, stand still and come back."""
 
 import asyncio
 import os

@@ -1,4 +1,7 @@
-"""What a producer does when brokers refuse, forget, fall silent or go away; the brokers here do as they are told."""
+"""A producer copes with brokers that refuse, forget, fall silent or go away.
+
+The brokers here do as they are told.
+"""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Every way to lose a connection, at every moment of a request: what is told of a record is true."""
+"""A connection may be lost in any way, at any moment: outcomes are true."""
 
 import asyncio
 import contextlib

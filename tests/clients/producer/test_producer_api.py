@@ -1,6 +1,8 @@
-"""Every public call of a producer with values of every kind: refused at the call, or done; never lost later.
+"""Every public call of a producer refuses a value at once, or is carried out.
 
-The oracle is the log of the fake broker: what was taken is there, byte for byte, and nothing else is.
+The values are of every kind, and none is lost later.
+
+The oracle is the log of the fake broker: it has all records that were taken, byte for byte, and nothing else.
 """
 
 import asyncio
@@ -52,7 +54,7 @@ def headers_of(value: Any) -> list[tuple[str, bytes | None]]:
 
 
 class Expected:
-    """What must be in the log of partition 0 at the end."""
+    """The records that must be in the log of partition 0 at the end."""
 
     def __init__(self) -> None:
         self.records: list[tuple[Any, ...]] = []
@@ -253,7 +255,7 @@ def test_a_bytearray_that_grows_and_a_view_that_goes_while_send_waits_harm_nobod
             assert producer.metrics().sends_waiting == 2
             growing.extend(bytes(2_000))
             gone.release()
-            # What has grown has to wait for more room.
+            # A value that has grown has to wait for more room.
             assert [(await (await send)).offset for send in sends] == [6, 5]
             assert (producer.metrics().buffered_bytes, producer.metrics().buffered_batches) == (0, 0)
 

@@ -1,4 +1,4 @@
-"""Seeded histories of a whole producer among failing brokers, and the mistakes in its sender that they notice."""
+"""Runs seeded histories of a producer among failing brokers, and plants mistakes in its sender."""
 
 import ast
 import asyncio
@@ -48,7 +48,7 @@ CODES = [
 
 
 class Chaos:
-    """What goes wrong in one history: the seed chooses which faults there are, and when they strike."""
+    """The faults of one history. The seed chooses them, and when they strike."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -133,7 +133,7 @@ async def live(stage: Stage, chaos: Chaos, given: list[tuple[int, bytes, Deliver
                 with suppress(ClientError, RecordsLostError):
                     await one.flush(timeout_s=90)
                 chaos.stop()
-                # What was on its way into the faults has its pauses; a connection, too.
+                # Batches that met the faults have their pauses; a connection, too.
                 await asyncio.sleep(20)
                 for partition in range(partitions):
                     receipt = await one.send_and_wait("t", b"end", partition=partition, timestamp_ms=0, timeout_s=90)

@@ -1,4 +1,4 @@
-"""When a producer sends, waits, asks and gives up, in a time that belongs to the test."""
+"""A producer sends, waits, asks and gives up on time. The clock belongs to the test."""
 
 import asyncio
 import logging

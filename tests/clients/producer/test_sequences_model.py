@@ -1,4 +1,4 @@
-"""Sequences against a naive leader, through a network that loses answers and delivers late."""
+"""Sequences keep their promises against a naive leader and a network that loses and delays."""
 
 from collections import deque
 from typing import Any
@@ -32,7 +32,7 @@ class ProducerMachine(RuleBasedStateMachine):
     """One partition. Attempts go over one connection in order; when it breaks, what is in it may be taken later."""
 
     module: Any = sequences
-    """What is under test; mutants put themselves here."""
+    """The class under test. Mutants put themselves here."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -155,7 +155,7 @@ class ProducerMachine(RuleBasedStateMachine):
         elif verdict is Verdict.FAILED and not under_way.is_given_up:
             (self.uncertain if is_uncertain else self.refused).add(under_way.item)
 
-    # What must hold.
+    # Invariants.
 
     @invariant()
     def nothing_is_doubled(self) -> None:

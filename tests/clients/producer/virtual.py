@@ -1,8 +1,8 @@
-"""A producer and fake leaders on the simulator's loops: their network and their clock belong to the test.
+"""Runs a producer and fake leaders on the simulator's loops.
 
-Nothing is waited for, so a history of minutes takes milliseconds; the same seed is the same run. What a client's kernel
-has sent reaches a broker that stands still all the same, also when the connection is closed: it is read when the broker
-goes on, as with real sockets.
+Network and clock belong to the test. Nothing is waited for, so a history of minutes takes milliseconds, and the same
+seed is the same run. Bytes that a client's kernel has sent reach a broker that stands still all the same, even if the
+connection is closed: it reads them when it goes on, as with real sockets.
 """
 
 import asyncio
@@ -75,13 +75,13 @@ class Stage:
                 if task.done() and not task.cancelled():
                     task.result()
 
-    # What a test does to brokers.
+    # Called by tests.
 
     def after(self, delay_s: float, do: Callable[[], object]) -> None:
         self.world.after(int(delay_s * SECOND), do)
 
     def stall(self, node_id: int, duration_s: float) -> None:
-        """Let a broker stand still. What it is sent waits."""
+        """Let a broker stand still. Bytes sent to it wait."""
         self.loops[node_id].stall(self.world.now_us + int(duration_s * SECOND))
 
     def reset(self, node_id: int) -> None:

@@ -1,4 +1,4 @@
-"""What holds for every message: no bytes crash the decoder, unknown tags are skipped, records are never copied."""
+"""No bytes crash the decoder, unknown tags are skipped, and records are never copied."""
 
 import contextlib
 import random

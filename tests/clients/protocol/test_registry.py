@@ -1,4 +1,4 @@
-"""Headers and frames: whose layout is fixed, whose is not, and that all APIs are consistent with others' tables."""
+"""Headers and frames have the right layouts, and all APIs agree with others' tables."""
 
 import io
 from typing import Any
@@ -21,7 +21,7 @@ from barnabas_raftlog.errors import MalformedMessageError
 from .kio_oracle import kio_class
 from .samples import filled
 
-# What a Kafka 4.3 broker says to ApiVersions, for the APIs that we declare. It offers Produce from 0, for the sake of
+# The answer of a Kafka 4.3 broker to ApiVersions, for the APIs that we declare. It offers Produce from 0, for
 # librdkafka, and refuses 0 to 2.
 KAFKA_4_3 = {
     0: (3, 13), 1: (4, 18), 2: (1, 11), 3: (0, 13), 8: (2, 10), 9: (1, 10), 10: (0, 6), 11: (0, 9), 12: (0, 4),

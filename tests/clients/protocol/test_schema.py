@@ -1,4 +1,4 @@
-"""The engine by itself, on declarations that Kafka does not have (yet): every kind, nullable, tagged, nested."""
+"""The engine handles declarations that Kafka does not have: every kind, nullable, tagged, nested."""
 
 from collections.abc import Sequence
 from typing import Annotated

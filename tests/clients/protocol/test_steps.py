@@ -1,4 +1,7 @@
-"""Decoding and encoding in steps is the same as in one go, gives others their turn, and keeps its bounds."""
+"""Decoding and encoding in steps gives the same result, within bounds.
+
+Other tasks get their turn between the steps.
+"""
 
 from itertools import pairwise
 from typing import Any
