@@ -50,8 +50,8 @@ KEPT: list[Kept] = [
     Kept(
         what="the latest offset is one that is not committed",
         file="broker/barnabas_broker/server/handlers/list_offsets.py",
-        line="log, end = partition.log, partition.high_watermark",
-        instead="log, end = partition.log, partition.log.log_end_offset",
+        line="end = partition.high_watermark",
+        instead="end = partition.log.log_end_offset",
         test="tests/broker/partition/test_uncommitted_tail.py",
     ),
     Kept(
