@@ -365,7 +365,8 @@ class Cluster:
             if connection.is_open and not way.lane
         }
         idle = [endpoint for endpoint, connection in opened.items() if not connection.in_flight]
-        busy = sorted(opened.keys() - set(idle), key=lambda endpoint: opened[endpoint].in_flight)
+        busy = [endpoint for endpoint in opened if endpoint not in idle]
+        busy.sort(key=lambda endpoint: opened[endpoint].in_flight)
         known = self._shuffled((broker.host, broker.port) for broker in self.view.brokers.values())
         new = [endpoint for endpoint in known if endpoint not in opened]
         return list(dict.fromkeys([*idle, *new, *busy, *self._shuffled(self._bootstrap)]))
