@@ -348,15 +348,17 @@ def test_folder_has_a_readme(folder: str) -> None:
     assert (ROOT / folder / "README.md").read_text().strip()
 
 
+def shown_in(folder: Path) -> set[str]:
+    """Return the entries of a folder but compiled modules, and folders that have nothing else."""
+    files = (
+        file.relative_to(folder) for file in folder.rglob("*") if file.is_file() and "__pycache__" not in file.parts
+    )
+    return {file.parts[0] for file in files if not file.parts[0].startswith(".")}
+
+
 def test_folders_can_be_taken_in_at_a_glance() -> None:
     folders = [folder for name in SOURCE_FOLDERS for folder in (ROOT / name, *(ROOT / name).rglob("*/"))]
-    counts = {
-        str(folder.relative_to(ROOT)): sum(
-            1 for entry in folder.iterdir() if not re.match(r"[._]_pycache|\.", entry.name)
-        )
-        for folder in folders
-        if "__pycache__" not in folder.parts
-    }
+    counts = {str(folder.relative_to(ROOT)): len(shown_in(folder)) for folder in folders}
     assert not {name: count for name, count in counts.items() if count > ENTRIES_MAX and name not in ONE_FILE_AN_API}
 
 
