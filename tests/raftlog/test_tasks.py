@@ -13,7 +13,7 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class Told(list[BaseException]):
-    """What an owner of tasks was told of."""
+    """The failures that an owner of tasks heard of."""
 
 
 async def fails(error: BaseException) -> None:

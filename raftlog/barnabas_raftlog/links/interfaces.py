@@ -16,8 +16,8 @@ from .rpc import Handler
 __all__ = ["FrameSender", "NodeLinks", "RaftLinks"]
 
 
-class NodeLinks(Protocol):
-    """Questions and posts to other nodes, and which of them are live."""
+class PeerStates(Protocol):
+    """How other nodes are: live or silent, busy, near or far."""
 
     on_peer: list[Callable[[int, bool], None]]
     round_trip: RoundTrip
@@ -27,6 +27,10 @@ class NodeLinks(Protocol):
 
     @property
     def busy_peers(self) -> Container[int]: ...
+
+
+class NodeLinks(PeerStates, Protocol):
+    """Questions and posts to other nodes, and which of them are live."""
 
     def is_live(self, node_id: int) -> bool: ...
 
@@ -47,19 +51,11 @@ class FrameSender(Protocol):
     def send_frames(self, node_id: int, frames: Sequence[list[Buffer]]) -> bool: ...
 
 
-class RaftLinks(FrameSender, Protocol):
+class RaftLinks(FrameSender, PeerStates, Protocol):
     """Raft's messages between nodes, and the liveness that its groups trust."""
 
     on_messages: Callable[[int, Sequence[Heard]], None] | None
     on_fact: Callable[[Fact], None] | None
-    on_peer: list[Callable[[int, bool], None]]
-    round_trip: RoundTrip
-
-    @property
-    def live_peers(self) -> list[int]: ...
-
-    @property
-    def busy_peers(self) -> Container[int]: ...
 
     def silence_ms(self, node_id: int) -> int: ...
 

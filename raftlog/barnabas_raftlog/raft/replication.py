@@ -84,22 +84,7 @@ def _send_entries(raft: RaftState, progress: Progress) -> bool:
     assert entries
     assert entries[0].index == start_index
     prev_index = start_index - 1
-    raft.out_messages.append(
-        AppendEntries(
-            term=raft.term,
-            source=raft.node_id,
-            target=progress.peer,
-            prev_index=prev_index,
-            prev_term=prev_term,
-            commit_index=raft.commit_index,
-            round=raft.round,
-            quiesce=False,
-            entries=entries,
-            certain=progress.uncertain if progress.is_told else 0,
-            released_index=releasable_index(raft) if progress.is_witness else 0,
-        )
-    )
-    progress.last_sent_ms = raft.now_ms
+    _append(raft, progress, prev_index, prev_term, entries)
     if progress.state is ProgressState.REPLICATE:
         progress.sent(prev_index + len(entries), size_bytes)
     else:
@@ -140,6 +125,20 @@ def heartbeat(raft: RaftState, progress: Progress, *, quiesce: bool = False) -> 
         prev_term = 0
         if raft.now_ms - progress.snapshot_sent_ms >= raft.timing.election_timeout_ms:
             _send_snapshot(raft, progress)
+    _append(raft, progress, prev_index, prev_term, (), quiesce=quiesce)
+    progress.probe_sent = True
+
+
+def _append(
+    raft: RaftState,
+    progress: Progress,
+    prev_index: int,
+    prev_term: int,
+    entries: Sequence[Entry],
+    *,
+    quiesce: bool = False,
+) -> None:
+    """Send an append, which tells a follower the rest of what it has to know as well."""
     raft.out_messages.append(
         AppendEntries(
             term=raft.term,
@@ -150,13 +149,12 @@ def heartbeat(raft: RaftState, progress: Progress, *, quiesce: bool = False) -> 
             commit_index=raft.commit_index,
             round=raft.round,
             quiesce=quiesce,
-            entries=(),
+            entries=entries,
             certain=progress.uncertain if progress.is_told else 0,
             released_index=releasable_index(raft) if progress.is_witness else 0,
         )
     )
     progress.last_sent_ms = raft.now_ms
-    progress.probe_sent = True
 
 
 def _send_snapshot(raft: RaftState, progress: Progress) -> None:

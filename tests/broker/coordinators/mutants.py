@@ -10,13 +10,32 @@ from contextlib import contextmanager
 from importlib import import_module
 from inspect import getsource
 
+import pytest
+from hypothesis import Phase, settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 from sim.mutants import in_place
 
-__all__ = ["mutant"]
+# Finding is enough here: shrinking is for readers. Each is found within 250 examples, most within 50.
+WANTED = settings(
+    max_examples=1_000,
+    stateful_step_count=50,
+    deadline=None,
+    phases=[Phase.generate],
+    database=None,
+    derandomize=True,
+)
+
+__all__ = ["assert_caught"]
+
+
+def assert_caught(machine: type[RuleBasedStateMachine], module_name: str, text: str, instead: str) -> None:
+    """Have the mistake, and hold the machine to notice it in any way."""
+    with _mutant(module_name, text, instead), pytest.raises(BaseException):  # noqa: B017, PT011 - any way is good
+        run_state_machine_as_test(machine, settings=WANTED)
 
 
 @contextmanager
-def mutant(module_name: str, text: str, instead: str) -> Iterator[None]:
+def _mutant(module_name: str, text: str, instead: str) -> Iterator[None]:
     """Have `instead` in a module of the broker where it says `text`."""
     module = import_module(f"barnabas_broker.{module_name}")
     source = getsource(module)

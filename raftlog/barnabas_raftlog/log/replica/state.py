@@ -4,6 +4,7 @@ A log is this state and the modules of functions over it, which stand beside thi
 class that everybody else uses. The methods here answer from a field or two.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Literal
@@ -27,7 +28,7 @@ __all__ = ["LogState", "Mode"]
 Mode = Literal["fsync", "page-cache"]
 
 
-class LogState:
+class LogState(ABC):
     """The state of one replica's log, owned by the loop.
 
     Invariants: durable_index <= last_index, and it is below first_index - 1 only while a snapshot is on its way to the
@@ -251,20 +252,20 @@ class LogState:
 
     # The queues and the checkpoint call these. `ReplicaLog` binds the functions.
 
-    def on_journaled(self, durable_ticket: int) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def on_journaled(self, durable_ticket: int) -> None: ...
 
-    def on_operation(self, operation: Operation) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def on_operation(self, operation: Operation) -> None: ...
 
-    def on_operation_failed(self, operation: Operation, error: OSError) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def on_operation_failed(self, operation: Operation, error: OSError) -> None: ...
 
-    def store(self, size_bytes: int) -> Store | None:
-        raise NotImplementedError
+    @abstractmethod
+    def store(self, size_bytes: int) -> Store | None: ...
 
-    def queue_checkpoint(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def queue_checkpoint(self) -> None: ...
 
-    def forget_replaced(self, row: ReplicaRow) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def forget_replaced(self, row: ReplicaRow) -> None: ...

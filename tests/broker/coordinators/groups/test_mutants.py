@@ -5,9 +5,7 @@ Each is one mistake between the groups' state and their log. Those of the runtim
 """
 
 import pytest
-from broker.coordinators.mutants import mutant
-from hypothesis import Phase, settings
-from hypothesis.stateful import run_state_machine_as_test
+from broker.coordinators.mutants import assert_caught
 
 from .shard_machine import ShardMachine, make_small
 
@@ -59,14 +57,4 @@ MUTANTS = {  # what is broken: (module, the text, the text instead)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_machine_catches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     make_small(monkeypatch)
-    # Finding is enough here: shrinking is for readers. Each is found within 250 examples, most within 50.
-    wanted = settings(
-        max_examples=1_000,
-        stateful_step_count=50,
-        deadline=None,
-        phases=[Phase.generate],
-        database=None,
-        derandomize=True,
-    )
-    with mutant(*MUTANTS[name]), pytest.raises(BaseException):  # noqa: B017, PT011 - any way of noticing is good
-        run_state_machine_as_test(ShardMachine, settings=wanted)
+    assert_caught(ShardMachine, *MUTANTS[name])

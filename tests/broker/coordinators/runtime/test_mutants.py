@@ -7,10 +7,8 @@ comes behind that in the log, and so in every outcome; waiting only bounds what 
 """
 
 import pytest
-from broker.coordinators.mutants import mutant
+from broker.coordinators.mutants import assert_caught
 from broker.coordinators.runtime.number_machine import NumberMachine, make_small
-from hypothesis import Phase, settings
-from hypothesis.stateful import run_state_machine_as_test
 
 MUTANTS = {  # what is broken: (module, the text, the text instead)
     "rewriting writes what has a newer record under way": (
@@ -55,14 +53,4 @@ MUTANTS = {  # what is broken: (module, the text, the text instead)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_machine_catches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     make_small(monkeypatch)
-    # Finding is enough here: shrinking is for readers.
-    wanted = settings(
-        max_examples=1_000,
-        stateful_step_count=50,
-        deadline=None,
-        phases=[Phase.generate],
-        database=None,
-        derandomize=True,
-    )
-    with mutant(*MUTANTS[name]), pytest.raises(BaseException):  # noqa: B017, PT011 - any way of noticing is good
-        run_state_machine_as_test(NumberMachine, settings=wanted)
+    assert_caught(NumberMachine, *MUTANTS[name])
