@@ -20,6 +20,7 @@ MAY_IMPORT = {  # package: what it may import of the others. Acyclic, read top-d
         "barnabas_raftlog.wire",
         "barnabas_raftlog.records",
         "barnabas_raftlog.tasks",
+        "barnabas_raftlog.version",
     ),
     "barnabas_metadata_quorum": ("barnabas_raftlog",),
     "barnabas_broker": (
@@ -33,7 +34,7 @@ MAY_IMPORT = {  # package: what it may import of the others. Acyclic, read top-d
 }
 ORDER = {  # folder: what is in it, in floors; each may import what stands on a lower one, and nothing beside it
     "barnabas_raftlog": (
-        "alarm callbacks errors foreign_protocols loop_meter memory printable steps tasks unpacking"
+        "alarm callbacks errors foreign_protocols loop_meter memory printable steps tasks unpacking version"
         " < raft wire < records < links log < multiraft < catch_up"
     ),
     "barnabas_raftlog.log": (
@@ -58,7 +59,9 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         "append_errors contracts shard_host < standby under_way upkeep < shard < rewriting < coordinator"
     ),
     "barnabas_broker.server": "cold_window transient_bytes < connections < context < handlers < dispatch",
-    "barnabas_broker.cli": "lines output quick_start < errors pipes < admin times < commands < parser < entry",
+    "barnabas_broker.cli": (
+        "lines near_names output quick_start < errors pipes < admin times < commands < parser < entry"
+    ),
     "barnabas_clients": (
         "arguments backoff chance errors protocol topic_partition < assignors cluster place_arguments"
         " < groups producer < admin < consumer"
@@ -66,7 +69,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
 }
 USES_CLIENTS = ("barnabas_broker.cli", "barnabas_broker.testing")  # a command line is a client like any other
 PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with all that is in it
-    "barnabas_raftlog": "wire records raft errors printable foreign_protocols loop_meter steps unpacking",
+    "barnabas_raftlog": "wire records raft errors printable foreign_protocols loop_meter steps unpacking version",
     "barnabas_raftlog.links": "raft_frames framing handshake byte_counts liveness digests",
     "barnabas_raftlog.catch_up": "messages rate",
     "barnabas_raftlog.multiraft": "candidacies deadlines stats strays",
@@ -90,7 +93,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_broker.partition": "log_starts producer_state read_replicas waiters",
     "barnabas_broker.server": "cold_window transient_bytes",
     "barnabas_broker.leadership": "absences cut_off",
-    "barnabas_broker.cli": "lines commands.reassignment_plan",
+    "barnabas_broker.cli": "lines near_names commands.reassignment_plan",
     "barnabas_broker.process": "descriptors",
     "barnabas_broker.status": "packing",
     "barnabas_broker.timing": "deadlines pieces",

@@ -10,14 +10,23 @@ from barnabas_raftlog.errors import BarnabasError
 
 from .output import complain
 
-__all__ = ["CommandError", "guarded", "report", "typed"]
+__all__ = ["CommandError", "UsageError", "guarded", "report", "typed"]
 
 FAILED = 1
+ASKED_WRONGLY = 2
 INTERRUPTED = 130
 
 
 class CommandError(BarnabasError):
-    """The command makes no sense, or cannot be done; the text is for the person who typed it."""
+    """The command cannot be done; the text is for the person who typed it."""
+
+    status = FAILED
+
+
+class UsageError(CommandError):
+    """The command line makes no sense, whatever the cluster is like: exit status 2."""
+
+    status = ASKED_WRONGLY
 
 
 @contextmanager
@@ -35,7 +44,7 @@ def guarded(command: Callable[[], int]) -> int:
         status = command()
         sys.stdout.flush()
     except BarnabasError as error:
-        return report(str(error), FAILED)
+        return report(str(error), error.status if isinstance(error, CommandError) else FAILED)
     except KeyboardInterrupt:
         return INTERRUPTED
     except SystemExit as end:

@@ -15,7 +15,7 @@ from barnabas_raftlog.printable import printable
 if TYPE_CHECKING:
     from rich.text import Text
 
-__all__ = ["complain", "print_table", "say", "say_json"]
+__all__ = ["complain", "print_table", "say", "say_json", "say_json_lines"]
 
 # Wider than any row.
 TABLE_WIDTH = 10_000
@@ -32,9 +32,16 @@ def complain(text: str) -> None:
     say(f"barnabas: {text}", to_stderr=True)
 
 
-def say_json(value: Any, indent: int | None = 2) -> None:
-    """Print a value for programs."""
-    print(json.dumps(value, indent=indent), flush=True)
+def say_json(value: Any) -> None:
+    """Print a value for programs, on one line."""
+    say_json_lines([value])
+
+
+def say_json_lines(values: Iterable[Any]) -> None:
+    """Print values for programs, one a line (JSON lines); nothing if there are none."""
+    for value in values:
+        print(json.dumps(value, separators=(",", ":")))
+    sys.stdout.flush()
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], header: "Sequence[str | Text]" = ()) -> None:

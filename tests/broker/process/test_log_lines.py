@@ -127,7 +127,7 @@ def test_what_commands_print_is_lines(text: str, other: str) -> None:
     assert are_lines(printed(lambda: complain(text)), 1)
     assert are_lines(printed(lambda: cli_errors.report(text, 1)), 1)
     assert are_lines(printed(lambda: print_table(("group", "size"), [(text, 5), (None, other)], [text, other])), 5)
-    as_json = printed(lambda: say_json([text, other], indent=None))
+    as_json = printed(lambda: say_json([text, other]))
     assert are_lines(as_json, 1)
     assert json.loads(as_json) == [text, other]
 

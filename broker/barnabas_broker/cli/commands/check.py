@@ -44,7 +44,7 @@ def check(history: str, limit: int, *, as_json: bool) -> int:
             **found._asdict(),
             "first": [{**v._asdict(), "rule": v.rule.name.lower()} for v in shown],
         }
-        say_json(answer, indent=None)
+        say_json(answer)
     else:
         say(verdict(found), *map(str, shown))
         if found.violations > len(shown):

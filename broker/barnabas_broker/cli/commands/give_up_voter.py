@@ -44,7 +44,7 @@ def give_up(
     if as_json:
         brokers = {str(node_id): answer for node_id, answer in sorted((answers | able).items())}
         found = {"topic": topic, "partition": partition, "voter": voter, "given_up": accepted, "leader": leader}
-        say_json(found | {"brokers": brokers}, indent=None)
+        say_json(found | {"brokers": brokers})
     elif accepted:
         say(f"told brokers {_list(sorted(able))} to go on without broker {voter} in {topic}-{partition}")
     else:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from .options import PLAIN, Bootstrap, Group, Json, Timeout
+from .options import DEFAULT, PLAIN, Bootstrap, Group, Json, Timeout
 
 __all__ = ["group"]
 
@@ -20,7 +20,7 @@ Topics = Annotated[
 
 @group.command("list")
 def group_list(
-    bootstrap: Bootstrap,
+    bootstrap: Bootstrap = DEFAULT,
     state: Annotated[
         list[str] | None, typer.Option(help="Only groups in this state (Stable, Empty, ...).", metavar="STATE")
     ] = None,
@@ -34,7 +34,7 @@ def group_list(
 
 
 @group.command("describe")
-def group_describe(name: Group, bootstrap: Bootstrap, as_json: Json = False, timeout: Timeout = 30.0) -> int:
+def group_describe(name: Group, bootstrap: Bootstrap = DEFAULT, as_json: Json = False, timeout: Timeout = 30.0) -> int:
     """Show where a group stands: committed offsets, lag, and who reads what."""
     from barnabas_broker.cli.commands import group as commands  # noqa: PLC0415 - loaded by those who use it
 
@@ -44,7 +44,7 @@ def group_describe(name: Group, bootstrap: Bootstrap, as_json: Json = False, tim
 @group.command("reset-offsets")
 def group_reset_offsets(  # noqa: PLR0913, PLR0917 - one parameter is one option
     name: Group,
-    bootstrap: Bootstrap,
+    bootstrap: Bootstrap = DEFAULT,
     topic: Topics = None,
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record there is.")] = False,
     to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end.")] = False,
@@ -73,13 +73,13 @@ def group_reset_offsets(  # noqa: PLR0913, PLR0917 - one parameter is one option
 @group.command("delete-offsets")
 def group_delete_offsets(
     name: Group,
-    bootstrap: Bootstrap,
     topic: Annotated[
         list[str],
         typer.Option(
             "--topic", help="This topic, or some of its partitions; may be repeated.", metavar="TOPIC[:P,...]"
         ),
     ],
+    bootstrap: Bootstrap = DEFAULT,
     timeout: Timeout = 30.0,
 ) -> int:
     """Make a group forget its positions in topics that none of its members reads."""
@@ -90,7 +90,9 @@ def group_delete_offsets(
 
 @group.command("delete")
 def group_delete(
-    names: Annotated[list[str], typer.Argument(metavar="GROUP")], bootstrap: Bootstrap, timeout: Timeout = 30.0
+    names: Annotated[list[str], typer.Argument(metavar="GROUP")],
+    bootstrap: Bootstrap = DEFAULT,
+    timeout: Timeout = 30.0,
 ) -> int:
     """Delete groups that have no members, with all that they have committed."""
     from barnabas_broker.cli.commands import group as commands  # noqa: PLC0415 - loaded by those who use it

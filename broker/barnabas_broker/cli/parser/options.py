@@ -5,10 +5,13 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["PLAIN", "Bootstrap", "Data", "Group", "Json", "Timeout", "Topic"]
+__all__ = ["DEFAULT", "PLAIN", "Bootstrap", "Data", "Group", "Json", "Timeout", "Topic"]
 
 # Plain help and plain errors: rich would cost as long to load as everything else together.
 PLAIN = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
+
+# Where a cluster is if nobody says so: as rpk, kcat and people's fingers have it.
+DEFAULT = "localhost:9092"
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
 Group = Annotated[str, typer.Argument(metavar="GROUP")]
@@ -18,6 +21,7 @@ Bootstrap = Annotated[
     str,
     typer.Option(
         "--bootstrap-server",
+        "-b",
         help="Brokers to start from, comma separated.",
         metavar="HOST:PORT",
         envvar="BARNABAS_BOOTSTRAP_SERVER",

@@ -7,13 +7,13 @@ import typer
 
 from barnabas_broker.cli.errors import CommandError
 
-from .options import Bootstrap, Json, Timeout
+from .options import DEFAULT, Bootstrap, Json, Timeout
 
 __all__ = ["reassign"]
 
 
 def reassign(  # noqa: PLR0913, PLR0917 - one parameter is one option
-    bootstrap: Bootstrap,
+    bootstrap: Bootstrap = DEFAULT,
     topics: Annotated[
         list[str] | None, typer.Argument(metavar="TOPIC[:P,...]", help="Topics, or some of their partitions.")
     ] = None,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from .options import Bootstrap, Timeout, Topic
+from .options import DEFAULT, Bootstrap, Timeout, Topic
 
 __all__ = ["consume", "produce"]
 
@@ -18,7 +18,7 @@ Shown = Annotated[
 
 def produce(  # noqa: PLR0913, PLR0917 - one parameter is one option
     topic: Topic,
-    bootstrap: Bootstrap,
+    bootstrap: Bootstrap = DEFAULT,
     form: Annotated[
         str, typer.Option("--format", help="Form of a line: raw (a value) or json (a record).", metavar="FORM")
     ] = "raw",
@@ -109,7 +109,7 @@ SkipCorrupt = Annotated[
 
 def consume(  # noqa: PLR0913, PLR0917 - one parameter is one option
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC")],
-    bootstrap: Bootstrap,
+    bootstrap: Bootstrap = DEFAULT,
     group: Sharing = None,
     from_beginning: FromBeginning = False,
     from_time: FromTime = None,

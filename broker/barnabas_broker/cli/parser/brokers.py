@@ -1,0 +1,48 @@
+"""The commands for one broker and its data, `barnabas broker` and `barnabas log`: names, options, help."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import PLAIN
+
+__all__ = ["broker", "log"]
+
+broker = typer.Typer(help="Run one broker.", **PLAIN)  # type: ignore[arg-type]
+log = typer.Typer(help="Mend the data of a stopped broker.", **PLAIN)  # type: ignore[arg-type]
+
+
+@broker.command("run")
+def broker_run(
+    config: Annotated[Path, typer.Option(help="The broker's configuration, a TOML file.", metavar="FILE")],
+    token: Annotated[
+        str | None,
+        typer.Option(help="Get the cluster's secret, if the file has none, and write it there.", metavar="T"),
+    ] = None,
+) -> int:
+    """Run one broker in the foreground until SIGTERM or Ctrl-C."""
+    # cli.main does this without typer; here it stands for --help, and for callers of `run`.
+    from barnabas_broker.main import main  # noqa: PLC0415 - loaded by those who use it
+
+    return main(["--config", str(config), *(["--token", token] if token is not None else [])])
+
+
+@log.callback()
+def log_commands() -> None:
+    """Keep `mend` a word of its own while there is no other."""
+
+
+@log.command("mend")
+def log_mend(
+    directory: Annotated[
+        list[Path], typer.Option(help="A broker's data directory (log.dir); may be repeated.", metavar="D")
+    ],
+) -> int:
+    """Take terms and indexes that no honest cluster reaches out of the data of stopped brokers; loses no record.
+
+    Stop all brokers of the cluster first, mend every directory that does not start, then start all.
+    """
+    from barnabas_broker.cli.commands import log as commands  # noqa: PLC0415 - loaded by those who use it
+
+    return commands.mend(directory)
