@@ -334,10 +334,14 @@ class Run:
         """Let leaderships go home, and then nothing happen; False: damage was found that nobody had met before."""
         world = self.world
         failed = world.counts["event replica failed"]
-        world.run_until(world.now_us + self._settling_us(), lambda: self._is_well() and not self._away())
+        world.run_until(
+            world.now_us + self._settling_us(),
+            lambda: self._is_well() and not self._away() and not self._waits_to_be_made_anew(),
+        )
         if world.counts["event replica failed"] > failed:
             return False
         assert not (away := self._away()), f"leaderships do not go home: {away}"
+        assert not self._waits_to_be_made_anew(), "a failed replica is not made anew"
         world.run_until(world.now_us + ENDING_US)  # The broker that handed the last one over knows it now, too.
         before = self._leaders()
         elections = world.counts["elections"]
@@ -351,8 +355,19 @@ class Run:
 
     def _settling_us(self) -> int:
         """Return the time for going home: a replica that failed twice is made anew a minute after the first time."""
-        nodes = [machine.node for machine in self.machines.values() if machine.node is not None]
-        return SETTLING_US + (AGAIN_MS * MS if any(node.partitions.failed.status() for node in nodes) else 0)
+        return SETTLING_US + (AGAIN_MS * MS if self._waits_to_be_made_anew() else 0)
+
+    def _waits_to_be_made_anew(self) -> bool:
+        """Tell whether a failed replica will be made anew yet.
+
+        Its leader may go on calling it in sync meanwhile, for as long as nothing that it lacks is old enough.
+        """
+        return any(
+            machine.node_id not in self._damaged(group_id)
+            for machine in self.machines.values()
+            if machine.node is not None
+            for group_id in machine.node.partitions.failed.status()
+        )
 
     def _away(self) -> list[tuple[str, int]]:
         """Return the partitions that are not led by their first replica, or by nobody, though that one could."""
