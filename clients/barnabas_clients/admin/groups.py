@@ -183,7 +183,7 @@ async def describe_groups(
                 # Before version 6 there is no error for it.
                 if row.group_state == "Dead":
                     raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
-                return _description(row, coordinator.node_id)
+                return described(row, coordinator.node_id)
             raise error_for(ErrorCode.UNKNOWN_SERVER_ERROR, f"no answer about group {group_id}")
 
         return await coordinator.retry("description", timeout_s, attempt)
@@ -362,7 +362,7 @@ def _has_members(group_id: str) -> NonEmptyGroupError:
     return NonEmptyGroupError(f"{group_id}: it has members, whose next commit would undo this; stop them first")
 
 
-def _description(row: DescribedGroup, node_id: int | None) -> GroupDescription:
+def described(row: DescribedGroup, node_id: int | None) -> GroupDescription:
     return GroupDescription(
         group_id=row.group_id,
         state=row.group_state,
