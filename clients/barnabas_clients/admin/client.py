@@ -52,7 +52,7 @@ from .log_dirs import LogDir, ReplicaSize
 from .offset_resets import OffsetChange, ResetKind, ResetTo
 from .offsets import ListedOffset, OffsetSpec, left_s
 from .reassignments import PartitionReassignment
-from .surveys import GroupsSurvey, GroupSurvey, TopicsSurvey
+from .surveys import GroupsSurvey, GroupSurvey, ReachableGroups, TopicsSurvey
 from .topics import ClusterDescription, NewTopic
 
 __all__ = [
@@ -72,6 +72,7 @@ __all__ = [
     "OffsetSpec",
     "PartitionLag",
     "PartitionReassignment",
+    "ReachableGroups",
     "ReplicaSize",
     "ResetTo",
     "TopicsSurvey",
@@ -338,6 +339,15 @@ class Admin:
         return await admin_groups.describe_groups(
             self._cluster, names_of("group_ids", group_ids), self._limit(timeout_s)
         )
+
+    async def reachable_groups(self, *, states: Iterable[str] = (), timeout_s: float | None = None) -> ReachableGroups:
+        """Return what `list_groups` does, as far as brokers answer; a broker gets 5 s at most.
+
+        `list_groups` waits for a broker that is down until the cluster has given it up, so that no group is missing.
+        Here its groups are missing until others have taken them over, and `silent` names it.
+        """
+        limit_s = self._limit(timeout_s)
+        return await admin_surveys.reachable_groups(self._cluster, limit_s, states=group_states(states))
 
     async def survey_groups(
         self, groups: Iterable[GroupListing], *, with_lags: bool = True, timeout_s: float | None = None

@@ -25,11 +25,19 @@ from barnabas_clients.protocol.offset_fetch import (
 )
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
 
-from .groups import GroupDescription, GroupListing, PartitionLag, described
+from .groups import GroupDescription, GroupListing, PartitionLag, ask_groups, described
 from .log_dirs import ask_log_dirs
 from .offsets import OffsetSpec, left_s, offsets_in, offsets_request
 
-__all__ = ["GroupSurvey", "GroupsSurvey", "TopicsSurvey", "survey_groups", "survey_topics"]
+__all__ = [
+    "GroupSurvey",
+    "GroupsSurvey",
+    "ReachableGroups",
+    "TopicsSurvey",
+    "reachable_groups",
+    "survey_groups",
+    "survey_topics",
+]
 
 GROUPS_AT_ONCE = 100
 # Brokers answer from memory. One that needs longer is stopped or cut off, and what it knows is left out.
@@ -49,6 +57,13 @@ class TopicsSurvey(NamedTuple):
 
     offsets: Mapping[TopicPartition, tuple[int, int]]
     sizes: Mapping[int, Mapping[TopicPartition, int]]
+    silent: Mapping[int, str]
+
+
+class ReachableGroups(NamedTuple):
+    """The groups of the brokers that answered, by id. `silent` has the reason of each broker that did not."""
+
+    groups: Sequence[GroupListing]
     silent: Mapping[int, str]
 
 
@@ -92,6 +107,36 @@ async def survey_topics(cluster: Cluster, names: Collection[str], timeout_s: flo
     # Records may be deleted between the two requests.
     offsets = {key: (min(starts[key], ends[key]), ends[key]) for key in sorted(starts.keys() & ends.keys())}
     return TopicsSurvey(offsets, sizes, dict(sorted(silent.items())))
+
+
+async def reachable_groups(cluster: Cluster, timeout_s: float, *, states: Iterable[str] = ()) -> ReachableGroups:
+    """Return the groups that brokers tell of within `timeout_s`. One that cannot be reached is not asked again.
+
+    A coordinator that is still loading its groups is asked until it has them.
+    """
+    deadline = _soon(timeout_s)
+    wanted = tuple(states)
+    found: dict[str, GroupListing] = {}
+    silent: Silent = {}
+
+    async def ask(node_id: int) -> None:
+        async def attempt(until: float) -> list[GroupListing]:
+            try:
+                return await ask_groups(cluster, node_id, wanted, until)
+            except ClientError as error:
+                silent[node_id] = str(error)
+                return []
+
+        try:
+            rows = await cluster.retry(f"groups of broker {node_id}", left_s(deadline), attempt)
+        except (ClientError, KafkaError) as error:
+            silent[node_id] = str(error)
+        else:
+            # Two brokers may have named a group that moved meanwhile.
+            found.update({row.group_id: row for row in rows})
+
+    await asyncio.gather(*map(ask, sorted(cluster.view.brokers)))
+    return ReachableGroups([row for _, row in sorted(found.items())], dict(sorted(silent.items())))
 
 
 async def survey_groups(

@@ -5,7 +5,7 @@ from clients.fake_broker import Answer, FakeBroker, FakeCluster, Hangup, serving
 
 from barnabas_clients.admin.groups import GroupListing
 from barnabas_clients.admin.log_dirs import describe_log_dirs
-from barnabas_clients.admin.surveys import GROUPS_AT_ONCE, survey_groups, survey_topics
+from barnabas_clients.admin.surveys import GROUPS_AT_ONCE, reachable_groups, survey_groups, survey_topics
 from barnabas_clients.backoff import Backoff
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.protocol.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
@@ -17,6 +17,7 @@ from barnabas_clients.protocol.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from barnabas_clients.protocol.errors import ErrorCode
+from barnabas_clients.protocol.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from barnabas_clients.protocol.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -195,6 +196,33 @@ def test_many_groups_share_requests_and_positions_are_asked_for_only_if_wanted(r
         assert broker.count(DescribeGroupsRequest) == 4
         assert broker.count(ListOffsetsRequest) == 1
         assert broker.count(MetadataRequest) <= 3
+
+    run(main())
+
+
+def test_groups_are_listed_without_the_broker_that_is_down_and_with_the_one_that_is_loading(run: Run) -> None:
+    async def main() -> None:
+        first, second, third = FakeBroker(1), FakeBroker(2), FakeBroker(3)
+        FakeCluster(first, second, third)
+        codes = iter([ErrorCode.COORDINATOR_LOAD_IN_PROGRESS])
+
+        async def answer(request: ListGroupsRequest) -> Answer:
+            if code := next(codes, 0):
+                return ListGroupsResponse(error_code=code)
+            rows = [ListedGroup(group_id=name, group_state=request.states_filter[0]) for name in ("b", "a")]
+            return ListGroupsResponse(groups=rows)
+
+        first.answers[ListGroupsRequest] = answer
+        second.answers[ListGroupsRequest] = hang_up
+        third.answers[ListGroupsRequest] = hang_up
+        async with serving(first, second, third), client(first) as asking:
+            found = await reachable_groups(asking, FOREVER_S, states=["Empty"])
+        assert [(row.group_id, row.state, row.coordinator_id) for row in found.groups] == [
+            ("a", "Empty", 1),
+            ("b", "Empty", 1),
+        ]
+        assert list(found.silent) == [2, 3]
+        assert second.count(ListGroupsRequest) == 1
 
     run(main())
 
