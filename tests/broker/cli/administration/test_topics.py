@@ -117,8 +117,8 @@ def test_a_broker_shows_its_settings_and_keeps_them(barnabas: Run) -> None:
     found = rows(barnabas("config", "list", "--broker", 1, "--changed"))
     assert found["node.id"] == ["1", "broker's settings"]
     assert "cluster.secret" not in found or found["cluster.secret"][0] == "(secret)"
-    refused = barnabas("config", "set", "--broker", 1, "log.segment.bytes=1GiB", status=1)
-    assert "broker 1 reads log.segment.bytes when it starts: change it in the broker's configuration file" in refused
+    refused = barnabas("config", "set", "--broker", 1, "node.id=2", status=1)
+    assert "broker 1 reads node.id when it starts: change it in the broker's configuration file" in refused
     assert "did you mean 'log.segment.bytes'?" in barnabas(
         "config", "unset", "--broker", 1, "log.segment.byte", status=1
     )
