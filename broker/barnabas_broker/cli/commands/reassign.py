@@ -69,6 +69,7 @@ def move(
         raise UsageError("say where to: TOPIC... --brokers 4,5,6, or --plan FILE alone")
     if brokers is not None and not topics:
         raise UsageError("say which topics to move, as TOPIC or TOPIC:0,1")
+    partitions_in(topics)  # A word that makes no sense is refused before anybody is asked.
     given = None if plan is None else _read_plan(plan)
     ids = brokers_of("--brokers", brokers or "")
 
@@ -105,6 +106,7 @@ def move(
 
 def status(bootstrap: str, topics: Sequence[str], timeout_s: float, *, as_json: bool) -> int:
     """Print the moves under way."""
+    partitions_in(topics)
 
     async def run(admin: Admin) -> None:
         partitions = list(await _replicas(admin, topics)) if topics else None
@@ -120,6 +122,7 @@ def status(bootstrap: str, topics: Sequence[str], timeout_s: float, *, as_json: 
 
 def cancel(bootstrap: str, topics: Sequence[str], timeout_s: float, *, wait: bool, as_json: bool) -> int:
     """Call moves off: of some topics, or all."""
+    partitions_in(topics)
 
     async def run(admin: Admin) -> None:
         partitions = list(await _replicas(admin, topics)) if topics else None

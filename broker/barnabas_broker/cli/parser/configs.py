@@ -16,7 +16,7 @@ Topics = Annotated[
 Brokers = Annotated[
     list[int] | None, typer.Option("--broker", help="Of the broker of this id; may be repeated.", metavar="ID", min=0)
 ]
-Names = Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Only these configurations.")]
+Names = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Only these configurations.")]
 Changed = Annotated[bool, typer.Option("--changed", help="Only what somebody has set.")]
 
 
@@ -72,7 +72,7 @@ def config_describe(
 
 @config.command("set")
 def config_set(
-    assignments: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="As in retention.ms=7d.")],
+    assignments: Annotated[list[str], typer.Argument(metavar="NAME=VALUE", help="As in retention.ms=7d.")],
     topic: Topics = None,
     broker: Brokers = None,
     bootstrap: Bootstrap = DEFAULT,
@@ -87,7 +87,7 @@ def config_set(
 
 @config.command("unset")
 def config_unset(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME")],
     topic: Topics = None,
     broker: Brokers = None,
     bootstrap: Bootstrap = DEFAULT,

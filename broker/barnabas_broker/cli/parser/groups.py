@@ -46,7 +46,7 @@ def group_list(
 
 @group.command("describe")
 def group_describe(
-    names: Annotated[list[str] | None, typer.Argument(metavar="GROUP...")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="GROUP")] = None,
     bootstrap: Bootstrap = DEFAULT,
     regex: Regex = None,
     as_json: Json = False,
@@ -108,7 +108,7 @@ def group_delete_offsets(
 
 @group.command("delete")
 def group_delete(
-    names: Annotated[list[str], typer.Argument(metavar="GROUP...")],
+    names: Annotated[list[str], typer.Argument(metavar="GROUP")],
     bootstrap: Bootstrap = DEFAULT,
     as_json: Json = False,
     timeout: Timeout = 30.0,

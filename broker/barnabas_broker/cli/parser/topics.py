@@ -11,8 +11,8 @@ __all__ = ["topic"]
 
 topic = typer.Typer(help="Create, list, describe, alter and delete topics.", **PLAIN)  # type: ignore[arg-type]
 
-Names = Annotated[list[str], typer.Argument(metavar="TOPIC...")]
-SomeNames = Annotated[list[str] | None, typer.Argument(metavar="TOPIC...")]
+Names = Annotated[list[str], typer.Argument(metavar="TOPIC")]
+SomeNames = Annotated[list[str] | None, typer.Argument(metavar="TOPIC")]
 Regex = Annotated[
     list[str] | None,
     typer.Option("--regex", "-r", help="Topics whose whole name matches this; may be repeated.", metavar="PATTERN"),

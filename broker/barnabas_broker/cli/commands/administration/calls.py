@@ -63,7 +63,6 @@ def usage(option: str = "") -> Iterator[None]:
     """Turn the complaint about a typed value into one about the command line: exit status 2."""
     try:
         yield
-    except UsageError:
-        raise
     except (ValueError, CommandError) as error:
-        raise UsageError(f"{option}: {error}" if option else str(error)) from error
+        is_named = not option or str(error).startswith(option)
+        raise UsageError(str(error) if is_named else f"{option}: {error}") from error

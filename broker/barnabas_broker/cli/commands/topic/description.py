@@ -122,8 +122,6 @@ def _as_json(topic: TopicView, survey: TopicsSurvey, witnesses: Mapping[int, int
 
 
 def _show(topic: TopicView, survey: TopicsSurvey, configs: Configs) -> None:
-    from rich.text import Text  # noqa: PLC0415 - slow to load, and only needed here
-
     own = [f"{entry.name}={entry.value}" for entry in configs.values() if entry.source is ConfigSource.TOPIC]
     witnesses = witnesses_in(configs)
     is_troubled = any(map(trouble, topic.partitions.values()))
@@ -133,7 +131,7 @@ def _show(topic: TopicView, survey: TopicsSurvey, configs: Configs) -> None:
         size = leader_bytes(view, key, survey.sizes)
         row: list[object] = [
             number,
-            view.leader_id if view.leader_id >= 0 else Text("none", "red"),
+            view.leader_id if view.leader_id >= 0 else _red("none"),
             view.leader_epoch,
             ",".join(map(str, view.replicas)),
             ",".join(map(str, view.in_sync_replicas)),
@@ -141,12 +139,18 @@ def _show(topic: TopicView, survey: TopicsSurvey, configs: Configs) -> None:
             None if size is None else shown_bytes(size),
         ]
         row += [witnesses.get(number)] if witnesses else []
-        row += [Text(trouble(view) or "", "red")] if is_troubled else []
+        row += [_red(trouble(view) or "")] if is_troubled else []
         rows.append(row)
     columns = ["partition", "leader", "epoch", "replicas", "in sync", "offsets", "bytes"]
     columns += ["witness"] if witnesses else []
     columns += ["trouble"] if is_troubled else []
     print_table(columns, rows, [_header(topic, row_of(topic, survey)), *own])
+
+
+def _red(text: str) -> object:
+    from rich.text import Text  # noqa: PLC0415 - slow to load, and only needed where something is wrong
+
+    return Text(text, "red")
 
 
 def _header(topic: TopicView, row: TopicRow) -> str:
