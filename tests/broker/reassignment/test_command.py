@@ -75,6 +75,10 @@ def test_what_is_on_its_way_is_listed_and_called_off(
     assert run(["reassign", "--cancel", "listed"]) == 0
     told = capsys.readouterr()
     assert (told.out, told.err.splitlines()[-1]) == ("called off: 1 partition\n", "done")
+    assert run(["reassign", "--plan", str(plan), "--execute", "--no-wait"]) == 0
+    capsys.readouterr()
+    assert run(["reassign", "--cancel", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"topic": "listed", "partition": 0, "cancelled": True}
     six_brokers.run(end)
     assert set(replicas(six_brokers, "listed")) == {1, 2, 3}
 
@@ -94,6 +98,8 @@ def test_observers_are_set_shown_and_left_out_of_plans(
     six_brokers.run(lambda cluster: in_sync(cluster, "seen", (1, 2, 4, 5)))
     assert run(["reassign", "seen", "--brokers", "1,3", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["partitions"][0]["replicas"] == [1, 3]
+    assert run(["topic", "observers", "seen", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"name": "seen", "observers": [4, 5]}
     assert run(["topic", "observers", "seen", "--brokers", ""]) == 0
     assert capsys.readouterr().out == "seen: observed by nobody\n"
 

@@ -80,6 +80,23 @@ def test_a_reset_to_a_topic_that_is_not_there(barnabas: Run) -> None:
     assert barnabas(*words, status=1).startswith("barnabas: there is no topic 'cli-nowhere'")
 
 
+def test_several_groups_are_described_and_deleted_and_each_result_is_a_line_of_json(
+    barnabas: Run, topic: str, group: str
+) -> None:
+    both = (group, f"{group}-b")
+    for name in both:
+        barnabas("group", "reset-offsets", name, "-t", topic, "--to-latest", "--execute")
+    described = barnabas("group", "describe", group, "-r", f"{group}-.")
+    assert re.findall(r"^(\S+)  Empty", described, re.MULTILINE) == list(both)
+    rows = [json.loads(line) for line in barnabas("group", "describe", *both, "--json").splitlines()]
+    assert [row["group_id"] for row in rows] == list(both)
+    gone = json.loads(barnabas("group", "delete-offsets", group, "-t", f"{topic}:1", "--json"))
+    assert gone == {"group_id": group, "topic": topic, "partition": 1, "deleted": True}
+    deleted = barnabas("group", "delete", *both, "--json").splitlines()
+    assert [json.loads(line) for line in deleted] == [{"group_id": name, "deleted": True} for name in both]
+    assert "no group matches" in barnabas("group", "describe", "-r", f"{group}.*", status=1)
+
+
 def test_a_topic_grows_and_shows_what_is_configured(barnabas: Run, topic: str) -> None:
     assert barnabas("topic", "alter", topic, "--partitions", 3) == f"{topic}: 3 partitions, before 2\n"
     assert barnabas("topic", "alter", topic, "--partitions", 3) == f"{topic}: 3 partitions, before 3\n"
