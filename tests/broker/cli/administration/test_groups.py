@@ -92,6 +92,7 @@ def test_several_groups_are_described_and_deleted_and_each_result_is_a_line_of_j
     assert [row["group_id"] for row in rows] == list(both)
     gone = json.loads(barnabas("group", "delete-offsets", group, "-t", f"{topic}:1", "--json"))
     assert gone == {"group_id": group, "topic": topic, "partition": 1, "deleted": True}
+    assert barnabas("group", "delete-offsets", group, "-t", "gone") == f"{group} had no position in gone\n"
     deleted = barnabas("group", "delete", *both, "--json").splitlines()
     assert [json.loads(line) for line in deleted] == [{"group_id": name, "deleted": True} for name in both]
     assert "no group matches" in barnabas("group", "describe", "-r", f"{group}.*", status=1)

@@ -10,6 +10,7 @@ from barnabas_broker.cli.commands.administration.names import (
     partitions_in,
     topics_named,
 )
+from barnabas_broker.cli.commands.administration.wording import listed
 from barnabas_broker.cli.errors import CommandError, UsageError
 from barnabas_broker.cli.output import print_table, say, say_json, say_json_lines
 from barnabas_broker.cli.times import duration_ms, timestamp_ms
@@ -58,9 +59,10 @@ def delete_offsets(bootstrap: str, group_id: str, words: Sequence[str], timeout_
         say_json_lines(
             {"group_id": group_id, "topic": key.topic, "partition": key.partition, "deleted": True} for key in gone
         )
+    elif gone:
+        say(*(f"{group_id} has no position in {key} any more" for key in gone))
     else:
-        for key in gone:
-            say(f"{group_id} has no position in {key} any more")
+        say(f"{group_id} had no position in {listed(words)}")
     return 0
 
 
