@@ -93,7 +93,10 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_broker.partition": "log_starts producer_state read_replicas waiters",
     "barnabas_broker.server": "cold_window transient_bytes",
     "barnabas_broker.leadership": "absences cut_off",
-    "barnabas_broker.cli": "lines near_names commands.reassignment_plan",
+    "barnabas_broker.cli": (
+        "lines near_names commands.reassignment_plan"
+        " commands.administration.config_values commands.administration.wording"
+    ),
     "barnabas_broker.process": "descriptors",
     "barnabas_broker.status": "packing",
     "barnabas_broker.timing": "deadlines pieces",

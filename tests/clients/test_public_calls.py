@@ -17,6 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from barnabas_clients import Admin, ConfigResource, Consumer, CorruptRecordsError, NewTopic, ResetTo, TopicPartition
+from barnabas_clients.admin.client import GroupListing
 from barnabas_clients.protocol import registry
 from barnabas_raftlog.errors import BarnabasError
 
@@ -72,6 +73,10 @@ SENSIBLE: dict[str, Any] = {
     "before": {T0: 1},
     "states": ["Stable"],
     "group_ids": ["g"],
+    "groups": [GroupListing("g", "consumer", "Stable", "classic", 1)],
+    "with_lags": True,
+    "include_documentation": True,
+    "broker_ids": [1],
     "target": ResetTo.latest(),
     "dry_run": True,
     "error": CorruptRecordsError(T0, 0, 1, "r"),

@@ -1,7 +1,8 @@
 """Administers a cluster: topics, records, configurations, groups and their offsets.
 
 `Admin` has one set of connections. Functions over a `Cluster` do the work (topics.py, configs.py, offsets.py,
-reassignments.py, groups.py), for callers who have one already. These rules hold for every method:
+reassignments.py, groups.py, log_dirs.py, surveys.py), for callers who have one already. These rules hold for every
+method:
 
 *Deadline.* `timeout_s` bounds the whole call, retries included; None takes the one given to `Admin`. At the deadline
 the call raises `DeadlineExceededError`, which says what it waited for and what went wrong last. The change that was
@@ -40,14 +41,18 @@ from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
 
 from . import configs as admin_configs
 from . import groups as admin_groups
+from . import log_dirs as admin_log_dirs
 from . import offsets as admin_offsets
 from . import reassignments as admin_reassignments
+from . import surveys as admin_surveys
 from . import topics as admin_topics
 from .configs import ConfigEntry, ConfigResource, ConfigResourceType
 from .groups import GroupDescription, GroupListing, GroupMember, PartitionLag, TotalLag, total_lag
+from .log_dirs import LogDir, ReplicaSize
 from .offset_resets import OffsetChange, ResetKind, ResetTo
 from .offsets import ListedOffset, OffsetSpec, left_s
 from .reassignments import PartitionReassignment
+from .surveys import GroupsSurvey, GroupSurvey, ReachableGroups, TopicsSurvey
 from .topics import ClusterDescription, NewTopic
 
 __all__ = [
@@ -58,13 +63,19 @@ __all__ = [
     "GroupDescription",
     "GroupListing",
     "GroupMember",
+    "GroupSurvey",
+    "GroupsSurvey",
     "ListedOffset",
+    "LogDir",
     "NewTopic",
     "OffsetChange",
     "OffsetSpec",
     "PartitionLag",
     "PartitionReassignment",
+    "ReachableGroups",
+    "ReplicaSize",
     "ResetTo",
+    "TopicsSurvey",
     "TotalLag",
     "total_lag",
 ]
@@ -108,11 +119,20 @@ class Admin:
         return await admin_topics.describe_cluster(self._cluster, self._limit(timeout_s))
 
     async def describe_configs(
-        self, resources: Iterable[ConfigResource], *, timeout_s: float | None = None
+        self,
+        resources: Iterable[ConfigResource],
+        *,
+        include_documentation: bool = False,
+        timeout_s: float | None = None,
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-        """Return the configurations of topics and brokers, such as `ConfigResource.topic("orders")` or `.broker(1)`."""
+        """Return the configurations of topics and brokers, such as `ConfigResource.topic("orders")` or `.broker(1)`.
+
+        With `include_documentation` the entries have `default` and `documentation`, too.
+        """
         wanted = [_resource_of(each) for each in several("resources", resources, "ConfigResources")]
-        return await admin_configs.describe_configs(self._cluster, wanted, self._limit(timeout_s))
+        documented = flag("include_documentation", include_documentation)
+        limit_s = self._limit(timeout_s)
+        return await admin_configs.describe_configs(self._cluster, wanted, limit_s, include_documentation=documented)
 
     async def alter_configs(
         self,
@@ -135,6 +155,27 @@ class Admin:
         wanted = configs_of("configs", configs, may_be_none=True)
         validate_only = flag("validate_only", validate_only)
         await admin_configs.alter_configs(self._cluster, resource, wanted, limit_s, validate_only=validate_only)
+
+    async def describe_log_dirs(
+        self,
+        broker_ids: Collection[int] | None = None,
+        *,
+        partitions: Collection[TopicPartition] | None = None,
+        timeout_s: float | None = None,
+    ) -> dict[int, list[LogDir]]:
+        """Return the directories of some brokers or of all, with the size of each replica in them.
+
+        With `partitions` only replicas of those; the ones that a broker does not hold are left out.
+
+        Raises:
+            DeadlineExceededError: a broker did not answer, or is not in the cluster.
+        """
+        ids = None
+        if broker_ids is not None:
+            given = several("broker_ids", broker_ids, "ids of brokers")
+            ids = [whole_number("an id in broker_ids", each, 0, INT32_MAX) for each in given]
+        wanted = _some_partitions(partitions)
+        return await admin_log_dirs.describe_log_dirs(self._cluster, self._limit(timeout_s), ids, wanted)
 
     # Topics.
 
@@ -193,6 +234,15 @@ class Admin:
             UnknownTopicOrPartitionError: one of them does not exist.
         """
         return await admin_topics.known_topics(self._cluster, _topics_of(names), self._limit(timeout_s))
+
+    async def survey_topics(self, names: Sequence[str], *, timeout_s: float | None = None) -> TopicsSurvey:
+        """Return the starts and ends of many topics' logs and the sizes of their replicas, as far as brokers answer.
+
+        One request of each kind goes to each broker, however many topics there are; a broker gets 5 s at most. What
+        it does not say is missing, and `silent` names it. Topics that do not exist are left out.
+        """
+        wanted = _topics_of(names)
+        return await admin_surveys.survey_topics(self._cluster, wanted, self._limit(timeout_s))
 
     async def create_partitions(
         self, name: str, count: int, *, validate_only: bool = False, timeout_s: float | None = None
@@ -289,6 +339,28 @@ class Admin:
         return await admin_groups.describe_groups(
             self._cluster, names_of("group_ids", group_ids), self._limit(timeout_s)
         )
+
+    async def reachable_groups(self, *, states: Iterable[str] = (), timeout_s: float | None = None) -> ReachableGroups:
+        """Return what `list_groups` does, as far as brokers answer; a broker gets 5 s at most.
+
+        `list_groups` waits for a broker that is down until the cluster has given it up, so that no group is missing.
+        Here its groups are missing until others have taken them over, and `silent` names it.
+        """
+        limit_s = self._limit(timeout_s)
+        return await admin_surveys.reachable_groups(self._cluster, limit_s, states=group_states(states))
+
+    async def survey_groups(
+        self, groups: Iterable[GroupListing], *, with_lags: bool = True, timeout_s: float | None = None
+    ) -> GroupsSurvey:
+        """Return the members and the lags of many groups, which `list_groups` has named, as far as brokers answer.
+
+        A few requests go to each broker, for 100 groups at a time; a broker gets 5 s at most. What it does not say is
+        None, and `silent` names it. Brokers before Apache Kafka 3.0 tell no lags in this way.
+        """
+        wanted = [_listing_of(each) for each in several("groups", groups, "GroupListings")]
+        limit_s = self._limit(timeout_s)
+        with_lags = flag("with_lags", with_lags)
+        return await admin_surveys.survey_groups(self._cluster, wanted, limit_s, with_lags=with_lags)
 
     async def delete_groups(self, group_ids: Collection[str], *, timeout_s: float | None = None) -> None:
         """Delete groups without members, with their committed offsets.
@@ -425,6 +497,13 @@ def _resource_of(value: object) -> ConfigResource:
             raise ValueError(f"the name of a broker is {shown(name)}; it must be its id in decimal digits")
         whole_number("the id of a broker", int(name[:20]), 0, INT32_MAX)
     return value
+
+
+def _listing_of(value: object) -> GroupListing:
+    if not isinstance(value, GroupListing):
+        raise TypeError(f"a group is {shown(value)}; it must be a GroupListing, as list_groups returns them")
+    coordinator_id = whole_number("the coordinator of a group", value.coordinator_id, 0, INT32_MAX)
+    return value._replace(group_id=text("the id of a group", value.group_id), coordinator_id=coordinator_id)
 
 
 def _new_topic_of(value: object) -> NewTopic:

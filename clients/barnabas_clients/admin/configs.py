@@ -16,6 +16,7 @@ from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.protocol.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
+    DescribeConfigsResourceResult,
     DescribeConfigsResponse,
 )
 from barnabas_clients.protocol.errors import ErrorCode, error_for
@@ -79,13 +80,19 @@ class ConfigSource(IntEnum):
 
 
 class ConfigEntry(NamedTuple):
-    """One configuration of one resource. `value` is None if it is sensitive or missing."""
+    """One configuration of one resource. `value` is None if it is sensitive or missing.
+
+    `default` counts where nobody has set it, and `documentation` says what it is for. Both are None unless they were
+    asked for, and if the broker does not say (before Apache Kafka 2.6 there was no documentation).
+    """
 
     name: str
     value: str | None
     source: ConfigSource
     read_only: bool
     is_sensitive: bool
+    default: str | None = None
+    documentation: str | None = None
 
     @property
     def is_default(self) -> bool:
@@ -94,7 +101,7 @@ class ConfigEntry(NamedTuple):
 
 
 async def describe_configs(
-    cluster: Cluster, resources: Sequence[ConfigResource], timeout_s: float
+    cluster: Cluster, resources: Sequence[ConfigResource], timeout_s: float, *, include_documentation: bool = False
 ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
     """Return the configurations of topics and brokers by name. A broker is asked about itself.
 
@@ -113,14 +120,7 @@ async def describe_configs(
             raise_for(row.error_code, row.resource_name, row.error_message)
             resource = ConfigResource(ConfigResourceType(row.resource_type), row.resource_name)
             found[resource] = {
-                config.name: ConfigEntry(
-                    name=config.name,
-                    value=config.value,
-                    source=_source_of(config.config_source),
-                    read_only=config.read_only,
-                    is_sensitive=config.is_sensitive,
-                )
-                for config in sorted(row.configs, key=lambda config: config.name)
+                config.name: _entry(config) for config in sorted(row.configs, key=lambda config: config.name)
             }
 
     async def attempt(deadline: float) -> None:
@@ -135,7 +135,9 @@ async def describe_configs(
                 resources=[
                     DescribeConfigsResource(resource_type=int(resource.type), resource_name=resource.name)
                     for resource in wanted
-                ]
+                ],
+                include_synonyms=include_documentation,
+                include_documentation=include_documentation,
             )
             if node_id is None:
                 take(await cluster.ask_any(request, left_s(deadline)))
@@ -185,6 +187,20 @@ async def alter_configs(
             raise_for(row.error_code, row.resource_name, row.error_message)
 
     await cluster.retry(f"altering the configuration of {resource.name}", timeout_s, attempt)
+
+
+def _entry(row: DescribeConfigsResourceResult) -> ConfigEntry:
+    # The places that set it, the one that counts first; of defaults there is one, for a broker or a topic.
+    defaults = [one.value for one in row.synonyms if one.source == ConfigSource.DEFAULT]
+    return ConfigEntry(
+        name=row.name,
+        value=row.value,
+        source=_source_of(row.config_source),
+        read_only=row.read_only,
+        is_sensitive=row.is_sensitive,
+        default=defaults[0] if defaults else None,
+        documentation=row.documentation or None,
+    )
 
 
 def _source_of(number: int) -> ConfigSource:

@@ -16,7 +16,7 @@ broker has them, and the positions of the former can be read. Describing them ra
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from barnabas_clients.assignors import decode_assignment
@@ -136,32 +136,38 @@ async def list_groups(cluster: Cluster, timeout_s: float, *, states: Iterable[st
     Raises:
         DeadlineExceededError: a broker of the cluster did not answer, so its groups would be missing.
     """
-    request = ListGroupsRequest(states_filter=tuple(states))
-
-    async def ask(node_id: int, deadline: float) -> list[GroupListing]:
-        response: ListGroupsResponse = await cluster.ask_broker(
-            node_id, request, min(left_s(deadline), ATTEMPT_TIMEOUT_S)
-        )
-        if response.error_code:
-            raise error_for(response.error_code, f"groups of broker {node_id}")
-        return [
-            GroupListing(
-                group_id=row.group_id,
-                protocol_type=row.protocol_type,
-                state=row.group_state,
-                type=row.group_type,
-                coordinator_id=node_id,
-            )
-            for row in response.groups
-        ]
+    wanted = tuple(states)
 
     async def attempt(deadline: float) -> list[GroupListing]:
         # Every attempt asks all brokers: the groups of one that failed go to others, which may have answered before.
-        answers = await _each(cluster.view.brokers, lambda node_id: ask(node_id, deadline))
+        answers = await _each(cluster.view.brokers, lambda node_id: ask_groups(cluster, node_id, wanted, deadline))
         # Two brokers may have named a group that moved meanwhile.
         return sorted({row.group_id: row for rows in answers.values() for row in rows}.values())
 
     return await cluster.retry("listing groups", timeout_s, attempt)
+
+
+async def ask_groups(cluster: Cluster, node_id: int, states: Sequence[str], deadline: float) -> list[GroupListing]:
+    """Ask one broker once for the groups that it coordinates.
+
+    Raises:
+        KafkaError: it refuses, or has not loaded them yet. ClientError: it does not answer.
+    """
+    response: ListGroupsResponse = await cluster.ask_broker(
+        node_id, ListGroupsRequest(states_filter=tuple(states)), min(left_s(deadline), ATTEMPT_TIMEOUT_S)
+    )
+    if response.error_code:
+        raise error_for(response.error_code, f"groups of broker {node_id}")
+    return [
+        GroupListing(
+            group_id=row.group_id,
+            protocol_type=row.protocol_type,
+            state=row.group_state,
+            type=row.group_type,
+            coordinator_id=node_id,
+        )
+        for row in response.groups
+    ]
 
 
 async def describe_groups(
@@ -183,7 +189,7 @@ async def describe_groups(
                 # Before version 6 there is no error for it.
                 if row.group_state == "Dead":
                     raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
-                return _description(row, coordinator.node_id)
+                return described(row, coordinator.node_id)
             raise error_for(ErrorCode.UNKNOWN_SERVER_ERROR, f"no answer about group {group_id}")
 
         return await coordinator.retry("description", timeout_s, attempt)
@@ -362,7 +368,7 @@ def _has_members(group_id: str) -> NonEmptyGroupError:
     return NonEmptyGroupError(f"{group_id}: it has members, whose next commit would undo this; stop them first")
 
 
-def _description(row: DescribedGroup, node_id: int | None) -> GroupDescription:
+def described(row: DescribedGroup, node_id: int | None) -> GroupDescription:
     return GroupDescription(
         group_id=row.group_id,
         state=row.group_state,

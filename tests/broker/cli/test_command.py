@@ -70,11 +70,11 @@ def with_stand_ins(*arguments: object, plans: Sequence[str] = ()) -> subprocess.
         (["cluster", "stop", "--data", "/nowhere"], 1, "/nowhere holds no cluster"),
         (["topic", "list", "--bootstrap-server", "a:b:c"], 1, "--bootstrap-server: 'a:b:c' is no address"),
         (["topic", "list", "--bootstrap-server", "127.0.0.1:1", "--timeout", "0.2"], 1, "connection to 127.0.0.1:1"),
-        (["topic", "create", "t", "--bootstrap-server", "x", "--partitions", "0"], 1, "--partitions 0 does not work"),
+        (["topic", "create", "t", "--bootstrap-server", "x", "--partitions", "0"], 2, "--partitions must be 1 or more"),
         (
             ["topic", "create", "t", "--bootstrap-server", "x", "--replication-factor", "-3"],
-            1,
-            "--replication-factor -3 does not work",
+            2,
+            "--replication-factor must be 1 or more, or -1 for the cluster's default, not -3",
         ),
     ],
 )

@@ -18,9 +18,11 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from barnabas_broker.cli.admin import parse_topics, with_admin
-from barnabas_broker.cli.errors import CommandError
-from barnabas_broker.cli.output import print_table, say, say_json
+from barnabas_broker.cli.commands.administration.calls import administer, for_each
+from barnabas_broker.cli.commands.administration.names import check_partitions, partitions_in, topics_named
+from barnabas_broker.cli.commands.administration.wording import counted
+from barnabas_broker.cli.errors import CommandError, UsageError
+from barnabas_broker.cli.output import print_table, say, say_json, say_json_lines
 from barnabas_broker.config.witness_rows import decode_witnesses
 from barnabas_clients import Admin, TopicPartition
 from barnabas_clients.admin.client import ConfigResource, PartitionReassignment
@@ -40,13 +42,13 @@ def brokers_of(option: str, text: str) -> list[int]:
     """Read node ids, separated by commas.
 
     Raises:
-        CommandError: it is something else, or names one twice.
+        UsageError: it is something else, or names one twice.
     """
     words = [word.strip() for word in text.split(",")] if text.strip() else []
     if not all(word.isascii() and word.isdecimal() for word in words):
-        raise CommandError(f"{option} {text!r} does not work: write broker ids, as in 4,5,6")
+        raise UsageError(f"{option} {text!r} is not a list of brokers; write their ids, as in 4,5,6")
     if len(set(words)) != len(words):
-        raise CommandError(f"{option} {text!r} names a broker twice")
+        raise UsageError(f"{option} {text!r} names a broker twice")
     return [int(word) for word in words]
 
 
@@ -64,9 +66,10 @@ def move(
 ) -> int:
     """Plan, and with `execute` carry out."""
     if (plan is None) == (brokers is None) or (plan is not None and (topics or replication_factor is not None)):
-        raise CommandError("say where to: TOPIC... --brokers 4,5,6, or --plan FILE alone")
+        raise UsageError("say where to: TOPIC... --brokers 4,5,6, or --plan FILE alone")
     if brokers is not None and not topics:
-        raise CommandError("say which topics to move, as TOPIC or TOPIC:0,1")
+        raise UsageError("say which topics to move, as TOPIC or TOPIC:0,1")
+    partitions_in(topics)  # A word that makes no sense is refused before anybody is asked.
     given = None if plan is None else _read_plan(plan)
     ids = brokers_of("--brokers", brokers or "")
 
@@ -78,7 +81,7 @@ def move(
             names = sorted({key.topic for key in given})
             now = await _replicas(admin, names)
             if missing := sorted(set(given) - set(now)):
-                raise CommandError(f"{missing[0]} does not exist")
+                raise CommandError(f"--plan: there is no partition {missing[0]} [UNKNOWN_TOPIC_OR_PARTITION]")
             before = {key: now[key] for key in given}
             targets = given
         witnesses = await _witnesses(admin, sorted({key.topic for key in targets}))
@@ -97,27 +100,29 @@ def move(
         if wait:
             await _wait(admin, list(changed))
 
-    with_admin(bootstrap, timeout_s, run)
+    administer(bootstrap, timeout_s, run)
     return 0
 
 
 def status(bootstrap: str, topics: Sequence[str], timeout_s: float, *, as_json: bool) -> int:
     """Print the moves under way."""
+    partitions_in(topics)
 
     async def run(admin: Admin) -> None:
         partitions = list(await _replicas(admin, topics)) if topics else None
         moving = await admin.list_partition_reassignments(partitions)
         if as_json:
-            say_json([_as_json(key, one) for key, one in sorted(moving.items())])
+            say_json_lines(_as_json(key, one) for key, one in sorted(moving.items()))
         else:
             _show_status(moving)
 
-    with_admin(bootstrap, timeout_s, run)
+    administer(bootstrap, timeout_s, run)
     return 0
 
 
-def cancel(bootstrap: str, topics: Sequence[str], timeout_s: float, *, wait: bool) -> int:
+def cancel(bootstrap: str, topics: Sequence[str], timeout_s: float, *, wait: bool, as_json: bool) -> int:
     """Call moves off: of some topics, or all."""
+    partitions_in(topics)
 
     async def run(admin: Admin) -> None:
         partitions = list(await _replicas(admin, topics)) if topics else None
@@ -126,46 +131,55 @@ def cancel(bootstrap: str, topics: Sequence[str], timeout_s: float, *, wait: boo
             # Refused for those that were called off before: they are on their way back already.
             with contextlib.suppress(NoReassignmentInProgressError):
                 await admin.alter_partition_reassignments(dict.fromkeys(moving))
-        say(f"called off: {len(moving)} partitions")
+        if as_json:
+            say_json_lines(
+                {"topic": key.topic, "partition": key.partition, "cancelled": True} for key in sorted(moving)
+            )
+        else:
+            say(f"called off: {counted(len(moving), 'partition')}")
         if wait:
             await _wait(admin, list(moving))
 
-    with_admin(bootstrap, timeout_s, run)
+    administer(bootstrap, timeout_s, run)
     return 0
 
 
-def observers(bootstrap: str, name: str, brokers: str | None, timeout_s: float) -> int:
-    """Set the observers of a topic; with None only name them."""
+def observers(bootstrap: str, names: Sequence[str], brokers: str | None, timeout_s: float, *, as_json: bool) -> int:
+    """Set the observers of topics; with None only name them."""
     wanted = None if brokers is None else brokers_of("--brokers", brokers)
 
-    async def run(admin: Admin) -> list[int]:
-        if wanted is None:
-            await admin.describe_topics([name])
-            return await _observers(admin, name)
-        value = ",".join(map(str, wanted)) or None
-        await admin.alter_configs(ConfigResource.topic(name), {OBSERVERS: value})
-        return wanted
+    async def run(admin: Admin) -> int:
+        topics = [topic.name for topic in await topics_named(admin, names)]
 
-    found = with_admin(bootstrap, timeout_s, run)
-    say(f"{name}: observed by {_ids(found)}" if found else f"{name}: observed by nobody")
-    return 0
+        async def one(name: str) -> None:
+            found = await _observers(admin, name) if wanted is None else wanted
+            if wanted is not None:
+                value = ",".join(map(str, wanted)) or None
+                await admin.alter_configs(ConfigResource.topic(name), {OBSERVERS: value})
+            if as_json:
+                say_json({"name": name, "observers": found})
+            else:
+                say(f"{name}: observed by {_ids(found)}" if found else f"{name}: observed by nobody")
+
+        return await for_each(topics, one)
+
+    return administer(bootstrap, timeout_s, run)
 
 
 async def _replicas(admin: Admin, words: Sequence[str]) -> Targets:
     """Return where the partitions of these topics, or these partitions, are meant to be now; without observers."""
-    names, partitions = parse_topics(words)
+    names, partitions = partitions_in(words)
     asked = sorted({*names, *(key.topic for key in partitions)})
     moving = await admin.list_partition_reassignments()
     found: Targets = {}
-    for topic in await admin.describe_topics(asked):
+    for topic in await topics_named(admin, asked):
+        check_partitions(topic, [key.partition for key in partitions if key.topic == topic.name])
         observers = await _observers(admin, topic.name)
         for index, view in sorted(topic.partitions.items()):
             key = TopicPartition(topic.name, index)
             if topic.name in names or key in partitions:
                 replicas = moving[key].target if key in moving else view.replicas
                 found[key] = tuple(node_id for node_id in replicas if node_id not in observers)
-    if missing := sorted(set(partitions) - set(found)):
-        raise CommandError(f"{missing[0]} does not exist")
     return found
 
 
@@ -203,7 +217,8 @@ async def _configs(admin: Admin, topic: str) -> dict[str, str | None]:
 async def _planned(admin: Admin, before: Targets, ids: Sequence[int], replication_factor: int | None) -> Targets:
     known = {one.node_id: Place(one.host, one.rack) for one in (await admin.describe_cluster()).brokers}
     if unknown := [node_id for node_id in ids if node_id not in known]:
-        raise CommandError(f"--brokers: there is no broker {unknown[0]}; there are {sorted(known)}")
+        there = ", ".join(map(str, sorted(known)))
+        raise CommandError(f"--brokers: there is no broker {unknown[0]}; there are {there}")
     try:
         return plan_targets(before, {node_id: known[node_id] for node_id in sorted(ids)}, replication_factor)
     except ValueError as error:
@@ -217,7 +232,7 @@ async def _wait(admin: Admin, partitions: Sequence[TopicPartition]) -> None:
         moving = await admin.list_partition_reassignments(partitions)
         if len(moving) != left:
             left = len(moving)
-            text = f"{left} of {len(partitions)} partitions are on their way" if left else "done"
+            text = f"{left} of {counted(len(partitions), 'partition')} on the way" if left else "done"
             say(text, to_stderr=True)
         if not left:
             return
@@ -234,7 +249,7 @@ def _read_plan(path: Path) -> Targets:
     except OSError as error:
         raise CommandError(f"--plan {path}: {error.strerror}") from error
     except (ValueError, TypeError, KeyError) as error:
-        raise CommandError(f"--plan {path} is no plan: {error}") from error
+        raise CommandError(f"--plan {path} is not a plan: {error}") from error
     if len(targets) != len(rows):
         raise CommandError(f"--plan {path} names a partition twice")
     return targets

@@ -16,6 +16,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
+from barnabas_broker.cli.commands.administration.wording import counted
+
 __all__ = ["Place", "lacks_witness", "plan_targets"]
 
 Key = TypeVar("Key")
@@ -45,7 +47,7 @@ def plan_targets(
     for key, replicas in current.items():
         factor = len(replicas) if replication_factor is None else replication_factor
         if not 1 <= factor <= len(places):
-            raise ValueError(f"{factor} replicas do not fit on {len(places)} brokers")
+            raise ValueError(f"{counted(factor, 'replica')} do not fit on {counted(len(places), 'broker')}")
         kept[key] = [node_id for node_id in replicas if node_id in places][:factor]
     load = Counter(node_id for replicas in kept.values() for node_id in replicas)
     led = Counter(replicas[0] for key, replicas in kept.items() if replicas and replicas[0] == current[key][0])

@@ -9,6 +9,7 @@ from barnabas_broker.cli import errors
 from .brokers import broker, log
 from .check import check
 from .clusters import cluster
+from .configs import config
 from .groups import group
 from .options import PLAIN
 from .reassign import reassign
@@ -22,6 +23,7 @@ app.add_typer(cluster, name="cluster")
 app.add_typer(broker, name="broker")
 app.add_typer(log, name="log")
 app.add_typer(topic, name="topic")
+app.add_typer(config, name="config")
 app.add_typer(group, name="group")
 app.command("produce")(produce)
 app.command("consume")(consume)

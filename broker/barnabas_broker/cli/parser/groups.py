@@ -13,32 +13,49 @@ group = typer.Typer(help="List, describe, reset and delete consumer groups.", **
 Topics = Annotated[
     list[str] | None,
     typer.Option(
-        "--topic", help="Only this topic, or some of its partitions; may be repeated.", metavar="TOPIC[:P,...]"
+        "--topic", "-t", help="Only this topic, or some of its partitions; may be repeated.", metavar="TOPIC[:P,...]"
     ),
+]
+
+
+Regex = Annotated[
+    list[str] | None,
+    typer.Option("--regex", "-r", help="Groups whose whole name matches this; may be repeated.", metavar="PATTERN"),
 ]
 
 
 @group.command("list")
 def group_list(
     bootstrap: Bootstrap = DEFAULT,
+    regex: Regex = None,
     state: Annotated[
         list[str] | None, typer.Option(help="Only groups in this state (Stable, Empty, ...).", metavar="STATE")
     ] = None,
+    lag: Annotated[bool, typer.Option("--lag/--no-lag", help="Look up how much is still to be read.")] = True,
+    names_only: Annotated[bool, typer.Option("--names-only", help="Only the names.")] = False,
     as_json: Json = False,
     timeout: Timeout = 30.0,
 ) -> int:
-    """List the groups, their states and their coordinators."""
-    from barnabas_broker.cli.commands import group as commands  # noqa: PLC0415 - loaded by those who use it
+    """List the groups: their states, members, lags and coordinators."""
+    from barnabas_broker.cli.commands.group import listing  # noqa: PLC0415 - loaded by those who use it
 
-    return commands.list_(bootstrap, timeout, state or [], as_json=as_json)
+    return listing.list_(
+        bootstrap, timeout, state or [], regex or [], as_json=as_json, names_only=names_only, with_lags=lag
+    )
 
 
 @group.command("describe")
-def group_describe(name: Group, bootstrap: Bootstrap = DEFAULT, as_json: Json = False, timeout: Timeout = 30.0) -> int:
-    """Show where a group stands: committed offsets, lag, and who reads what."""
-    from barnabas_broker.cli.commands import group as commands  # noqa: PLC0415 - loaded by those who use it
+def group_describe(
+    names: Annotated[list[str] | None, typer.Argument(metavar="GROUP")] = None,
+    bootstrap: Bootstrap = DEFAULT,
+    regex: Regex = None,
+    as_json: Json = False,
+    timeout: Timeout = 30.0,
+) -> int:
+    """Show where groups stand: committed offsets, lag, and who reads what."""
+    from barnabas_broker.cli.commands.group import description  # noqa: PLC0415 - loaded by those who use it
 
-    return commands.describe(bootstrap, name, timeout, as_json=as_json)
+    return description.describe(bootstrap, names or [], regex or [], timeout, as_json=as_json)
 
 
 @group.command("reset-offsets")
@@ -60,12 +77,12 @@ def group_reset_offsets(  # noqa: PLR0913, PLR0917 - one parameter is one option
     timeout: Timeout = 30.0,
 ) -> int:
     """Move the positions of a group that has no members. Without --topic: in all topics where it has committed."""
-    from barnabas_broker.cli.commands import group as commands  # noqa: PLC0415 - loaded by those who use it
+    from barnabas_broker.cli.commands.group import changes  # noqa: PLC0415 - loaded by those who use it
 
-    target = commands.target_from(
+    target = changes.target_from(
         to_time, by_duration, to_offset, shift_by, to_earliest=to_earliest, to_latest=to_latest
     )
-    return commands.reset_offsets(
+    return changes.reset_offsets(
         bootstrap, name, target, topic or [], timeout, execute=execute and not dry_run, as_json=as_json
     )
 
@@ -76,25 +93,27 @@ def group_delete_offsets(
     topic: Annotated[
         list[str],
         typer.Option(
-            "--topic", help="This topic, or some of its partitions; may be repeated.", metavar="TOPIC[:P,...]"
+            "--topic", "-t", help="This topic, or some of its partitions; may be repeated.", metavar="TOPIC[:P,...]"
         ),
     ],
     bootstrap: Bootstrap = DEFAULT,
+    as_json: Json = False,
     timeout: Timeout = 30.0,
 ) -> int:
     """Make a group forget its positions in topics that none of its members reads."""
-    from barnabas_broker.cli.commands import group as commands  # noqa: PLC0415 - loaded by those who use it
+    from barnabas_broker.cli.commands.group import changes  # noqa: PLC0415 - loaded by those who use it
 
-    return commands.delete_offsets(bootstrap, name, topic, timeout)
+    return changes.delete_offsets(bootstrap, name, topic, timeout, as_json=as_json)
 
 
 @group.command("delete")
 def group_delete(
     names: Annotated[list[str], typer.Argument(metavar="GROUP")],
     bootstrap: Bootstrap = DEFAULT,
+    as_json: Json = False,
     timeout: Timeout = 30.0,
 ) -> int:
     """Delete groups that have no members, with all that they have committed."""
-    from barnabas_broker.cli.commands import group as commands  # noqa: PLC0415 - loaded by those who use it
+    from barnabas_broker.cli.commands.group import changes  # noqa: PLC0415 - loaded by those who use it
 
-    return commands.delete(bootstrap, names, timeout)
+    return changes.delete(bootstrap, names, timeout, as_json=as_json)

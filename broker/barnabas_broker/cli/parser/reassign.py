@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from barnabas_broker.cli.errors import CommandError
+from barnabas_broker.cli.errors import UsageError
 
 from .options import DEFAULT, Bootstrap, Json, Timeout
 
@@ -37,13 +37,13 @@ def reassign(  # noqa: PLR0913, PLR0917 - one parameter is one option
     from barnabas_broker.cli.commands import reassign as commands  # noqa: PLC0415 - loaded by those who use it
 
     if execute + status + cancel > 1:
-        raise CommandError("--execute, --status and --cancel exclude each other")
+        raise UsageError("--execute, --status and --cancel exclude each other")
     if (status or cancel) and (brokers or plan or replication_factor):
-        raise CommandError("--status and --cancel take topics and nothing else")
+        raise UsageError("--status and --cancel take topics and nothing else")
     if status:
         return commands.status(bootstrap, topics or [], timeout, as_json=as_json)
     if cancel:
-        return commands.cancel(bootstrap, topics or [], timeout, wait=wait)
+        return commands.cancel(bootstrap, topics or [], timeout, wait=wait, as_json=as_json)
     return commands.move(
         bootstrap,
         topics or [],

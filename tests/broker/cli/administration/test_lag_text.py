@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas_broker.cli.commands.group import lag_text
+from barnabas_broker.cli.commands.group.description import lag_text
 from barnabas_clients import OffsetAndMetadata, TopicPartition
 from barnabas_clients.admin.client import PartitionLag, TotalLag, total_lag
 

@@ -4,8 +4,7 @@ import json
 import re
 
 import pytest
-
-from .conftest import Run
+from broker.cli.conftest import Run
 
 pytestmark = pytest.mark.process
 
@@ -21,6 +20,7 @@ def test_a_group_from_its_first_position_to_its_end(barnabas: Run, topic: str, g
 
     done = json.loads(barnabas("group", "reset-offsets", group, *both, "--to-earliest", "--execute", "--json"))
     assert done == {
+        "group_id": group,
         "executed": True,
         "offsets": [{"topic": topic, "partition": number, "before": None, "after": 0} for number in (0, 1)],
     }
@@ -34,12 +34,20 @@ def test_a_group_from_its_first_position_to_its_end(barnabas: Run, topic: str, g
     assert re.match(rf"{group}  Empty  0 members  coordinator \d+  lag 0\n", described)
     assert re.search(rf"^{topic} +1 +0 +0 +0 +- +- *$", described, re.MULTILINE)
     assert re.search(rf"^{group} +Empty ", barnabas("group", "list"), re.MULTILINE)
-    assert group in [row["group_id"] for row in json.loads(barnabas("group", "list", "--json", "--state", "Empty"))]
+    rows = map(json.loads, barnabas("group", "list", "--json", "--state", "Empty").splitlines())
+    (row,) = [row for row in rows if row["group_id"] == group]
+    assert (row["members"], row["lag"], row["known_lag"], row["partitions_without_commit"]) == (0, 0, 0, 0)
+    bare = json.loads(barnabas("group", "list", "--json", "--no-lag", "--regex", group))
+    assert bare.keys() == row.keys() - {"lag", "known_lag", "partitions_without_commit"}
+    assert barnabas("group", "list", "--names-only", "--regex", group) == f"{group}\n"
+    assert barnabas("group", "list", "--names-only", "--regex", group[:-1]) == "", "a pattern matches whole names"
+    assert f"(did you mean '{group}'?) [GROUP_ID_NOT_FOUND]" in barnabas("group", "describe", f"{group}x", status=1)
     assert group not in barnabas("group", "list", "--state", "Stable")
     # Where nothing matches there are the columns, so that nobody takes it for an output that was lost.
-    assert re.fullmatch(r"group +state +type +protocol +coordinator *\n", barnabas("group", "list", "--state", "dead"))
+    columns = r"group +state +members +lag +coordinator +type +protocol *\n"
+    assert re.fullmatch(columns, barnabas("group", "list", "--state", "dead"))
     assert "--state: there is no state 'foo'; choose from Stable" in barnabas(
-        "group", "list", "--state", "foo", status=1
+        "group", "list", "--state", "foo", status=2
     )
 
     assert barnabas("group", "delete-offsets", group, "--topic", f"{topic}:1") == (
@@ -47,7 +55,9 @@ def test_a_group_from_its_first_position_to_its_end(barnabas: Run, topic: str, g
     )
     assert [row["partition"] for row in json.loads(barnabas("group", "describe", group, "--json"))["partitions"]] == [0]
     assert barnabas("group", "delete", group) == f"deleted {group}\n"
-    assert f"GROUP_ID_NOT_FOUND: {group}" in barnabas("group", "delete", group, status=1)
+    gone = barnabas("group", "delete", group, status=1)
+    assert gone.startswith(f"barnabas: there is no group {group!r}")
+    assert gone.endswith(" [GROUP_ID_NOT_FOUND]\n")
 
 
 @pytest.mark.parametrize(
@@ -55,15 +65,37 @@ def test_a_group_from_its_first_position_to_its_end(barnabas: Run, topic: str, g
     [
         ((), "say where to"),
         (("--to-latest", "--to-earliest"), "say where to"),
-        (("--to-time", "soon"), "'soon' is no time"),
-        (("--by-duration", "1x"), "'1x' is no duration"),
-        (("--to-offset", "-1"), "-1 is no offset"),
+        (("--to-time", "soon"), "'soon' is"),
+        (("--by-duration", "1x"), "'1x' is"),
+        (("--to-offset", "-1"), "--to-offset must be 0 or more"),
         (("--to-latest", "--topic", "t:x"), "'t:x' names no partitions"),
-        (("--to-latest", "--topic", "cli-nowhere"), "UNKNOWN_TOPIC_OR_PARTITION: cli-nowhere"),
     ],
 )
 def test_a_reset_that_makes_no_sense(barnabas: Run, words: tuple[str, ...], complaint: str) -> None:
-    assert complaint in barnabas("group", "reset-offsets", "cli-nobody", *words, status=1)
+    assert complaint in barnabas("group", "reset-offsets", "cli-nobody", *words, status=2)
+
+
+def test_a_reset_to_a_topic_that_is_not_there(barnabas: Run) -> None:
+    words = ("group", "reset-offsets", "cli-nobody", "--to-latest", "-t", "cli-nowhere")
+    assert barnabas(*words, status=1).startswith("barnabas: there is no topic 'cli-nowhere'")
+
+
+def test_several_groups_are_described_and_deleted_and_each_result_is_a_line_of_json(
+    barnabas: Run, topic: str, group: str
+) -> None:
+    both = (group, f"{group}-b")
+    for name in both:
+        barnabas("group", "reset-offsets", name, "-t", topic, "--to-latest", "--execute")
+    described = barnabas("group", "describe", group, "-r", f"{group}-.")
+    assert re.findall(r"^(\S+)  Empty", described, re.MULTILINE) == list(both)
+    rows = [json.loads(line) for line in barnabas("group", "describe", *both, "--json").splitlines()]
+    assert [row["group_id"] for row in rows] == list(both)
+    gone = json.loads(barnabas("group", "delete-offsets", group, "-t", f"{topic}:1", "--json"))
+    assert gone == {"group_id": group, "topic": topic, "partition": 1, "deleted": True}
+    assert barnabas("group", "delete-offsets", group, "-t", "gone") == f"{group} had no position in gone\n"
+    deleted = barnabas("group", "delete", *both, "--json").splitlines()
+    assert [json.loads(line) for line in deleted] == [{"group_id": name, "deleted": True} for name in both]
+    assert "no group matches" in barnabas("group", "describe", "-r", f"{group}.*", status=1)
 
 
 def test_a_topic_grows_and_shows_what_is_configured(barnabas: Run, topic: str) -> None:
@@ -77,8 +109,9 @@ def test_a_topic_grows_and_shows_what_is_configured(barnabas: Run, topic: str) -
 
 def test_a_configuration_that_no_topic_has_is_not_deleted(barnabas: Run, topic: str) -> None:
     alter = ("topic", "alter", topic, "--config", "retention.bytes=5", "--delete-config")
-    assert "no configuration 'retention.sm'; did you mean retention.ms?" in barnabas(*alter, "retention.sm", status=1)
-    assert "no configuration 'foo'; there are cleanup.policy, " in barnabas(*alter, "foo", status=1)
+    complaint = "there is no topic configuration 'retention.sm' (did you mean 'retention.ms'?) [INVALID_CONFIG]"
+    assert complaint in barnabas(*alter, "retention.sm", status=1)
+    assert "there is no topic configuration 'foo'" in barnabas(*alter, "foo", status=1)
     found = json.loads(barnabas("topic", "describe", topic, "--json"))
     assert found["configs"]["retention.bytes"]["value"] == "-1"
 
@@ -104,8 +137,14 @@ def test_records_are_deleted(barnabas: Run, topic: str, tmp_path_factory: pytest
     lines.write_text('{"value":"a","timestamp_ms":1000}\n{"value":"b","timestamp_ms":1700000000000}\n{"value":"c"}\n')
     barnabas("produce", topic, "--partition", 0, "--format", "json", "--file", lines)
     run = ("topic", "delete-records", topic)
-    assert "say which records" in barnabas(*run, status=1)
+    assert "say which records" in barnabas(*run, status=2)
+    assert barnabas(*run, "--all", "--dry-run", "-p", 0) == f"{topic}-0 would start at 3, and lose 3 records\n"
+    assert "has partitions 0 to 1 [UNKNOWN_TOPIC_OR_PARTITION]" in barnabas(*run, "--all", "-p", 2, status=1)
     assert barnabas(*run, "--before-time", "2000-01-01", "--partition", 0) == f"{topic}-0 starts at 1\n"
     assert "OFFSET_OUT_OF_RANGE" in barnabas(*run, "--before-offset", 4, "--partition", 0, status=1)
-    assert barnabas(*run, "--before-offset", 2, "--partition", 0) == f"{topic}-0 starts at 2\n"
+    assert json.loads(barnabas(*run, "--before-offset", 2, "--partition", 0, "--json")) == {
+        "name": topic,
+        "deleted": True,
+        "partitions": [{"partition": 0, "start_offset": 2, "start_offset_before": 1}],
+    }
     assert barnabas(*run, "--all") == f"{topic}-0 starts at 3\n{topic}-1 starts at 0\n"

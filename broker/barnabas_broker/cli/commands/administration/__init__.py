@@ -1,0 +1,1 @@
+"""What the commands that administer topics, groups and configurations share."""

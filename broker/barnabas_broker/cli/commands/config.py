@@ -1,0 +1,170 @@
+"""Shows and changes the configurations of topics, and shows those of brokers.
+
+Brokers of this project read their settings once, at their start; so a change of one is refused with what to do instead.
+A broker that says that a setting may be changed (Apache Kafka's do, of some) is believed.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from barnabas_broker.cli.commands.administration.calls import administer, for_each, usage
+from barnabas_broker.cli.commands.administration.config_values import config_values, unknown_config
+from barnabas_broker.cli.commands.administration.names import topics_named
+from barnabas_broker.cli.commands.topic.changes import change_configs
+from barnabas_broker.cli.errors import CommandError, UsageError
+from barnabas_broker.cli.output import print_table, say, say_json
+from barnabas_clients import Admin
+from barnabas_clients.admin.client import ConfigEntry, ConfigResource
+from barnabas_clients.admin.configs import ConfigResourceType, ConfigSource
+
+__all__ = ["change", "show"]
+
+SOURCES = {
+    ConfigSource.TOPIC: "topic",
+    ConfigSource.STATIC_BROKER: "broker's settings",
+    ConfigSource.DYNAMIC_BROKER: "broker, at run time",
+    ConfigSource.DYNAMIC_DEFAULT_BROKER: "all brokers, at run time",
+    ConfigSource.DEFAULT: "default",
+}
+
+
+def show(
+    bootstrap: str,
+    topics: Sequence[str],
+    brokers: Sequence[int],
+    names: Sequence[str],
+    timeout_s: float,
+    *,
+    changed_only: bool,
+    with_documentation: bool,
+    as_json: bool,
+) -> int:
+    """Print configurations, all or those named: value and source, with `with_documentation` default and meaning."""
+    resources = _resources(topics, brokers)
+
+    async def run(admin: Admin) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+        await _check(admin, topics, brokers)
+        return await admin.describe_configs(resources, include_documentation=with_documentation or as_json)
+
+    found = administer(bootstrap, timeout_s, run)
+    for number, (resource, entries) in enumerate(found.items()):
+        kind = _kind(resource)
+        for name in names:
+            if name not in entries:
+                raise CommandError(unknown_config(kind, name, entries))
+        shown = [entries[name] for name in dict.fromkeys(names)] if names else list(entries.values())
+        if changed_only:
+            shown = [entry for entry in shown if not entry.is_default]
+        if as_json:
+            for entry in shown:
+                say_json({kind: resource.name} | _as_json(entry))
+            continue
+        if number:
+            say("")
+        if len(found) > 1:
+            say(f"{kind} {resource.name}")
+        if with_documentation:
+            say(*(line for entry in shown for line in _described(entry)))
+        else:
+            rows = [(entry.name, _value(entry), SOURCES.get(entry.source)) for entry in shown]
+            print_table(("name", "value", "set by"), rows)
+    return 0
+
+
+def change(
+    bootstrap: str,
+    topics: Sequence[str],
+    brokers: Sequence[int],
+    words: Sequence[str],
+    timeout_s: float,
+    *,
+    unset: bool,
+    as_json: bool,
+) -> int:
+    """Set NAME=VALUE configurations, or take some back to their defaults."""
+    resources = _resources(topics, brokers)
+    changes: dict[str, str | None] = dict.fromkeys(words)
+    if unset:
+        if wrong := [word for word in words if "=" in word]:
+            raise UsageError(f"{wrong[0]!r}: `config unset` takes names alone; `config set` takes NAME=VALUE")
+    else:
+        with usage():
+            changes = dict(config_values(words))
+
+    async def run(admin: Admin) -> int:
+        await _check(admin, topics, brokers)
+        by_name = {f"{_kind(resource)} {resource.name}": resource for resource in resources}
+
+        async def one(said: str) -> None:
+            resource = by_name[said]
+            if resource.type is ConfigResourceType.BROKER:
+                await _refuse_fixed(admin, resource, changes)
+            await change_configs(admin, resource, changes)
+            if as_json:
+                say_json({_kind(resource): resource.name, "configs": changes})
+            else:
+                parts = [f"{key} unset" if value is None else f"{key}={value}" for key, value in changes.items()]
+                say(f"{said}: {', '.join(parts)}")
+
+        return await for_each(by_name, one)
+
+    return administer(bootstrap, timeout_s, run)
+
+
+def _resources(topics: Sequence[str], brokers: Sequence[int]) -> list[ConfigResource]:
+    found = [*map(ConfigResource.topic, topics), *map(ConfigResource.broker, brokers)]
+    if not found:
+        raise UsageError("say whose configuration: --topic TOPIC or --broker ID")
+    return list(dict.fromkeys(found))
+
+
+async def _check(admin: Admin, topics: Sequence[str], brokers: Sequence[int]) -> None:
+    """Refuse topics and brokers that do not exist: the question itself would wait for them until its deadline."""
+    if topics:
+        await topics_named(admin, topics)
+    if brokers:
+        there = [one.node_id for one in (await admin.describe_cluster()).brokers]
+        if absent := sorted(set(brokers) - set(there)):
+            raise CommandError(
+                f"broker {absent[0]} is not in the cluster, or is down; there are {', '.join(map(str, there))}"
+            )
+
+
+async def _refuse_fixed(admin: Admin, resource: ConfigResource, changes: Mapping[str, str | None]) -> None:
+    known = (await admin.describe_configs([resource]))[resource]
+    for name in changes:
+        if name not in known:
+            raise CommandError(unknown_config("broker", name, known))
+        if known[name].read_only:
+            raise CommandError(
+                f"broker {resource.name} reads {name} when it starts: change it in the broker's configuration file "
+                "and restart the broker"
+            )
+
+
+def _kind(resource: ConfigResource) -> str:
+    return resource.type.name.lower()
+
+
+def _value(entry: ConfigEntry) -> str | None:
+    return "(secret)" if entry.is_sensitive else entry.value
+
+
+def _described(entry: ConfigEntry) -> list[str]:
+    source = SOURCES.get(entry.source, "unknown")
+    default = f"; default {entry.default}" if entry.default is not None and not entry.is_default else ""
+    fixed = "; read-only" if entry.read_only else ""
+    lines = [f"{entry.name} = {_value(entry)}  (set by: {source}{default}{fixed})"]
+    return lines + ([f"    {entry.documentation}"] if entry.documentation else [])
+
+
+def _as_json(entry: ConfigEntry) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "value": entry.value,
+        "source": entry.source.name,
+        "default": entry.default,
+        "read_only": entry.read_only,
+        "is_sensitive": entry.is_sensitive,
+        "documentation": entry.documentation,
+    }

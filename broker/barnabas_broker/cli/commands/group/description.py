@@ -1,0 +1,118 @@
+"""Describes groups: who reads what, where each position stands, and how much is still to be read."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from barnabas_broker.cli.commands.administration.calls import administer
+from barnabas_broker.cli.commands.administration.names import compiled, matching, missing_groups
+from barnabas_broker.cli.commands.administration.wording import counted
+from barnabas_broker.cli.errors import CommandError, UsageError
+from barnabas_broker.cli.output import print_table, say, say_json
+from barnabas_clients import Admin, TopicPartition
+from barnabas_clients.admin.client import GroupDescription, PartitionLag, total_lag
+from barnabas_clients.protocol.errors import GroupIdNotFoundError
+
+__all__ = ["Lags", "describe", "lag_text"]
+
+Lags = dict[TopicPartition, PartitionLag]
+
+
+def describe(
+    bootstrap: str, group_ids: Sequence[str], patterns: Sequence[str], timeout_s: float, *, as_json: bool
+) -> int:
+    """Print where groups stand, who reads what, and how much is still to be read."""
+    wanted = compiled(patterns)
+    if not group_ids and not wanted:
+        raise UsageError("say which groups: GROUP... or --regex PATTERN")
+
+    async def run(admin: Admin) -> None:
+        chosen = dict.fromkeys(group_ids)
+        if wanted:
+            every = [row.group_id for row in await admin.list_groups()]
+            chosen |= dict.fromkeys(matching(every, wanted))
+            if not chosen:
+                raise CommandError(f"no group matches {' or '.join(map(repr, patterns))}")
+        try:
+            groups = await admin.describe_groups(list(chosen))
+        except GroupIdNotFoundError as error:
+            raise await missing_groups(admin, chosen) from error
+        for number, group in enumerate(groups.values()):
+            lags = await admin.group_lag(group.group_id)
+            if as_json:
+                say_json(_as_json(group, lags))
+            else:
+                if number:
+                    say("")
+                _show(group, lags)
+
+    administer(bootstrap, timeout_s, run)
+    return 0
+
+
+def _as_json(group: GroupDescription, lags: Lags) -> dict[str, Any]:
+    total = total_lag(lags)
+    return {
+        "group_id": group.group_id,
+        "state": group.state,
+        "protocol_type": group.protocol_type,
+        "assignor": group.assignor or None,
+        "coordinator_id": group.coordinator_id,
+        "lag": total.lag,
+        "known_lag": total.known,
+        "partitions_without_commit": total.without_commit,
+        "members": [
+            member._asdict() | {"assignment": [key._asdict() for key in sorted(member.assignment or ())]}
+            for member in group.members
+        ],
+        "partitions": [
+            {
+                "topic": key.topic,
+                "partition": key.partition,
+                "committed_offset": found.committed.offset if found.committed else None,
+                "metadata": found.committed.metadata if found.committed else None,
+                "end_offset": found.end_offset,
+                "lag": found.lag,
+                "member_id": found.member.member_id if found.member else None,
+            }
+            for key, found in lags.items()
+        ],
+    }
+
+
+def _show(group: GroupDescription, lags: Lags) -> None:
+    members = counted(len(group.members), "member")
+    header = f"{group.group_id}  {group.state}  {members}  coordinator {group.coordinator_id}"
+    if group.assignor:
+        header += f"  assignor {group.assignor}"
+    rows: list[Sequence[object]] = [
+        (
+            *key,
+            found.committed.offset if found.committed else None,
+            found.end_offset,
+            found.lag,
+            found.member.member_id if found.member else None,
+            found.member.client_host if found.member else None,
+        )
+        for key, found in lags.items()
+    ]
+    # A member beyond the number of partitions waits for one; it should be seen, too.
+    rows += [
+        (None, None, None, None, None, member.member_id, member.client_host)
+        for member in group.members
+        if not member.assignment
+    ]
+    columns = ("topic", "partition", "committed", "end", "lag", "member", "host")
+    print_table(columns, rows, [f"{header}  {lag_text(lags)}"])
+
+
+def lag_text(lags: Lags) -> str:
+    """Say how much a group has yet to read. Without a commit that is unknown, and not nothing."""
+    total = total_lag(lags)
+    if total.lag is not None:
+        return f"lag {total.lag:,}"
+    if not lags:
+        return "lag unknown (nothing is committed, and nobody reads anything)"
+    missing = f"{total.without_commit} of {len(lags)} partitions have no commit"
+    return (
+        f"lag {total.known:,} and more ({missing})" if total.without_commit < len(lags) else f"lag unknown ({missing})"
+    )
