@@ -1,15 +1,16 @@
 """The commands of `barnabas cluster`: names, options, help."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from .options import PLAIN, Data, Json, Timeout
+from .options import DEFAULT, PLAIN, Bootstrap, Data, Json, Timeout
 
 __all__ = ["cluster"]
 
-cluster = typer.Typer(help="Run a cluster on this machine.", **PLAIN)  # type: ignore[arg-type]
+cluster = typer.Typer(help="Run a cluster on this machine; look at one from any.", **PLAIN)  # type: ignore[arg-type]
 
 
 @cluster.command("start")
@@ -97,3 +98,28 @@ def cluster_status(
     from barnabas_broker.cli.commands import cluster as commands  # noqa: PLC0415 - loaded by those who use it
 
     return commands.status(data, as_json=as_json, verbose=verbose)
+
+
+class Accepted(StrEnum):
+    """What `--accept` takes."""
+
+    HEALTHY = "healthy"
+    DEGRADED = "degraded"
+
+
+@cluster.command("health")
+def cluster_health(
+    bootstrap: Bootstrap = DEFAULT,
+    accept: Annotated[
+        Accepted, typer.Option(help="The worst that exits with 0: `degraded` is for probes that only want service.")
+    ] = Accepted.HEALTHY,
+    as_json: Json = False,
+    timeout: Timeout = 5.0,
+) -> int:
+    """Judge a cluster, from any machine: healthy, degraded (everything is served, something is lacking), or down.
+
+    Exit status: 0 healthy, 1 degraded or down, 2 the command line makes no sense.
+    """
+    from barnabas_broker.cli.commands.watch import health as commands  # noqa: PLC0415 - loaded by those who use it
+
+    return commands.health(bootstrap, timeout, accept, as_json=as_json)
