@@ -95,7 +95,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_broker.leadership": "absences cut_off",
     "barnabas_broker.cli": "lines near_names commands.reassignment_plan",
     "barnabas_broker.process": "descriptors",
-    "barnabas_broker.status": "packing",
+    "barnabas_broker.status": "packing verdict",
     "barnabas_broker.timing": "deadlines pieces",
     "barnabas_spark": "options planning",
 }
