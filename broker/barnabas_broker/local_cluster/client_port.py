@@ -15,17 +15,17 @@ from barnabas_clients.protocol.api_versions import ApiVersionsRequest
 from barnabas_clients.protocol.registry import Message, decode_response, encode_request
 from barnabas_raftlog.errors import BarnabasError
 
-__all__ = ["ClientPort", "ClientPortError"]
+__all__ = ["ClientPort", "ClientPortError", "NotOursError"]
 
 FRAME_BYTES_MAX = 16 << 20
 
 
 class ClientPortError(BarnabasError):
-    """There is nobody, or no broker that has the answer; the text says what. `is_refused`: nobody listens there."""
+    """Nobody answers there, or no broker does; the text says what."""
 
-    def __init__(self, text: str, *, is_refused: bool = False) -> None:
-        super().__init__(text)
-        self.is_refused = is_refused
+
+class NotOursError(ClientPortError):
+    """A broker that does not have this API: not one of Barnabas, or an older one."""
 
 
 class ClientPort:
@@ -42,9 +42,7 @@ class ClientPort:
             raise self._late() from error
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            raise ClientPortError(
-                f"{self._where}: {reason}", is_refused=isinstance(error, ConnectionRefusedError)
-            ) from error
+            raise ClientPortError(f"{self._where}: {reason}") from error
         except UnicodeError as error:
             raise ClientPortError(f"{self._where}: no host has that name") from error
 
@@ -60,13 +58,14 @@ class ClientPort:
         """Return the answer to a request in version 0.
 
         Raises:
-            ClientPortError: it does not come in time, is no answer, or the broker does not have this API.
+            ClientPortError: it does not come in time, or is no answer.
+            NotOursError: the broker does not have this API.
         """
         if self._offered is None:
             self._offered = frozenset(api.api_key for api in self._ask(ApiVersionsRequest()).api_keys)
         if request.api_key not in self._offered:
             name = type(request).__name__.removesuffix("Request")
-            raise ClientPortError(
+            raise NotOursError(
                 f"{self._where} has no {name}: it is not a broker of Barnabas, or one of an older version"
             )
         return self._ask(request)

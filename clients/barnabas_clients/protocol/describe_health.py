@@ -70,8 +70,8 @@ class DescribeHealthResponse(Message):
     """`node_id` has answered, and runs `software_version`. `controller_id` -1: there is none that it can reach.
 
     `waiting` says in words what the quorum of controllers waits for; empty: nothing. `under_replicated` counts led
-    partitions only, so no partition counts twice. `topics` are the first by name, and `topics_left_out` the number of
-    further ones that lack something.
+    partitions only, so no partition counts twice. `topics` are sorted by name, and
+    `topics_left_out` is the number of further ones that lack something.
     """
 
     throttle_time_ms: Int32 = 0

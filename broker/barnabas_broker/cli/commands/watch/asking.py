@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from barnabas_broker.cli.errors import UsageError
 from barnabas_broker.cli.output import complain
-from barnabas_broker.local_cluster.client_port import ClientPort, ClientPortError
+from barnabas_broker.local_cluster.client_port import ClientPort, ClientPortError, NotOursError
 from barnabas_clients.cluster.bootstrap import Endpoint, parse_bootstrap
 from barnabas_clients.protocol.describe_health import BrokerState, DescribeHealthRequest, DescribeHealthResponse
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -52,7 +52,7 @@ def health_of(endpoints: list[Endpoint], timeout_s: float, topics_max: int) -> D
 
     Raises:
         NobodyAnswersError: none of them answers.
-        ClientPortError: those that answer are no brokers of Barnabas.
+        NotOursError: those that answer are no brokers of Barnabas, so nothing is known of how they are.
     """
 
     def ask(endpoint: Endpoint) -> DescribeHealthResponse:
@@ -67,6 +67,9 @@ def health_of(endpoints: list[Endpoint], timeout_s: float, topics_max: int) -> D
     if found:
         return max(found, key=_rank)
     reasons = [answer for answer in answers.values() if isinstance(answer, BarnabasError)]
+    for reason in reasons:
+        if isinstance(reason, NotOursError):
+            raise reason
     if not reasons:
         raise NobodyAnswersError(f"{shown(endpoints)}: no answer within {timeout_s:g} s")
     raise NobodyAnswersError("; ".join(dict.fromkeys(map(str, reasons))))
