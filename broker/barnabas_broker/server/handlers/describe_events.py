@@ -83,12 +83,12 @@ def _fill(answer: DescribeEventsResponse, broker: BrokerContext, request: Descri
         if not matches(event):
             continue
         texts = (event["kind"], event["group"], event["cause"])
+        # Taken off also for those that have no room: nothing older is told then, be it short, so that there is no gap.
         left_bytes -= FIXED_BYTES + sum([len(text.encode()) for text in texts])
         if len(answer.events) < room and left_bytes >= 0:
             kind, subject, cause = texts
             answer.events.append(BrokerEvent(time_ms=event["time_ms"], kind=kind, subject=subject, cause=cause))
         else:
-            room = 0  # Nothing older, either, though it be short: a gap would not be seen.
             answer.events_left_out += 1
     answer.events.reverse()
 
