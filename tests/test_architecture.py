@@ -98,7 +98,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
         " commands.administration.config_values commands.administration.wording"
     ),
     "barnabas_broker.process": "descriptors",
-    "barnabas_broker.status": "packing",
+    "barnabas_broker.status": "packing verdict",
     "barnabas_broker.timing": "deadlines pieces",
     "barnabas_spark": "options planning",
 }

@@ -25,7 +25,7 @@ OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "--set": ("settings", str),
     "--timeout": ("timeout_s", float),
 }
-FLAGS = {"--detach": "detach"}
+FLAGS = {"--detach": "detach", "--json": "as_json"}
 TIMEOUT_DEFAULT_S = 60.0
 TIMEOUT_MIN_S = 0.1
 

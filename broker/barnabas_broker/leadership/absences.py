@@ -47,6 +47,14 @@ class Absences:
         """Return since when nothing was heard of `node_id`; None while it is live, or was never heard."""
         return self._silent_since_ms.get(node_id)
 
+    def fenced_since_ms(self, node_id: int) -> int | None:
+        """Return since when `node_id` is fenced; None while it is not, or if it was so before this node looked."""
+        return self._fenced_since_ms.get(node_id)
+
+    def live_since_ms(self, node_id: int) -> int | None:
+        """Return since when `node_id` is heard; None while it is not."""
+        return self._live_since_ms.get(node_id)
+
     def available_since_ms(self, node_id: int) -> int | None:
         """Return since when a leadership could be handed to `node_id`; None: not now."""
         return None if node_id in self._unavailable else self._live_since_ms.get(node_id)

@@ -40,7 +40,8 @@ CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # of this control group, as a contai
 class Request(NamedTuple):
     """The options of `cluster start`. None: as the directory says, or the default for a new one.
 
-    `brokers_per_host` is a number or `AUTO`; `hosts` are all machines' addresses, `host` is this one's.
+    `brokers_per_host` is a number or `AUTO`; `hosts` are all machines' addresses, `host` is this one's. `only`: those
+    of this machine's brokers that are to be started if they are down; None: all.
     """
 
     directory: Path
@@ -55,6 +56,7 @@ class Request(NamedTuple):
     hosts: tuple[str, ...] | None = None
     cluster_id: str | None = None
     token: str | None = None
+    only: tuple[int, ...] | None = None
 
 
 def cores(cpu_limit: Path = CPU_LIMIT) -> int:

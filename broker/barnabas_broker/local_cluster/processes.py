@@ -11,6 +11,7 @@ existing, with its locks and ports, until the last write or sync that the disk o
 
 import contextlib
 import os
+import pwd
 import select
 import selectors
 import signal
@@ -23,7 +24,7 @@ from typing import NamedTuple
 
 from .interrupts import Interrupts
 
-__all__ = ["ProcessIdentity", "identify", "is_ending", "is_running", "send_signal", "wait_for_exit"]
+__all__ = ["ProcessIdentity", "identify", "is_ending", "is_running", "owner_of", "send_signal", "wait_for_exit"]
 
 PF_EXITING = 0x4  # among a process's flags: it frees what it holds (Linux, include/linux/sched.h)
 SIGKILL_MASK = 1 << (signal.SIGKILL - 1)
@@ -96,6 +97,20 @@ def _has_been_killed(status: str) -> bool:
 def is_running(process: ProcessIdentity) -> bool:
     """Say whether this very process, and not another that has its id, has not ended."""
     return identify(process.pid) == process
+
+
+def owner_of(process: ProcessIdentity) -> str:
+    """Return the name of the user whose process it is, or the number of one without a name."""
+    if sys.platform == "darwin":
+        return "another user"
+    try:
+        uid = Path(f"/proc/{process.pid}").stat().st_uid
+    except OSError:
+        return "another user"
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
 
 
 def send_signal(process: ProcessIdentity, number: signal.Signals) -> bool:

@@ -29,7 +29,7 @@ from .files import ClusterError, ClusterFiles
 from .interrupts import Interrupts
 from .plan import Request, plan
 from .ports import taken
-from .processes import ProcessIdentity, identify, is_ending, send_signal, wait_for_exit
+from .processes import ProcessIdentity, identify, is_ending, owner_of, send_signal, wait_for_exit
 
 __all__ = ["Started", "Stopped", "start_cluster", "stop_brokers"]
 
@@ -75,7 +75,8 @@ def start_cluster(request: Request, interrupts: Interrupts | None = None) -> Sta
                 raise ClusterError(f"another start of {request.directory} was faster; try again")
             running = _running(files, files.local_ids)
             _wait_for_the_dying(running, interrupts)
-            down = [node_id for node_id in files.local_ids if node_id not in running]
+            wanted = files.local_ids if request.only is None else request.only
+            down = [node_id for node_id in wanted if node_id not in running]
             _check_unmoved(files, request, running)
             for node_id in down:
                 files.check_data(node_id)
@@ -112,15 +113,20 @@ def stop_brokers(
     """Ask brokers to stop, wait for them, and kill those that have not stopped after `timeout_s` or at an interrupt.
 
     Raises:
-        ClusterError: one survived even that.
-        PermissionError: a broker belongs to another user.
+        ClusterError: one survived even that, or belongs to another user.
     """
     node_ids = list(node_ids)
     processes = _running(files, node_ids)
-    for process in processes.values():
-        send_signal(process, signal.SIGTERM)
-        # A suspended broker hears nothing else before it is woken.
-        send_signal(process, signal.SIGCONT)
+    for node_id, process in processes.items():
+        try:
+            send_signal(process, signal.SIGTERM)
+            # A suspended broker hears nothing else before it is woken.
+            send_signal(process, signal.SIGCONT)
+        except PermissionError as error:
+            owner = owner_of(process)
+            raise ClusterError(
+                f"process {process.pid} (broker {node_id}) belongs to {owner}: stop it as {owner}"
+            ) from error
     left = wait_for_exit(processes.values(), timeout_s, interrupts)
     for process in left:
         send_signal(process, signal.SIGKILL)
@@ -209,10 +215,28 @@ def _check_ports(files: ClusterFiles, node_ids: Iterable[int]) -> None:
         for port, datagrams, purpose in wanted:
             if why := taken(host, port, datagrams=datagrams):
                 kind = "UDP" if datagrams else "TCP"
-                neighbour = _neighbour(files, node_id) if why == "in use" else ""
+                ask = _client_neighbour if purpose == "clients" else _neighbour
+                neighbour = ask(files, node_id) if why == "in use" else ""
                 raise ClusterError(
                     f"{kind} port {port} of {host}, which broker {node_id} needs for {purpose}, is {why}{neighbour}"
                 )
+
+
+def _client_neighbour(files: ClusterFiles, node_id: int) -> str:
+    """Say which broker serves clients on a port of ours, if it is one: it tells everybody."""
+    from barnabas_clients.protocol.describe_health import DescribeHealthRequest  # noqa: PLC0415 - see `_neighbour`
+
+    from .client_port import ClientPort, ClientPortError  # noqa: PLC0415 - only on the way to an error
+
+    # With our secret, or without any, the other port tells more: the process.
+    if neighbour := _neighbour(files, node_id):
+        return neighbour
+    try:
+        with ClientPort(files.ports.host, files.ports.client_port(node_id), 1.0) as port:
+            answer = port.ask(DescribeHealthRequest(topics_max=0))
+    except ClientPortError:
+        return ""
+    return f" by broker {answer.node_id} of cluster {answer.cluster_id}"
 
 
 def _neighbour(files: ClusterFiles, node_id: int) -> str:

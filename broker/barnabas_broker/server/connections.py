@@ -57,6 +57,7 @@ from heapq import heappop, heappush
 from itertools import count, islice
 from typing import cast
 
+from barnabas_broker.access.client_proof import Challenge
 from barnabas_broker.timing.patience import LITTLE, Crowd, Patience
 from barnabas_broker.timing.turns import SLICE_S, Turns
 from barnabas_raftlog.callbacks import call_each
@@ -293,6 +294,7 @@ class Connection(asyncio.BufferedProtocol):
         "_queued_bytes",
         "_strikes",
         "_transport",
+        "challenge",
         "held_bytes",
         "host",
         "is_closed",
@@ -324,6 +326,7 @@ class Connection(asyncio.BufferedProtocol):
         self.last_sweep = listener.sweep_count
         self.peer = "?"
         self.software = ""
+        self.challenge: Challenge | None = None  # that the next proof on it must answer
 
     def __repr__(self) -> str:
         return f"{self.peer}{f' ({self.software})' if self.software else ''}"

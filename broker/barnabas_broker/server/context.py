@@ -21,7 +21,9 @@ from barnabas_broker.timing.timers import Timers
 from barnabas_broker.timing.turns import Work
 from barnabas_clients.protocol.create_topics import CreateTopicsResponse
 from barnabas_clients.protocol.describe_configs import DescribeConfigsResponse
+from barnabas_clients.protocol.describe_events import DescribeEventsResponse
 from barnabas_clients.protocol.describe_groups import DescribeGroupsResponse
+from barnabas_clients.protocol.describe_health import DescribeHealthResponse
 from barnabas_clients.protocol.describe_log_dirs import DescribeLogDirsResponse
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.leader_hints import NodeEndpoint
@@ -50,7 +52,9 @@ _WIDE = frozenset(
     {
         CreateTopicsResponse,
         DescribeConfigsResponse,
+        DescribeEventsResponse,
         DescribeGroupsResponse,
+        DescribeHealthResponse,
         DescribeLogDirsResponse,
         ListGroupsResponse,
         ListPartitionReassignmentsResponse,
@@ -114,6 +118,7 @@ class BrokerContext:
         self.fetches = FetchCounters()
         self.producer_ids = ProducerIds(metadata.allocate_producer_ids, self.spawn)
         self.is_stopping = False
+        self.proof_refused_ms = -(1 << 62)  # when the last event told that somebody does not know the secret
         self._tasks = Tasks(self.on_fatal)
 
     @property

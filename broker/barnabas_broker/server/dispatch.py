@@ -36,7 +36,9 @@ from barnabas_broker.server.handlers import (
     delete_topics,
     describe_cluster,
     describe_configs,
+    describe_events,
     describe_groups,
+    describe_health,
     describe_log_dirs,
     fetch,
     find_coordinator,
@@ -52,6 +54,7 @@ from barnabas_broker.server.handlers import (
     offset_delete,
     offset_fetch,
     offset_for_leader_epoch,
+    open_challenge,
     produce,
     sync_group,
 )
@@ -163,6 +166,9 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (46, range(1), 0, list_partition_reassignments),
     (47, range(1), 0, offset_delete),
     (60, range(3), 0, describe_cluster),
+    (25185, range(1), 0, describe_health),
+    (25186, range(1), 0, open_challenge),
+    (25187, range(1), 0, describe_events),
 )
 ROUTES = {
     key: Route(key=key, advertised=advertised, served_from=served_from, handle=api.handle, refuse=api.refuse)

@@ -31,7 +31,9 @@ from .delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from .delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from .describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from .describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from .describe_events import DescribeEventsRequest, DescribeEventsResponse
 from .describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from .describe_health import DescribeHealthRequest, DescribeHealthResponse
 from .describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from .error_codes import ErrorCode
 from .fetch import FetchRequest, FetchResponse
@@ -49,6 +51,7 @@ from .offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from .offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from .offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from .offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+from .open_challenge import OpenChallengeRequest, OpenChallengeResponse
 from .produce import ProduceRequest, ProduceResponse
 from .sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -132,6 +135,9 @@ APIS: Final = {
         _api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
         _api(OffsetDeleteRequest, OffsetDeleteResponse),
         _api(DescribeClusterRequest, DescribeClusterResponse),
+        _api(DescribeHealthRequest, DescribeHealthResponse),
+        _api(OpenChallengeRequest, OpenChallengeResponse),
+        _api(DescribeEventsRequest, DescribeEventsResponse),
     )
 }
 

@@ -185,7 +185,7 @@ def test_detached_brokers_outlive_the_command_and_stop_when_told(
     assert cli.main(["cluster", "stop", "--data", str(directory)]) == 0
     assert capsys.readouterr().out == "stopped 3 brokers\n"
     assert cli.main(["cluster", "stop", "--data", str(directory)]) == 0
-    assert capsys.readouterr().out == "broker 1, 2, 3 was not running\n"
+    assert capsys.readouterr().out == "brokers 1, 2 and 3 were not running\n"
 
 
 def wait_for(line: str, start: subprocess.Popen[str]) -> None:
@@ -217,7 +217,7 @@ def test_in_the_foreground_a_second_signal_kills(directory: Path) -> None:
         start.send_signal(signal.SIGINT)
         wait_for("once more kills", start)
         start.send_signal(signal.SIGINT)
-        wait_for("killed broker ", start)
+        wait_for("killed broker", start)
     assert start.returncode == 0
 
 

@@ -71,14 +71,13 @@ def test_a_second_cluster_on_the_same_ports_is_told_who_has_them(
     secret = ClusterFiles.load(cluster.data).config(1).cluster_secret
     start = ["cluster", "start", "--data", str(elsewhere), "--port", str(cluster.port), "--detach"]
     assert cli.main(start) == 1
-    err = capsys.readouterr().err
-    assert f"TCP port {cluster.port} of 127.0.0.1, which broker 1 needs for clients, is in use\n" in err, (
-        "by a stranger"
-    )
+    cluster_id = cluster.status()["cluster_id"]
+    taken = f"TCP port {cluster.port} of 127.0.0.1, which broker 1 needs for clients, is in use by broker 1 of cluster"
+    assert f"{taken} {cluster_id}\n" in capsys.readouterr().err, "the port for clients tells everybody"
     assert cli.main([*start, "--set", f"cluster.secret={secret}"]) == 1
     err = capsys.readouterr().err
     assert f"TCP port {cluster.port} of 127.0.0.1" in err
-    assert f"in use by broker 1 of cluster {cluster.status()['cluster_id']} (process {cluster.pids()[1]})" in err
+    assert f"in use by broker 1 of cluster {cluster_id} (process {cluster.pids()[1]})" in err
     assert not elsewhere.exists()
 
 

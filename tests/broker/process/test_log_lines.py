@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from barnabas_broker.cli import errors as cli_errors
-from barnabas_broker.cli.commands import cluster
+from barnabas_broker.cli.commands.watch import status
 from barnabas_broker.cli.output import complain, print_table, say, say_json
 from barnabas_broker.process.log_lines import LINE_CHARACTERS_MAX, MARGIN, LineFormatter
 from barnabas_broker.status.events import CLIENT_ID_CHARACTERS_MAX, EventHistory, FetchCounters
@@ -161,8 +161,8 @@ def test_the_status_of_a_cluster_is_lines(text: str) -> None:
         "events": [{"time_ms": 5, "kind": "k", "group": text}],
         "stats": {"requests": text},
     }
-    found = {"cluster_id": text, "bootstrap": text, "ready": False, "brokers": [broker]}
-    assert are_lines(printed(lambda: cluster._show(found, verbose=True)), 2 + 2 + 2 + 4)
+    found = {"cluster_id": text, "bootstrap": text, "health": text, "reasons": [text], "brokers": [broker]}
+    assert are_lines(printed(lambda: status.show(found, verbose=True)), 2 + 2 + 2 + 4)
 
 
 @pytest.mark.parametrize("level", ["INFO", logging.ERROR])

@@ -12,7 +12,9 @@ from barnabas_raftlog.wire.schema import Message
 LENGTHS = (0, 1, 126, 127, 128, 300)
 BITS = {"b": 8, "h": 16, "i": 32, "q": 64}
 
+OURS_SINCE = 25185  # our own APIs have keys from here on, and nobody else knows them
 EVERY_MESSAGE = [(api, side) for api in APIS.values() for side in ("request", "response")]
+EVERY_MESSAGE_OF_KAFKA = [(api, side) for api, side in EVERY_MESSAGE if api.key < OURS_SINCE]
 EVERY_VERSION = [(getattr(api, side), version) for api, side in EVERY_MESSAGE for version in api.versions]
 
 

@@ -7,12 +7,14 @@ import pytest
 from barnabas_clients.protocol.registry import Api
 
 from .kio_oracle import kio_bytes
-from .samples import EVERY_MESSAGE, sample
+from .samples import EVERY_MESSAGE_OF_KAFKA, sample
 
 SAMPLES = 12
 
 
-@pytest.mark.parametrize(("api", "side"), EVERY_MESSAGE, ids=lambda each: each if isinstance(each, str) else each.name)
+@pytest.mark.parametrize(
+    ("api", "side"), EVERY_MESSAGE_OF_KAFKA, ids=lambda each: each if isinstance(each, str) else each.name
+)
 def test_bytes_are_those_that_kio_writes(api: Api, side: str) -> None:
     message_type = getattr(api, side)
     for version in api.versions:

@@ -19,7 +19,7 @@ from barnabas_clients.protocol.registry import APIS, Api, read_request_header
 from barnabas_raftlog.errors import MalformedMessageError
 
 from .kio_oracle import kio_class
-from .samples import filled
+from .samples import OURS_SINCE, filled
 
 # The answer of a Kafka 4.3 broker to ApiVersions, for the APIs that we declare. It offers Produce from 0, for
 # librdkafka, and refuses 0 to 2.
@@ -30,14 +30,20 @@ KAFKA_4_3 = {
     45: (0, 1), 46: (0, 0), 47: (0, 0), 60: (0, 2),
 }  # fmt: skip
 every_api = pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+every_api_of_kafka = pytest.mark.parametrize("api", [APIS[key] for key in KAFKA_4_3], ids=lambda api: api.name)
 
 
-@every_api
+def test_our_own_apis_are_far_from_those_of_kafka() -> None:
+    assert sorted(APIS.keys() - KAFKA_4_3.keys()) == [25185, 25186, 25187]
+    assert OURS_SINCE == 25185
+
+
+@every_api_of_kafka
 def test_versions_are_those_that_kafka_4_3_offers(api: Api) -> None:
     assert (api.versions[0], api.versions[-1]) == KAFKA_4_3[api.key]
 
 
-@every_api
+@every_api_of_kafka
 def test_header_versions_are_those_of_kio(api: Api) -> None:
     for version in api.versions:
         for side, ours in (

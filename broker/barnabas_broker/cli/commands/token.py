@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from barnabas_broker.cli.errors import CommandError
-from barnabas_broker.cli.output import say
+from barnabas_broker.cli.errors import CommandError, UsageError
+from barnabas_broker.cli.output import say, say_json
 from barnabas_broker.config.broker import BrokerConfig, ConfigError
 from barnabas_broker.local_cluster.files import ClusterFiles
 from barnabas_broker.local_cluster.joining import draw
@@ -12,10 +12,10 @@ from barnabas_raftlog.errors import BarnabasError
 __all__ = ["issue"]
 
 
-def issue(data: Path | None, config_file: Path | None, valid_s: int) -> int:
+def issue(data: Path | None, config_file: Path | None, valid_s: int, *, as_json: bool = False) -> int:
     """Print a token for one other machine; the broker of this one that answers keeps the other half."""
     if (data is None) == (config_file is None):
-        raise CommandError("give either --data, of a cluster that `cluster start` made, or --config, of a broker")
+        raise UsageError("give either --data, of a cluster that `cluster start` made, or --config, of a broker")
     configs = _configs(data, config_file)
     reason = ""
     for config in configs:
@@ -27,7 +27,10 @@ def issue(data: Path | None, config_file: Path | None, valid_s: int) -> int:
             reason = reason or "no answer"
         else:
             say(f"valid once, for {valid_s} s, while broker {config.node_id} runs", to_stderr=True)
-            say(str(token))
+            if as_json:
+                say_json({"token": str(token), "broker": config.node_id, "valid_s": valid_s})
+            else:
+                say(str(token))
             return 0
     raise CommandError(f"no broker of this machine keeps a token: {reason}")
 
