@@ -49,6 +49,9 @@ __all__ = [
     "TopicPartition",
 ]
 
+__version__: str
+"""Of this distribution, and of `barnabas`, which is released together with it."""
+
 _HOMES = {
     "admin.client": ("Admin",),
     "admin.configs": ("ConfigResource",),
@@ -68,6 +71,8 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("barnabas_raftlog.version").__version__
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -75,4 +80,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    return [*globals(), *__all__, "__version__"]

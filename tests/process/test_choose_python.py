@@ -1,11 +1,11 @@
-"""The interpreter of `.venv` is the quickest of several of one version (`scripts/choose_python.py`)."""
+"""The interpreter of `.venv` is the quickest of several of one version (`scripts/deploy/choose_python.py`)."""
 
 import subprocess
 import sys
 from pathlib import Path
 
-import choose_python
 import pytest
+from deploy import choose_python
 
 SCRIPT = Path(choose_python.__file__)
 

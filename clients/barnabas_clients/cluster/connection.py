@@ -28,6 +28,7 @@ from barnabas_clients.protocol import registry
 from barnabas_clients.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas_clients.protocol.errors import ErrorCode
 from barnabas_raftlog.errors import MalformedMessageError
+from barnabas_raftlog.version import __version__
 
 from .framing import FRAME_BYTES_MAX, FrameReader
 
@@ -35,7 +36,7 @@ __all__ = ["CLIENT_SOFTWARE_VERSION", "IN_FLIGHT_MAX", "Connection"]
 
 CLIENT_SOFTWARE_NAME = "barnabas"
 # Sent to brokers (KIP-511). Written out, because reading it from the package's metadata takes longer than connecting.
-CLIENT_SOFTWARE_VERSION = "0.1.0"
+CLIENT_SOFTWARE_VERSION = __version__
 IN_FLIGHT_MAX = 64
 _CORRELATION_ID_MAX = 2**31 - 1
 

@@ -2,15 +2,13 @@
 
 import asyncio
 import socket
-import tomllib
-from pathlib import Path
 from typing import Any
 
 import pytest
 from clients.conftest import Run
 from clients.fake_broker import Answer, FakeBroker, serving
 
-from barnabas_clients.cluster.connection import CLIENT_SOFTWARE_VERSION, Connection
+from barnabas_clients.cluster.connection import Connection
 from barnabas_clients.errors import ConnectionLostError, DeadlineExceededError, UnsupportedVersionError
 from barnabas_clients.protocol.api_versions import ApiVersionsRequest
 from barnabas_clients.protocol.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
@@ -346,8 +344,3 @@ def test_records_of_a_large_answer_are_views_that_outlive_the_connection(run: Ru
             assert view == records
 
     run(main())
-
-
-def test_the_version_sent_to_brokers_is_that_of_the_package() -> None:
-    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
-    assert project["project"]["version"] == CLIENT_SOFTWARE_VERSION

@@ -1,0 +1,1 @@
+"""Gets Barnabas onto machines: wheels, interpreters, and files for containers and systemd."""

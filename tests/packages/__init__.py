@@ -1,0 +1,1 @@
+"""What users install: wheels, sdists, and what is in them."""
