@@ -60,7 +60,9 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     ),
     "barnabas_broker.server": "cold_window transient_bytes < connections < context < handlers < dispatch",
     "barnabas_broker.cli": (
-        "lines near_names output quick_start < errors pipes < admin times < commands < parser < entry"
+        "connecting lines near_names output quick_start < errors formats < pipes < admin times"
+        " < dates offset_ranges stream_options"
+        " < commands < parser < entry"
     ),
     "barnabas_clients": (
         "arguments backoff chance errors protocol topic_partition < assignors cluster place_arguments"
@@ -93,7 +95,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_broker.partition": "log_starts producer_state read_replicas waiters",
     "barnabas_broker.server": "cold_window transient_bytes",
     "barnabas_broker.leadership": "absences cut_off",
-    "barnabas_broker.cli": "lines near_names commands.reassignment_plan",
+    "barnabas_broker.cli": "formats lines near_names commands.reassignment_plan",
     "barnabas_broker.process": "descriptors",
     "barnabas_broker.status": "packing",
     "barnabas_broker.timing": "deadlines pieces",
