@@ -95,7 +95,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_broker.partition": "log_starts producer_state read_replicas waiters",
     "barnabas_broker.server": "cold_window transient_bytes",
     "barnabas_broker.leadership": "absences cut_off",
-    "barnabas_broker.cli": "formats lines near_names commands.reassignment_plan",
+    "barnabas_broker.cli": "formats lines near_names commands.bench_report commands.reassignment_plan",
     "barnabas_broker.process": "descriptors",
     "barnabas_broker.status": "packing",
     "barnabas_broker.timing": "deadlines pieces",

@@ -15,7 +15,7 @@ def options() -> dict[str, set[str]]:
     """Return the options of every command that talks to a cluster as a client."""
     found: dict[str, set[str]] = {}
     root = typer.main.get_command(app.app)
-    for name in ("produce", "consume", "topic", "group", "reassign", "check"):
+    for name in ("produce", "consume", "bench", "topic", "group", "reassign", "check"):
         command = root.commands[name]  # type: ignore[attr-defined]  # the root of all commands is a group
         for sub in getattr(command, "commands", {"": command}).values():
             names = {option for parameter in sub.params for option in (*parameter.opts, *parameter.secondary_opts)}
@@ -42,6 +42,6 @@ def test_every_field_of_a_template_is_named() -> None:
 
 def test_every_command_of_a_group_is_shown() -> None:
     root = typer.main.get_command(app.app)
-    for name in ("topic", "group"):
+    for name in ("topic", "group", "bench"):
         for sub in root.commands[name].commands:  # type: ignore[attr-defined]  # see above
             assert f"barnabas {name} {sub} " in section(name)
