@@ -227,7 +227,7 @@ def template_form(template: str, null: bytes, readable: Callable[[int], str]) ->
                 continue
             if name not in fields or spec or conversion:
                 asked = "{" + name + (f"!{conversion}" if conversion else "") + (f":{spec}" if spec else "") + "}"
-                raise LineError(f"{asked} is no field of a record; there are {', '.join(TEMPLATE_FIELDS)}")
+                raise LineError(f"{asked} is not a field of a record; there are {', '.join(TEMPLATE_FIELDS)}")
             parts.append(fields[name])
     except ValueError as error:
         raise LineError(f"{template!r}: {error}; write {{{{ and }}}} for braces") from error

@@ -29,7 +29,7 @@ from barnabas_broker.cli.dates import date_form
 from barnabas_broker.cli.errors import CommandError, UsageError, typed
 from barnabas_broker.cli.formats import percent_form
 from barnabas_broker.cli.lines import Record, escaped, json_form, raw_form, template_form
-from barnabas_broker.cli.near_names import did_you_mean
+from barnabas_broker.cli.missing_topics import missing_topic
 from barnabas_broker.cli.offset_ranges import Anchor, OffsetRange, Place, parse_range
 from barnabas_broker.cli.output import complain
 from barnabas_broker.cli.pipes import BlockingThread, EndSignals, Progress, run, typed_bytes, write_all
@@ -307,8 +307,10 @@ class _Reading:
     async def _skip(self, error: CorruptRecordsError) -> None:
         """Leave out a batch that cannot be read, or end if that was not asked for."""
         if not self._order.skip_corrupt:
-            past = f"--partition {error.partition.partition} --offset {error.next_offset}"
-            raise CommandError(f"{error} ({past} goes past it, --skip-corrupt past all such)") from error
+            past = "--skip-corrupt goes past all such"
+            if self._order.group_id is None:
+                past = f"--partition {error.partition.partition} --offset {error.next_offset} goes past it, {past}"
+            raise CommandError(f"{error} ({past})") from error
         complain(f"left out: {error}")
         with contextlib.suppress(NotAssignedError):
             await self.consumer.skip(error)
@@ -387,12 +389,7 @@ async def _named(admin: Admin, order: ConsumeOrder) -> list[TopicView]:
     except InvalidTopicError as error:
         raise CommandError(f"{error} (--regex reads all topics that match a pattern)") from error
     except UnknownTopicOrPartitionError as error:
-        known = [view.name for view in await admin.list_topics()]
-        missing = next((name for name in order.topics if name not in known), None)
-        if missing is None:
-            raise
-        near = did_you_mean(missing, known)
-        raise CommandError(f"there is no topic {missing!r}{near} [{error.code.name}]") from error
+        raise await missing_topic(admin, order.topics) from error
 
 
 async def _matching(admin: Admin, order: ConsumeOrder) -> list[TopicView]:

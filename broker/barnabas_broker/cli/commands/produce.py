@@ -22,6 +22,7 @@ from barnabas_broker.cli.connecting import connected
 from barnabas_broker.cli.errors import CommandError, UsageError
 from barnabas_broker.cli.formats import FormatReader
 from barnabas_broker.cli.lines import LineError, LineRecord, parse_json, raw_parser
+from barnabas_broker.cli.missing_topics import missing_topic
 from barnabas_broker.cli.output import complain, say, say_json_lines
 from barnabas_broker.cli.pipes import (
     BlockingThread,
@@ -34,10 +35,10 @@ from barnabas_broker.cli.pipes import (
 )
 from barnabas_broker.cli.stream_options import acks_of, as_usage, check_compression, form_kind
 from barnabas_broker.process.log_lines import log_to_stderr
-from barnabas_clients import Producer
+from barnabas_clients import Admin, Producer
 from barnabas_clients.errors import ClientError, DeadlineExceededError
 from barnabas_clients.producer.delivery import Delivery, Receipt, RecordsLostError
-from barnabas_clients.protocol.errors import KafkaError
+from barnabas_clients.protocol.errors import KafkaError, UnknownTopicOrPartitionError
 from barnabas_raftlog.errors import BarnabasError
 
 __all__ = ["ProduceOrder", "produce"]
@@ -50,6 +51,8 @@ LINE_BYTES_SPARE = 65_536
 BATCH_BYTES = 65_536
 BUFFER_BYTES = 32 << 20
 INTERRUPTED = 130
+# Brokers that create topics have done it by then; those that do not would be asked until the deadline.
+CREATED_WITHIN_S = 3.0
 
 
 class ProduceOrder(NamedTuple):
@@ -150,7 +153,7 @@ class _Sending:
 
     async def send(self, blocks: Iterator[list[bytes] | list[LineRecord]]) -> bool:
         """Send until the input ends; cancelled, it leaves accepted records on their way."""
-        await self._producer.partitions(self._order.topic)
+        await self._find_topic()
         aside = BlockingThread()
         while (block := await self._next_block(aside, blocks)) is not None:
             for item in block:
@@ -160,6 +163,26 @@ class _Sending:
             while len(self._open) > OPEN_MAX:
                 await self._wait_for_first()
         return True
+
+    async def _find_topic(self) -> None:
+        """Let the brokers make the topic if they do such things, and end if they do not."""
+        order = self._order
+        # If something else is in the way, it may take the whole deadline.
+        for limit_s in (min(CREATED_WITHIN_S, order.timeout_s), order.timeout_s):
+            try:
+                await self._producer.partitions(order.topic, limit_s)
+            except DeadlineExceededError as error:
+                if isinstance(error.__cause__, UnknownTopicOrPartitionError):
+                    raise await self._missing() from error
+                if limit_s == order.timeout_s:
+                    raise
+            else:
+                return
+
+    async def _missing(self) -> CommandError:
+        order = self._order
+        async with connected(Admin(order.bootstrap, client_id="barnabas-cli", timeout_s=order.timeout_s)) as admin:
+            return await missing_topic(admin, [order.topic])
 
     async def settle(self) -> None:
         """Wait until everything that was accepted is delivered.

@@ -16,48 +16,59 @@ Shown = Annotated[
 ]
 
 
+# Of `produce`: what a record is, where it goes and how, what is told of it.
+
+InputForm = Annotated[
+    str,
+    typer.Option("--format", "-f", help=r"raw (a line is a value), json (a record), or as '%k %v\n'.", metavar="FORM"),
+]
+FixedKey = Annotated[
+    str | None, typer.Option("--key", "-k", help="The key of every record that brings none.", metavar="TEXT")
+]
+KeyEnd = Annotated[
+    str | None,
+    typer.Option("--key-separator", "-K", help="Stands between key and value in raw lines.", metavar="TEXT"),
+]
+Tombstone = Annotated[bool, typer.Option("--tombstone", "-Z", help="An empty value is null.")]
+Header = Annotated[
+    list[str] | None,
+    typer.Option("--header", "-H", help="A header for every record; may be repeated.", metavar="NAME=VALUE"),
+]
+Target = Annotated[
+    int | None, typer.Option("--partition", "-p", help="Send everything to this partition.", metavar="P", min=0)
+]
+KeepPartitions = Annotated[
+    bool, typer.Option("--keep-partitions", help="Send records to the partitions that they name.")
+]
+Acks = Annotated[str, typer.Option(help="Replicas that must have a record: all, 1 (the leader) or 0 (none).")]
+Compression = Annotated[
+    str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd.", metavar="TYPE")
+]
+InputFile = Annotated[Path | None, typer.Option(help="Read this instead of standard input.", metavar="FILE")]
+RequestBytes = Annotated[
+    int, typer.Option(help="Largest request, and so the largest record.", metavar="BYTES", min=1024)
+]
+Receipts = Annotated[bool, typer.Option("--receipts", help="Print the partition and the offset of every record.")]
+ReceiptsAsJson = Annotated[bool, typer.Option("--json", help="Print receipts as JSON.")]
+
+
 def produce(  # noqa: PLR0913, PLR0917 - one parameter is one option
     topic: Topic,
     bootstrap: Bootstrap = DEFAULT,
-    form: Annotated[
-        str,
-        typer.Option(
-            "--format", "-f", help=r"raw (a line is a value), json (a record), or as '%k %v\n'.", metavar="FORM"
-        ),
-    ] = "raw",
-    key: Annotated[
-        str | None, typer.Option("--key", "-k", help="The key of every record that brings none.", metavar="TEXT")
-    ] = None,
-    key_separator: Annotated[
-        str | None,
-        typer.Option("--key-separator", "-K", help="Stands between key and value in raw lines.", metavar="TEXT"),
-    ] = None,
+    form: InputForm = "raw",
+    key: FixedKey = None,
+    key_separator: KeyEnd = None,
     null: Null = None,
-    tombstone: Annotated[bool, typer.Option("--tombstone", "-Z", help="An empty value is null.")] = False,
-    header: Annotated[
-        list[str] | None,
-        typer.Option("--header", "-H", help="A header for every record; may be repeated.", metavar="NAME=VALUE"),
-    ] = None,
-    partition: Annotated[
-        int | None, typer.Option("--partition", "-p", help="Send everything to this partition.", metavar="P", min=0)
-    ] = None,
-    keep_partitions: Annotated[
-        bool, typer.Option("--keep-partitions", help="Send records to the partitions that they name.")
-    ] = False,
-    acks: Annotated[
-        str, typer.Option(help="Replicas that must have a record: all, 1 (the leader) or 0 (none).")
-    ] = "all",
-    compression: Annotated[
-        str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd.", metavar="TYPE")
-    ] = "none",
-    file: Annotated[Path | None, typer.Option(help="Read this instead of standard input.", metavar="FILE")] = None,
-    max_request_size: Annotated[
-        int, typer.Option(help="Largest request, and so the largest record.", metavar="BYTES", min=1024)
-    ] = 1_048_576,
-    receipts: Annotated[
-        bool, typer.Option("--receipts", help="Print the partition and the offset of every record.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print receipts as JSON.")] = False,
+    tombstone: Tombstone = False,
+    header: Header = None,
+    partition: Target = None,
+    keep_partitions: KeepPartitions = False,
+    acks: Acks = "all",
+    compression: Compression = "none",
+    file: InputFile = None,
+    max_request_size: RequestBytes = 1_048_576,
+    receipts: Receipts = False,
+    as_json: ReceiptsAsJson = False,
     progress: Shown = None,
     timeout: Timeout = 30.0,
 ) -> int:

@@ -13,7 +13,7 @@ Typed = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def in_process() -> Iterator[RunningCluster]:
-    with RunningCluster(brokers=1) as running:
+    with RunningCluster(brokers=1, settings={"auto.create.topics.enable": False}) as running:
         yield running
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from broker.wire_client import Wire, batch
 
+from barnabas_broker.cli.commands import produce
 from barnabas_broker.testing import RunningCluster
 from barnabas_raftlog.records.builder import NewRecord, build_batch
 
@@ -113,6 +114,15 @@ def test_records_before_a_corrupt_one_are_printed_and_the_way_past_it_is_told(
             assert wire.produce(name, bytes(frame)).error_code == 0
     said = run("consume", name, "-o", ":end", status=1)
     assert said.startswith(f"good\nbarnabas: {name}-0 at offset 1: ")
-    assert "(--partition 0 --offset 5 goes past it, --skip-corrupt past all such)" in said
+    assert "(--partition 0 --offset 5 goes past it, --skip-corrupt goes past all such)" in said
+    assert "(--skip-corrupt goes past all such)" in run("consume", name, "-g", name, "-o", "start", status=1)
     assert run("consume", name, "-p", 0, "-o", 5, "-e") == "more\n"
     assert run("consume", name, "-o", ":end", "--skip-corrupt").startswith("good\nmore\n")
+
+
+def test_producing_to_a_topic_that_the_brokers_do_not_make_names_the_near_one(
+    run: Typed, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(produce, "CREATED_WITHIN_S", 0.5)
+    said = run("produce", name[:-1], typed=b"a\n", status=1)
+    assert said == f"barnabas: there is no topic {name[:-1]!r} (did you mean {name!r}?) [UNKNOWN_TOPIC_OR_PARTITION]\n"
