@@ -281,8 +281,7 @@ def _bench(order: BenchOrder, what: str, verb: str, make: Callable[[BenchOrder, 
 def _check(order: BenchOrder) -> None:
     acks_of(order.acks)
     check_compression(order.compression)
-    if order.record_bytes + 1024 > RECORD_BYTES_MAX or order.batch_bytes < 1:
-        raise UsageError(f"--record-size {order.record_size} is too large")
+    _ = order.record_bytes, order.batch_bytes  # They raise.
     seconds_of("--linger", order.linger, 0.0)
     check_bootstrap(order.bootstrap)
 

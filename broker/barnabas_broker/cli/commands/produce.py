@@ -8,6 +8,7 @@ are delivered first. Receipts, if somebody wants them, come in the order of the 
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import stat
@@ -23,7 +24,7 @@ from barnabas_broker.cli.errors import CommandError, UsageError
 from barnabas_broker.cli.formats import FormatReader
 from barnabas_broker.cli.lines import LineError, LineRecord, parse_json, raw_parser
 from barnabas_broker.cli.missing_topics import missing_topic
-from barnabas_broker.cli.output import complain, say, say_json_lines
+from barnabas_broker.cli.output import complain
 from barnabas_broker.cli.pipes import (
     BlockingThread,
     EndSignals,
@@ -32,6 +33,7 @@ from barnabas_broker.cli.pipes import (
     blocks_of_records,
     run,
     typed_bytes,
+    write_all,
 )
 from barnabas_broker.cli.stream_options import acks_of, as_usage, check_compression, form_kind
 from barnabas_broker.process.log_lines import log_to_stderr
@@ -44,6 +46,7 @@ from barnabas_raftlog.errors import BarnabasError
 __all__ = ["ProduceOrder", "produce"]
 
 STDIN_FD = 0
+STDOUT_FD = 1
 OPEN_MAX = 100_000
 # A record of JSON is longer than the record: base64 adds a third, and \u0000 is six characters for a byte.
 LINE_TO_RECORD_MAX = 6
@@ -116,10 +119,13 @@ async def _produce(order: ProduceOrder, taking: _Input) -> int:
         status = os.fstat(fd)
         if stat.S_ISDIR(status.st_mode):
             raise CommandError(f"{order.file} is a directory")
-        total_bytes = status.st_size if stat.S_ISREG(status.st_mode) else None
+        # How much of the input a record by a format took is not known.
+        is_counted = stat.S_ISREG(status.st_mode) and taking.reader is None
+        total_bytes = status.st_size if is_counted else None
         progress = Progress("sent", shown=Progress.wanted(order.progress), total_bytes=total_bytes)
         if os.isatty(fd):
-            sys.stderr.write(f"one {taking.noun} is one record; Ctrl-D ends\n" if taking.reader is None else "")
+            what = "one line is one record" if taking.reader is None else f"records look like {order.form}"
+            sys.stderr.write(f"{what}; Ctrl-D ends\n")
         blocks = taking.blocks(fd, _record_bytes_max(order))
         with EndSignals() as wishes:
             async with connected(_producer(order)) as producer:
@@ -146,7 +152,7 @@ class _Sending:
         self._order = order
         self._taking = taking
         self._progress = progress
-        self._shows_receipts = order.receipts or order.as_json
+        self._output = BlockingThread() if order.receipts or order.as_json else None
         self._receipts: list[Receipt] = []
         self._open: deque[tuple[int, int, Delivery]] = deque()
         self._number = 0
@@ -194,7 +200,7 @@ class _Sending:
             while self._open:
                 await self._wait_for_first()
         finally:
-            self._say_receipts()
+            await self._say_receipts()
 
     async def _next_block(
         self, aside: BlockingThread, blocks: Iterator[list[bytes] | list[LineRecord]]
@@ -255,7 +261,7 @@ class _Sending:
             count += 1
             size_bytes += line_bytes
         self._progress.add(count, size_bytes)
-        self._say_receipts()
+        await self._say_receipts()
 
     async def _wait_for_first(self) -> None:
         number, line_bytes, delivery = self._open[0]
@@ -268,16 +274,16 @@ class _Sending:
         self._progress.add(1, line_bytes)
 
     def _keep(self, receipt: Receipt) -> None:
-        if self._shows_receipts:
+        if self._output is not None:
             self._receipts.append(receipt)
 
-    def _say_receipts(self) -> None:
-        """Print what has been delivered since the last time."""
+    async def _say_receipts(self) -> None:
+        """Print what has been delivered since the last time, however long its reader takes."""
         receipts, self._receipts = self._receipts, []
-        if self._order.as_json:
-            say_json_lines(one._asdict() | {"offset": None if one.offset < 0 else one.offset} for one in receipts)
-        elif receipts:
-            say(*map(_told, receipts))
+        if receipts and self._output is not None:
+            tell = _json_told if self._order.as_json else _told
+            lines = "".join(f"{tell(one)}\n" for one in receipts).encode()
+            await self._output.run(lambda: write_all(STDOUT_FD, lines))
 
     async def _failure(self, number: int, error: ClientError | KafkaError) -> LineError:
         # The others are given up with it: their order matters more than those that might still get through.
@@ -341,6 +347,11 @@ def _input(order: ProduceOrder) -> _Input:
 def _told(receipt: Receipt) -> str:
     offset = "unknown" if receipt.offset < 0 else receipt.offset
     return f"{receipt.topic} partition {receipt.partition} offset {offset}"
+
+
+def _json_told(receipt: Receipt) -> str:
+    offset = None if receipt.offset < 0 else receipt.offset
+    return json.dumps(receipt._asdict() | {"offset": offset}, separators=(",", ":"))
 
 
 def _header(word: str) -> tuple[str, bytes]:

@@ -95,6 +95,8 @@ def test_a_group_takes_the_words_start_and_end(run: Typed, name: str) -> None:
 def test_a_range_that_ends_behind_the_last_record_waits_for_the_rest(run: Typed, name: str) -> None:
     run("produce", name, "-p", 0, typed=b"a\nb\n")
     assert run("consume", name, "-p", 0, "-o", "1:5", "--idle-exit", "100ms") == "b\n"
+    assert run("consume", name, "-p", 0, "-o", "0:1") == "a\n"
+    assert run("consume", name, "-p", 0, "-o", "1:1") == ""
 
 
 def test_a_partition_or_topic_that_is_not_there_is_named_with_what_there_is(run: Typed, name: str) -> None:
