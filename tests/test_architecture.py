@@ -61,7 +61,9 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     ),
     "barnabas_broker.server": "cold_window transient_bytes < connections < context < handlers < dispatch",
     "barnabas_broker.cli": (
-        "lines near_names output quick_start < errors pipes < admin times < commands < parser < entry"
+        "connecting lines near_names output quick_start < errors formats < pipes < admin missing_topics times"
+        " < dates offset_ranges stream_options"
+        " < commands < parser < entry"
     ),
     "barnabas_clients": (
         "arguments backoff chance errors protocol topic_partition < assignors cluster place_arguments"
@@ -95,7 +97,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_broker.server": "cold_window transient_bytes",
     "barnabas_broker.leadership": "absences cut_off",
     "barnabas_broker.cli": (
-        "lines near_names commands.reassignment_plan"
+        "formats lines near_names commands.bench_report commands.reassignment_plan"
         " commands.administration.config_values commands.administration.wording"
     ),
     "barnabas_broker.process": "descriptors",

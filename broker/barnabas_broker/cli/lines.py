@@ -35,6 +35,7 @@ __all__ = [
     "parse_json",
     "raw_form",
     "raw_parser",
+    "seen",
     "template_form",
 ]
 
@@ -62,6 +63,8 @@ class Record(Protocol):
     def value(self) -> bytes | None: ...
     @property
     def headers(self) -> Sequence[Header]: ...
+    @property
+    def leader_epoch(self) -> int: ...
 
 
 class LineRecord(NamedTuple):
@@ -224,7 +227,7 @@ def template_form(template: str, null: bytes, readable: Callable[[int], str]) ->
                 continue
             if name not in fields or spec or conversion:
                 asked = "{" + name + (f"!{conversion}" if conversion else "") + (f":{spec}" if spec else "") + "}"
-                raise LineError(f"{asked} is no field of a record; there are {', '.join(TEMPLATE_FIELDS)}")
+                raise LineError(f"{asked} is not a field of a record; there are {', '.join(TEMPLATE_FIELDS)}")
             parts.append(fields[name])
     except ValueError as error:
         raise LineError(f"{template!r}: {error}; write {{{{ and }}}} for braces") from error
@@ -245,6 +248,7 @@ class _Shown(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Sequence[Header]
+    leader_epoch: int
 
 
 def escaped(form: Callable[[Record], bytes]) -> Callable[[Record], bytes]:
@@ -259,13 +263,18 @@ def escaped(form: Callable[[Record], bytes]) -> Callable[[Record], bytes]:
     def shown(record: Record) -> bytes:
         headers = [(printable(name, None), _seen(value)) for name, value in record.headers]
         place = printable(record.topic, None), record.partition, record.offset, record.timestamp_ms
-        return form(_Shown(*place, _seen(record.key), _seen(record.value), headers))
+        return form(_Shown(*place, _seen(record.key), _seen(record.value), headers, record.leader_epoch))
 
     return shown
 
 
+def seen(data: bytes) -> bytes:
+    """Return text for the eyes: UTF-8, with escapes for what is not for a terminal."""
+    return printable(str(data, errors="backslashreplace"), None).encode()
+
+
 def _seen(data: bytes | None) -> bytes | None:
-    return None if data is None else printable(str(data, errors="backslashreplace"), None).encode()
+    return None if data is None else seen(data)
 
 
 def _data(data: bytes | None) -> _Data:

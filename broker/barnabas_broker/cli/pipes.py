@@ -22,9 +22,19 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from .lines import LineError
+from .formats import FormatReader
+from .lines import LineError, LineRecord
 
-__all__ = ["BlockingThread", "EndSignals", "Progress", "blocks_of_lines", "run", "typed_bytes", "write_all"]
+__all__ = [
+    "BlockingThread",
+    "EndSignals",
+    "Progress",
+    "blocks_of_lines",
+    "blocks_of_records",
+    "run",
+    "typed_bytes",
+    "write_all",
+]
 
 T = TypeVar("T")
 
@@ -116,6 +126,19 @@ def blocks_of_lines(fd: int, line_bytes_max: int) -> Iterator[list[bytes]]:
         yield lines
     if pending_bytes:
         yield [b"".join(pieces)]
+
+
+def blocks_of_records(fd: int, reader: FormatReader) -> Iterator[list[LineRecord]]:
+    """Yield the records of a file as they come, as many at a time as one read completed; perhaps none.
+
+    Raises:
+        LineError: the input does not match the format. What came before has been yielded.
+    """
+    while reader.failure is None and (data := os.read(fd, READ_BYTES)):
+        yield reader.feed(data)
+    yield reader.finish()
+    if reader.failure is not None:
+        raise reader.failure
 
 
 def write_all(fd: int, data: bytes) -> None:

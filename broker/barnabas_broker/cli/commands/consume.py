@@ -18,22 +18,30 @@ and its group goes on behind it.
 import contextlib
 import logging
 import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from barnabas_broker.cli.admin import check_bootstrap
-from barnabas_broker.cli.errors import CommandError, typed
+from barnabas_broker.cli.connecting import connected
+from barnabas_broker.cli.dates import date_form
+from barnabas_broker.cli.errors import CommandError, UsageError, typed
+from barnabas_broker.cli.formats import percent_form
 from barnabas_broker.cli.lines import Record, escaped, json_form, raw_form, template_form
+from barnabas_broker.cli.missing_topics import missing_topic
+from barnabas_broker.cli.offset_ranges import Anchor, OffsetRange, Place, parse_range
 from barnabas_broker.cli.output import complain
 from barnabas_broker.cli.pipes import BlockingThread, EndSignals, Progress, run, typed_bytes, write_all
+from barnabas_broker.cli.stream_options import as_usage, form_kind, seconds_of
 from barnabas_broker.cli.times import readable, timestamp_ms
 from barnabas_broker.process.log_lines import log_to_stderr
 from barnabas_clients import Admin, Consumer, CorruptRecordsError, OffsetAndMetadata, TopicPartition
+from barnabas_clients.cluster.view import TopicView
 from barnabas_clients.consumer.errors import NotAssignedError
 from barnabas_clients.consumer.record import ConsumerRecord
 from barnabas_clients.errors import ClientError, CommitFailedError
-from barnabas_clients.protocol.errors import KafkaError, UnknownTopicOrPartitionError
+from barnabas_clients.protocol.errors import InvalidTopicError, KafkaError, UnknownTopicOrPartitionError
 
 __all__ = ["ConsumeOrder", "consume"]
 
@@ -42,6 +50,12 @@ COMMIT_EVERY_S = 5.0
 # A coordinator that moves needs a second or two; without one, the end of the command should not take much longer.
 COMMIT_TIMEOUT_S = 10.0
 RECORDS_AT_ONCE = 1000
+IDLE_LEAST_S = 0.1
+# How soon a group that reads by a pattern finds a new topic.
+PATTERN_AGE_S = 10.0
+METADATA_AGE_S = 300.0
+BEGINNING = OffsetRange(Place(Anchor.START))
+FROM_NOW_ON = OffsetRange(Place(Anchor.END))
 # A poll is short only so that wishes of the loop below (an end reached, an idle limit) are seen to.
 POLL_S = 1.0
 INTERRUPTED = 130
@@ -53,11 +67,12 @@ class ConsumeOrder(NamedTuple):
     """The options of the command line."""
 
     topics: Sequence[str]
+    regex: bool
     bootstrap: str
     group_id: str | None
     from_beginning: bool
     from_time: str | None
-    offset: int | None
+    offset: str | None
     partitions: Sequence[int]
     form: str
     key_separator: str | None
@@ -66,7 +81,7 @@ class ConsumeOrder(NamedTuple):
     escape: bool | None
     max_records: int | None
     exit_at_end: bool
-    idle_exit_s: float | None
+    idle_exit: str | None
     read_committed: bool
     skip_corrupt: bool
     progress: bool | None
@@ -75,36 +90,65 @@ class ConsumeOrder(NamedTuple):
 
 def consume(order: ConsumeOrder) -> int:
     """Write records until told to stop; 130 if it was a signal that said so."""
-    if order.from_beginning + (order.from_time is not None) + (order.offset is not None) > 1:
-        raise CommandError("say where to start once: --from-beginning, --from-time or --offset")
-    if order.group_id is not None:
-        if order.partitions or order.offset is not None or order.from_time is not None:
-            raise CommandError(
-                "a group decides who reads what from where: without --partition, --offset and --from-time "
-                "(barnabas group reset-offsets moves a group)"
-            )
-    elif order.partitions and len(order.topics) != 1:
-        raise CommandError("--partition needs one topic")
-    start_ms = None if order.from_time is None else timestamp_ms(order.from_time, int(time.time() * 1000))
+    span = _span(order)
+    idle_exit_s = None if order.idle_exit is None else seconds_of("--idle-exit", order.idle_exit, IDLE_LEAST_S)
+    if order.group_id is None and order.partitions and (order.regex or len(order.topics) != 1):
+        raise UsageError("--partition needs one topic")
+    if order.regex:
+        with as_usage("--regex"):
+            _pattern(order.topics)
     form = _form(order)
-    if order.escape or (order.escape is None and os.isatty(STDOUT_FD)):
-        form = escaped(form)
     check_bootstrap(order.bootstrap)
     log_to_stderr(logging.WARNING, "barnabas: %(message)s")
-    return run(_consume(order, form, start_ms))
+    return run(_consume(order, form, span, idle_exit_s))
 
 
-async def _consume(order: ConsumeOrder, form: Form, start_ms: int | None) -> int:
+def _span(order: ConsumeOrder) -> OffsetRange:
+    """Return where to begin and to end, from whichever option says it."""
+    if order.from_beginning + (order.from_time is not None) + (order.offset is not None) > 1:
+        raise UsageError("say where to start once: --from-beginning, --from-time or --offset")
+    now_ms = int(time.time() * 1000)
+    span = BEGINNING if order.from_beginning else FROM_NOW_ON
+    if order.from_time is not None:
+        with as_usage("--from-time"):
+            span = OffsetRange(Place(Anchor.TIME, timestamp_ms(order.from_time, now_ms)))
+    if order.offset is not None:
+        span = parse_range(order.offset, now_ms)
+    if order.group_id is not None and (order.partitions or span not in (BEGINNING, FROM_NOW_ON)):
+        raise UsageError(
+            "a group decides who reads what from where: without --partition, --from-time, and --offset but start or "
+            "end (barnabas group reset-offsets moves a group)"
+        )
+    return span
+
+
+def _pattern(expressions: Sequence[str]) -> str:
+    """Return one expression for whole names out of several that may match anywhere in a name, as rpk's do.
+
+    Raises:
+        CommandError: one is no regular expression.
+    """
+    for expression in expressions:
+        try:
+            re.compile(expression)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise CommandError(f"{expression!r} is not a regular expression: {str(error)[:80]}") from error
+    # Flags at the start of an expression are for it alone.
+    parts = [re.sub(r"\A\(\?([aimsxu]+)\)(.*)\Z", r"(?\1:\2)", one, flags=re.DOTALL) for one in expressions]
+    return f"(?s:.*)(?:{'|'.join(f'(?:{part})' for part in parts)})(?s:.*)"
+
+
+async def _consume(order: ConsumeOrder, form: Form, span: OffsetRange, idle_exit_s: float | None) -> int:
     shown = Progress.wanted(order.progress, output_is_busy=os.isatty(STDOUT_FD))
     progress = Progress("read", shown=shown)
     with EndSignals(STDOUT_FD) as wishes:
         known = await wishes.unless(_known_partitions(order))
         if known is not None:
-            reading = _Reading(order, form, progress, wishes)
-            async with reading.consumer:
+            reading = _Reading(order, form, span, progress, wishes)
+            async with connected(reading.consumer):
                 try:
-                    if await wishes.unless(reading.begin(known, start_ms)):
-                        await reading.read()
+                    if await wishes.unless(reading.begin(known)):
+                        await reading.read(idle_exit_s)
                 finally:
                     await reading.commit()
         progress.close()
@@ -115,25 +159,33 @@ class _Reading:
     """One run of the command.
 
     `_written` is where partitions go on, as far as that is not committed; `_begun` are those held now of which records
-    have been handed out, or whose first position has been taken down.
+    have been handed out, or whose first position has been taken down. `_ends` are those that have not been read up to
+    their end, if there is one; `_bounds` has all ends that no record behind them may be written of.
     """
 
-    def __init__(self, order: ConsumeOrder, form: Form, progress: Progress, wishes: EndSignals) -> None:
+    def __init__(
+        self, order: ConsumeOrder, form: Form, span: OffsetRange, progress: Progress, wishes: EndSignals
+    ) -> None:
         self._order = order
         self._form = form
+        self._span = span
         self._progress = progress
         self._wishes = wishes
         self._written: dict[TopicPartition, OffsetAndMetadata] = {}
         self._begun: set[TopicPartition] = set()
         self._committed_at_s = time.monotonic()
         self._ends: dict[TopicPartition, int] | None = None
+        self._bounds: dict[TopicPartition, int] = {}
+        in_group = order.group_id is not None
         try:
             self.consumer = Consumer(
                 order.bootstrap,
-                topics=order.topics if order.group_id is not None else (),
+                topics=order.topics if in_group and not order.regex else (),
+                pattern=_pattern(order.topics) if in_group and order.regex else None,
+                metadata_max_age_s=PATTERN_AGE_S if order.regex else METADATA_AGE_S,
                 group_id=order.group_id,
                 client_id="barnabas-cli",
-                auto_offset_reset="earliest" if order.from_beginning else "latest",
+                auto_offset_reset="earliest" if span == BEGINNING else "latest",
                 auto_commit=False,
                 read_committed=order.read_committed,
                 on_assigned=self._on_assigned,
@@ -144,25 +196,26 @@ class _Reading:
         except ValueError as error:
             raise CommandError(str(error)) from error
 
-    async def begin(self, known: Mapping[str, Sequence[int]], start_ms: int | None) -> bool:
+    async def begin(self, known: Mapping[str, Sequence[int]]) -> bool:
         """Go where reading shall begin; a group knows by itself."""
-        order = self._order
-        if order.group_id is not None:
+        if self._order.group_id is not None:
             return True
         chosen = [TopicPartition(topic, number) for topic, numbers in known.items() for number in numbers]
         await self.consumer.assign(chosen)
-        if order.offset is not None:
-            await self._seek(chosen, order.offset)
-        elif start_ms is not None:
-            await self.consumer.seek_to_time(start_ms)
-        elif not order.from_beginning:
-            # Now, and not when the first fetch comes to it: records produced from here on shall be seen.
-            await self.consumer.seek_to_end()
-        if order.exit_at_end:
-            self._ends = await self.consumer.end_offsets(chosen)
+        # Now, and not when the first fetch comes to it: records produced from here on shall be seen.
+        starts = await self._offsets(chosen, self._span.start, is_start=True)
+        if self._span.end is not None:
+            self._bounds = await self._offsets(chosen, self._span.end, is_start=False)
+        if self._order.exit_at_end:
+            ends = await self.consumer.end_offsets(chosen)
+            self._bounds = {key: min(end, self._bounds.get(key, end)) for key, end in ends.items()}
+        if self._span.end is not None or self._order.exit_at_end:
+            self._ends = dict(self._bounds)
+        for key, offset in starts.items():
+            await self.consumer.seek(key, offset)
         return True
 
-    async def read(self) -> None:
+    async def read(self, idle_exit_s: float | None) -> None:
         """Write records as they come, until there has been enough."""
         order = self._order
         aside = BlockingThread()
@@ -172,8 +225,8 @@ class _Reading:
             poll_s = POLL_S
             if order.max_records is not None:
                 at_once = min(at_once, order.max_records - self._progress.records)
-            if order.idle_exit_s is not None:
-                poll_s = min(poll_s, max(0.0, last_at_s + order.idle_exit_s - time.monotonic()))
+            if idle_exit_s is not None:
+                poll_s = min(poll_s, max(0.0, last_at_s + idle_exit_s - time.monotonic()))
             try:
                 found = await self._wishes.unless(self.consumer.get_many(at_once, poll_s))
             except CorruptRecordsError as error:
@@ -182,8 +235,8 @@ class _Reading:
                 last_at_s = time.monotonic()
             if found:
                 last_at_s = time.monotonic()
-                await self._write(found, aside)
-            elif order.idle_exit_s is not None and time.monotonic() - last_at_s >= order.idle_exit_s:
+                await self._write(self._within_bounds(found), aside)
+            elif idle_exit_s is not None and time.monotonic() - last_at_s >= idle_exit_s:
                 return
             if time.monotonic() - self._committed_at_s >= COMMIT_EVERY_S:
                 await self.commit()
@@ -221,6 +274,22 @@ class _Reading:
             self._begun.add(key)
             self._written.setdefault(key, OffsetAndMetadata(position))
 
+    def _within_bounds(
+        self, found: Mapping[TopicPartition, Sequence[ConsumerRecord]]
+    ) -> Mapping[TopicPartition, Sequence[ConsumerRecord]]:
+        """Leave out records behind an end, and ask for no more of a partition that is there."""
+        if not self._bounds:
+            return found
+        within = {}
+        for key, records in found.items():
+            bound = self._bounds[key]
+            if records[-1].offset >= bound - 1:
+                self.consumer.pause(key)
+                records = [record for record in records if record.offset < bound]  # noqa: PLW2901 - those that count
+            if records:
+                within[key] = records
+        return within
+
     async def _write(self, found: Mapping[TopicPartition, Sequence[ConsumerRecord]], aside: BlockingThread) -> None:
         form = self._form
         lines = b"".join([form(record) for records in found.values() for record in records])
@@ -238,7 +307,10 @@ class _Reading:
     async def _skip(self, error: CorruptRecordsError) -> None:
         """Leave out a batch that cannot be read, or end if that was not asked for."""
         if not self._order.skip_corrupt:
-            raise CommandError(f"{error} (--skip-corrupt leaves out what cannot be read)") from error
+            past = "--skip-corrupt goes past all such"
+            if self._order.group_id is None:
+                past = f"--partition {error.partition.partition} --offset {error.next_offset} goes past it, {past}"
+            raise CommandError(f"{error} ({past})") from error
         complain(f"left out: {error}")
         with contextlib.suppress(NotAssignedError):
             await self.consumer.skip(error)
@@ -258,15 +330,27 @@ class _Reading:
                 self._ends.pop(key, None)
         return not self._ends
 
-    async def _seek(self, chosen: Sequence[TopicPartition], offset: int) -> None:
-        starts = await self.consumer.begin_offsets(chosen)
-        ends = await self.consumer.end_offsets(chosen)
+    async def _offsets(
+        self, chosen: Sequence[TopicPartition], place: Place, *, is_start: bool
+    ) -> dict[TopicPartition, int]:
+        """Return a place's offset in each partition. An end may lie behind the records that there are."""
+        consumer = self.consumer
+        ends = await consumer.end_offsets(chosen)
+        if place == FROM_NOW_ON.start:
+            return ends
+        if place.anchor is Anchor.TIME:
+            found = await consumer.offsets_for_times(dict.fromkeys(chosen, place.number))
+            return {key: ends[key] if (at := found[key]) is None else at.offset for key in chosen}
+        starts = await consumer.begin_offsets(chosen)
+        if place.anchor is Anchor.START:
+            return {key: min(starts[key] + place.number, ends[key]) for key in chosen}
+        if place.anchor is Anchor.END:
+            return {key: max(starts[key], ends[key] + place.number) for key in chosen}
         for key in chosen:
-            wanted = offset if offset >= 0 else max(starts[key], ends[key] + offset)
-            if not starts[key] <= wanted <= ends[key]:
+            if is_start and not starts[key] <= place.number <= ends[key]:
                 there = f"{key} has the offsets from {starts[key]} to {ends[key]}"
-                raise CommandError(f"--offset {offset} does not work: {there}")
-            await self.consumer.seek(key, wanted)
+                raise CommandError(f"--offset {self._order.offset} is not possible: {there}")
+        return dict.fromkeys(chosen, place.number)
 
     async def _on_assigned(self, consumer: Consumer, partitions: frozenset[TopicPartition]) -> None:
         if self._order.exit_at_end:
@@ -289,15 +373,35 @@ class _Reading:
 
 async def _known_partitions(order: ConsumeOrder) -> dict[str, Sequence[int]]:
     """Return the partitions to read, and refuse missing ones: a consumer would wait for them for ever."""
-    async with Admin(order.bootstrap, client_id="barnabas-cli", timeout_s=order.timeout_s) as admin:
-        with typed():
-            views = await admin.describe_topics(list(dict.fromkeys(order.topics)))
+    async with connected(Admin(order.bootstrap, client_id="barnabas-cli", timeout_s=order.timeout_s)) as admin:
+        views = await (_matching(admin, order) if order.regex else _named(admin, order))
     for number in order.partitions:
         if number not in views[0].partitions:
-            raise UnknownTopicOrPartitionError(
-                f"{views[0].name}-{number}; it has {len(views[0].partitions)} partitions"
-            )
+            there = len(views[0].partitions)
+            raise CommandError(f"topic {views[0].name!r} has no partition {number}; it has {there}, from 0 on")
     return {view.name: sorted(set(order.partitions) or view.partitions) for view in views}
+
+
+async def _named(admin: Admin, order: ConsumeOrder) -> list[TopicView]:
+    try:
+        with typed():
+            return await admin.describe_topics(list(dict.fromkeys(order.topics)))
+    except InvalidTopicError as error:
+        raise CommandError(f"{error} (--regex reads all topics that match a pattern)") from error
+    except UnknownTopicOrPartitionError as error:
+        raise await missing_topic(admin, order.topics) from error
+
+
+async def _matching(admin: Admin, order: ConsumeOrder) -> list[TopicView]:
+    """Return the topics that match, in the order of their names; internal ones never do."""
+    matches = re.compile(_pattern(order.topics)).fullmatch
+    views = [view for view in await admin.list_topics() if matches(view.name)]
+    if not views:
+        text = f"no topic matches {', '.join(map(repr, order.topics))}"
+        if order.group_id is None:
+            raise CommandError(text)
+        complain(f"{text} yet; waiting for one")
+    return sorted(views, key=lambda view: view.name)
 
 
 async def _done(aside: BlockingThread, lines: bytes) -> bool:
@@ -306,14 +410,20 @@ async def _done(aside: BlockingThread, lines: bytes) -> bool:
 
 
 def _form(order: ConsumeOrder) -> Form:
+    """Return what writes a record; escaped where that is asked for, or goes to a terminal."""
+    kind = form_kind(order.form, ["template"])
     separator = None if order.key_separator is None else typed_bytes(order.key_separator)
     null = typed_bytes(order.null)
-    if order.form == "raw":
-        return raw_form(separator, null, headers=order.headers)
-    if separator is not None or order.headers:
-        raise CommandError("--key-separator and --headers are for raw lines; JSON has both, a template names them")
-    if order.form == "json":
-        return json_form
-    if "{" not in order.form:
-        raise CommandError(f"--format {order.form} does not work: it must be raw, json or a template with {{fields}}")
-    return template_form(order.form, null, readable)
+    escape = order.escape or (order.escape is None and os.isatty(STDOUT_FD))
+    if kind != "raw" and (separator is not None or order.headers):
+        raise UsageError("--key-separator and --headers are for raw lines; JSON has both, a format names them")
+    if kind == "percent":
+        with as_usage("--format"):
+            # Its sizes are those of the records, and what is encoded needs no escapes: so it escapes by itself.
+            return percent_form(order.form, null, date_form, escape=escape)
+    if kind == "template":
+        with as_usage("--format"):
+            form: Form = template_form(order.form, null, readable)
+    else:
+        form = json_form if kind == "json" else raw_form(separator, null, headers=order.headers)
+    return escaped(form) if escape else form

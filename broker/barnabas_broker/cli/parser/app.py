@@ -6,6 +6,7 @@ import typer
 
 from barnabas_broker.cli import errors
 
+from .bench import bench
 from .brokers import broker, log
 from .check import check
 from .clusters import cluster
@@ -25,6 +26,7 @@ app.add_typer(log, name="log")
 app.add_typer(topic, name="topic")
 app.add_typer(config, name="config")
 app.add_typer(group, name="group")
+app.add_typer(bench, name="bench")
 app.command("produce")(produce)
 app.command("consume")(consume)
 app.command("reassign")(reassign)
