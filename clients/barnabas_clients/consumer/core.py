@@ -21,6 +21,7 @@ from barnabas_clients.groups.session import GroupSettings
 from barnabas_clients.place_arguments import deadline_s, partition_of
 from barnabas_clients.protocol.errors import KafkaError
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
+from barnabas_clients.wording import shown_name, shown_reason
 from barnabas_raftlog.tasks import Tasks, report
 
 from .errors import NotAssignedError
@@ -34,13 +35,14 @@ from .topic_places import TopicPlaces
 
 __all__ = ["ConsumerCore"]
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("barnabas_clients.consumer")
 
 AUTOMATIC_COMMIT_S = 10.0
 """Long enough for several elections of a new coordinator."""
 ATTEMPT_S = 1.0
 TOLD_MAX = 20
 """The number of partitions that a message names."""
+NEW_TOPICS = "looking for new topics"
 NEW_TOPIC_S = 1.0
 """The time between two looks for a topic that was subscribed to and is missing."""
 
@@ -76,6 +78,7 @@ class ConsumerCore:
         self._tasks = Tasks(report)
         self._regular_commit: asyncio.Task[None] | None = None
         self._is_watching = False
+        self._trouble_told: set[str] = set()
         self._places = TopicPlaces()
         self._is_open = False
         self._is_closed = False
@@ -321,9 +324,11 @@ class ConsumerCore:
             except DeadlineExceededError as error:
                 if left_s > ATTEMPT_S:
                     continue
-                logger.warning("automatic commit of group %s: %s", self.settings.group_id, error)
+                self._tell_trouble(self._auto_commit, error)
             except (ClientError, KafkaError) as error:
-                logger.warning("automatic commit of group %s: %s", self.settings.group_id, error)
+                self._tell_trouble(self._auto_commit, error)
+            else:
+                self._tell_end_of_trouble(self._auto_commit)
             break
         if offsets := self._to_commit(partitions, is_known=False):
             try:
@@ -331,6 +336,21 @@ class ConsumerCore:
             except (ClientError, KafkaError) as error:
                 # It is tried again every time. When the partitions leave, `tell_uncommitted` has the last word.
                 logger.debug("automatic commit of group %s: %s", self.settings.group_id, error)
+
+    @property
+    def _auto_commit(self) -> str:
+        return f"automatic commit of group {shown_name(self.settings.group_id or '')}"
+
+    def _tell_trouble(self, what: str, error: Exception) -> None:
+        """Log that something done again and again has failed, unless it was logged since it last succeeded."""
+        if what not in self._trouble_told:
+            self._trouble_told.add(what)
+            logger.warning("%s: %s; trying again", what, shown_reason(error))
+
+    def _tell_end_of_trouble(self, what: str) -> None:
+        if what in self._trouble_told:
+            self._trouble_told.discard(what)
+            logger.info("%s: works again", what)
 
     def _to_commit(
         self, partitions: Collection[TopicPartition] | None, *, is_known: bool
@@ -377,8 +397,9 @@ class ConsumerCore:
                 topics = None if self.subscription.pattern is not None else self.subscription.topics
                 await self.cluster.refresh(topics, timeout_s=self.settings.request_timeout_s)
             except (ClientError, KafkaError) as error:
-                logger.warning("looking for new topics: %s", error)
+                self._tell_trouble(NEW_TOPICS, error)
                 continue
+            self._tell_end_of_trouble(NEW_TOPICS)
             if not self.subscription.is_by_topic:
                 continue
             if self.group is None:

@@ -48,7 +48,7 @@ from .record import ConsumerRecord
 
 __all__ = ["Fetcher"]
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("barnabas_clients.consumer")
 
 LANES = ("fetch", "fetch-2")
 # A broker answers a fetch at its `max_wait_ms`. One that is a second late is stopped, cut off or very busy.
@@ -364,7 +364,7 @@ class Fetcher:
         except (ClientError, KafkaError) as error:
             self._refuse_all(flight, error)
             if isinstance(error, DeadlineExceededError):
-                await self._cluster.drop(flight.node_id, lane)
+                await self._cluster.drop(flight.node_id, lane, f"it did not answer a fetch within {timeout_s:g} s")
         finally:
             if flight.watch is not None:
                 flight.watch.cancel()

@@ -66,7 +66,7 @@ PACE_S = 0.1
 LOST_BATCHES_MAX = 1_000
 """So many failed batches are kept until `flush`. Of further ones only the number of their records is kept."""
 _NO_HEADERS: tuple[tuple[str, Bytes | None], ...] = ()
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("barnabas_clients.producer")
 
 
 class Producer:

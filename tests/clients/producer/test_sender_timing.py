@@ -479,7 +479,7 @@ def test_without_acks_a_flush_says_that_the_broker_has_read_everything() -> None
 
 def test_failures_that_nobody_awaits_are_logged_once_until_a_delivery_works(caplog: pytest.LogCaptureFixture) -> None:
     stage = Stage(1, partitions=2)
-    caplog.set_level(logging.WARNING, logger="barnabas_clients.producer.producer")
+    caplog.set_level(logging.WARNING, logger="barnabas_clients.producer")
 
     def refuse(_: int, records: list[Record]) -> Fate:
         return Fate(ErrorCode.INVALID_RECORD, is_taken=False) if records[0].value == b"bad" else Fate()
