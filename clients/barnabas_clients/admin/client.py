@@ -25,6 +25,7 @@ from barnabas_clients.arguments import INT32_MAX, INT64_MAX, flag, seconds, show
 from barnabas_clients.arguments import names as names_of
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.cluster.view import TopicView
+from barnabas_clients.errors import ClientClosedError
 from barnabas_clients.place_arguments import (
     configs_of,
     deadline_s,
@@ -73,7 +74,7 @@ INT16_MAX = 2**15 - 1
 
 
 class Admin:
-    """A client for administration. Use it as `async with`, from one event loop.
+    """A client for administration. Use it as `async with`, or between `start` and `stop`, from one event loop.
 
     Entering connects, within `timeout_s`.
 
@@ -89,8 +90,21 @@ class Admin:
         self._timeout_s = seconds("timeout_s", timeout_s, is_positive=True)
         client_id = text("client_id", client_id, may_be_empty=True)
         self._cluster = Cluster(bootstrap, client_id=client_id, request_timeout_s=self._timeout_s)
+        self._is_opened = False
+        self._is_closed = False
 
     async def __aenter__(self) -> Self:
+        """Connect to the cluster.
+
+        Raises:
+            DeadlineExceededError: no broker answered within `timeout_s`. RuntimeError: it was opened before.
+            ClientClosedError: it is closed.
+        """
+        if self._is_closed:
+            raise ClientClosedError("the admin client is closed; make another one")
+        if self._is_opened:
+            raise RuntimeError("the admin client was started before; make another one")
+        self._is_opened = True
         await self._cluster.__aenter__()
         return self
 
@@ -99,7 +113,16 @@ class Admin:
 
     async def close(self) -> None:
         """Close every connection; calls under way fail with `ClientClosedError`. Never waits for a broker."""
+        self._is_closed = True
         await self._cluster.close()
+
+    async def start(self) -> Self:
+        """Open, as the beginning of `async with` does, and return this client. `stop` must be called in the end."""
+        return await self.__aenter__()
+
+    async def stop(self) -> None:
+        """Close, as the end of `async with` does; the same as `close`. Harmless before `start`, and a second time."""
+        await self.close()
 
     # The cluster.
 
@@ -382,7 +405,12 @@ class Admin:
         await admin_groups.delete_group_offsets(self._cluster, group_id, wanted, self._limit(timeout_s))
 
     def _limit(self, timeout_s: float | None) -> float:
+        """Return how long a call may take. Raises if this client is not open."""
         given = deadline_s(timeout_s)
+        if self._is_closed:
+            raise ClientClosedError("the admin client is closed")
+        if not self._is_opened:
+            raise ClientClosedError("the admin client is not open yet; use it as `async with`, or start it")
         return self._timeout_s if given is None else given
 
     def _deadline(self, timeout_s: float | None) -> float:

@@ -62,7 +62,7 @@ class ConsumerCore:
             timeout_s=settings.timeout_s,
             metadata_max_age_s=settings.metadata_max_age_s,
         )
-        self.reader = Reader(settings.timeout_s, settings.max_poll_interval_s / 3)
+        self.reader = Reader(settings.outage_s, settings.max_poll_interval_s / 3)
         self.fetcher = Fetcher(
             self.cluster,
             settings.fetch,
@@ -79,7 +79,11 @@ class ConsumerCore:
         self._regular_commit: asyncio.Task[None] | None = None
         self._is_watching = False
         self._trouble_told: set[str] = set()
+        self.commits = 0
+        self.commit_failures = 0
+        self._rebalances_before = 0
         self._places = TopicPlaces()
+        self._is_opened = False
         self._is_open = False
         self._is_closed = False
         self._shutdown: asyncio.Task[None] | None = None
@@ -90,10 +94,13 @@ class ConsumerCore:
         """Connect, and subscribe if a subscription is given.
 
         Raises:
-            RuntimeError: it was opened before.
+            RuntimeError: it was opened before. ClientClosedError: it is closed.
         """
-        if self._is_open or self._is_closed:
-            raise RuntimeError("a consumer is opened once; make another one")
+        if self._is_closed:
+            raise ClientClosedError("the consumer is closed; make another one")
+        if self._is_opened:
+            raise RuntimeError("the consumer was started before; make another one")
+        self._is_opened = True
         deadline = self.deadline(None)
         await self.cluster.__aenter__()
         self._is_open = True
@@ -110,7 +117,7 @@ class ConsumerCore:
         if self._is_closed:
             raise ClientClosedError("the consumer is closed")
         if not self._is_open:
-            raise ClientClosedError("the consumer is not open yet; use it as `async with`")
+            raise ClientClosedError("the consumer is not open yet; use it as `async with`, or start it")
 
     def deadline(self, timeout_s: float | None) -> float:
         """Return the time at which a call with this `timeout_s` must end."""
@@ -127,6 +134,19 @@ class ConsumerCore:
 
     def now(self) -> float:
         return asyncio.get_running_loop().time()
+
+    @property
+    def rebalances(self) -> int:
+        """The number of generations of its group that this consumer has been in."""
+        return self._rebalances_before + (self.group.session.rebalances if self.group is not None else 0)
+
+    def known_lag(self) -> int | None:
+        """Return how many offsets the application is behind, as of the last answers; None if that is not known."""
+        self.reader.settle()
+        queues = self.fetcher.queues.values()
+        if any(queue.position < 0 or queue.high_watermark < 0 for queue in queues):
+            return None
+        return sum(max(0, queue.high_watermark - queue.position) for queue in queues)
 
     # Topics and partitions.
 
@@ -179,6 +199,7 @@ class ConsumerCore:
             elif self.settings.commits:
                 await self.commit_finished()
         finally:
+            self._rebalances_before = self.rebalances
             self.group = None
             self._set_partitions(frozenset(), COMMITTED)
 
@@ -285,6 +306,10 @@ class ConsumerCore:
                 await commit_offsets(self._coordinator, offsets, timeout_s, stored=stored)
             else:
                 raise ValueError("without a group_id there is nowhere to commit to")
+            self.commits += 1
+        except (ClientError, KafkaError):
+            self.commit_failures += 1
+            raise
         finally:
             # A refusal of some partitions says nothing of the others.
             for partition in stored & self.fetcher.queues.keys():

@@ -70,7 +70,7 @@ _log = logging.getLogger("barnabas_clients.producer")
 
 
 class Producer:
-    """A producer. Use it as `async with`, from one event loop; any number of tasks may send.
+    """A producer. Use it as `async with`, or between `start` and `stop`, from one event loop. Any task may send.
 
     Args:
         bootstrap: "host:port,host:port", or several such.
@@ -153,11 +153,16 @@ class Producer:
         self._closed: asyncio.Future[None] | None = None
 
     async def __aenter__(self) -> Self:
-        """Connect to the cluster, within `timeout_s`."""
+        """Connect to the cluster.
+
+        Raises:
+            DeadlineExceededError: no broker answered within `timeout_s`. RuntimeError: it was opened before.
+            ClientClosedError: it is closed.
+        """
         if self._closed is not None:
-            raise ClientClosedError("the producer is closed; make another")
+            raise ClientClosedError("the producer is closed; make another one")
         if self._is_opened:
-            raise RuntimeError("a producer is opened once; make another")
+            raise RuntimeError("the producer was started before; make another one")
         self._is_opened = True
         await self._cluster.__aenter__()
         self._sender = Sender(
@@ -180,6 +185,14 @@ class Producer:
             # The exception that ended the block says more than this one, which it has caused.
             if error is None:
                 raise
+
+    async def start(self) -> Self:
+        """Open, as the beginning of `async with` does, and return this producer. `stop` must be called in the end."""
+        return await self.__aenter__()
+
+    async def stop(self, timeout_s: float | None = None) -> None:
+        """Close, as the end of `async with` does; the same as `close`. Harmless before `start`, and a second time."""
+        await self.close(timeout_s)
 
     # Sending.
 
@@ -350,7 +363,7 @@ class Producer:
     def metrics(self) -> ProducerMetrics:
         """Return the counters; costs next to nothing."""
         if self._sender is None:
-            raise ClientClosedError("the producer is not open; use it as `async with`")
+            raise ClientClosedError("the producer is not open yet; use it as `async with`, or start it")
         counters = self._sender.counters
         return ProducerMetrics(
             records_delivered=counters.records_delivered,
@@ -516,7 +529,7 @@ class Producer:
         if self._closed is not None:
             raise ClientClosedError("the producer is closed")
         if self._sender is None:
-            raise ClientClosedError("the producer is not open; use it as `async with`")
+            raise ClientClosedError("the producer is not open yet; use it as `async with`, or start it")
         return self._sender
 
 

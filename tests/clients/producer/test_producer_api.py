@@ -221,7 +221,7 @@ async def misuse(producer: Producer) -> None:
     with pytest.raises(ClientClosedError, match="not open"):
         producer.metrics()
     async with producer:
-        with pytest.raises(RuntimeError, match="a producer is opened once; make another"):
+        with pytest.raises(RuntimeError, match="the producer was started before; make another one"):
             await producer.__aenter__()
         assert (await producer.send_and_wait("t", b"works")).offset == 0
     for call in (lambda: producer.send("t", b"x"), lambda: producer.partitions("t")):
