@@ -306,7 +306,7 @@ class Cluster:
             failures += 1
             if self._now() + pause_s >= deadline:
                 raise DeadlineExceededError(
-                    f"{what}: no success within {timeout_s:g} s; last: {last}", may_be_done=may_be_done
+                    f"{what}: timed out after {timeout_s:g} s; last: {last}", may_be_done=may_be_done
                 ) from last
             await self._pause(pause_s)
             if self.view is view and self.view.brokers:

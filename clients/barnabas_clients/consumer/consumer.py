@@ -377,6 +377,7 @@ class Consumer:
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Hand out nothing of these partitions until `resume`. Membership and position stay."""
+        self._core.check_open(or_closing=True)
         queues = [self._core.queue(partition) for partition in partitions]
         self._reader.withdraw()
         for queue in queues:
@@ -384,6 +385,7 @@ class Consumer:
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Go on with partitions that were paused."""
+        self._core.check_open(or_closing=True)
         for queue in [self._core.queue(partition) for partition in partitions]:
             queue.is_paused = False
             self._core.fetcher.make_ready(queue)
@@ -425,6 +427,7 @@ class Consumer:
             NotAssignedError: the partition is not read. ValueError: the offset is negative.
         """
         offset = whole_number("offset", offset, 0)
+        self._core.check_open(or_closing=True)
         queue = self._core.queue(partition)
         self._reader.forget(queue)
         queue.begin_at(offset)
@@ -527,7 +530,7 @@ class Consumer:
         """
         limit_s = self._core.limit(timeout_s)
         given = None if offsets is None else offsets_of("offsets", offsets)
-        self._core.check_open()
+        self._core.check_open(or_closing=True)
         await self._core.commit_given(self._reader.handed_offsets() if given is None else given, limit_s)
 
     async def committed(
@@ -536,7 +539,7 @@ class Consumer:
         """Return the group's stored positions. Without names, of every partition read. Others are left out."""
         limit_s = self._core.limit(timeout_s)
         chosen = partitions_of("partitions", partitions)
-        self._core.check_open()
+        self._core.check_open(or_closing=True)
         return await self._core.committed(chosen or self.assignment, limit_s)
 
     # Ending.

@@ -86,6 +86,7 @@ class ConsumerCore:
         self._is_opened = False
         self._is_open = False
         self._is_closed = False
+        self._is_saying_goodbye = False
         self._shutdown: asyncio.Task[None] | None = None
 
     # Beginning.
@@ -113,8 +114,9 @@ class ConsumerCore:
             await self.close(0.0)
             raise
 
-    def check_open(self) -> None:
-        if self._is_closed:
+    def check_open(self, *, or_closing: bool = False) -> None:
+        """Raise unless calls make sense now. With `or_closing` they do while the group is left, in callbacks."""
+        if self._is_closed and not (or_closing and self._is_saying_goodbye):
             raise ClientClosedError("the consumer is closed")
         if not self._is_open:
             raise ClientClosedError("the consumer is not open yet; use it as `async with`, or start it")
@@ -421,7 +423,11 @@ class ConsumerCore:
             try:
                 topics = None if self.subscription.pattern is not None else self.subscription.topics
                 await self.cluster.refresh(topics, timeout_s=self.settings.request_timeout_s)
-            except (ClientError, KafkaError) as error:
+            except ClientError as error:
+                # The log has told already that no broker answers.
+                logger.debug("%s: %s", NEW_TOPICS, error)
+                continue
+            except KafkaError as error:
                 self._tell_trouble(NEW_TOPICS, error)
                 continue
             self._tell_end_of_trouble(NEW_TOPICS)
@@ -458,6 +464,7 @@ class ConsumerCore:
             await asyncio.wait({closing})
 
     async def _say_goodbye(self, timeout_s: float) -> None:
+        self._is_saying_goodbye = True
         try:
             async with asyncio.timeout(timeout_s):
                 if self.group is not None:
@@ -469,7 +476,11 @@ class ConsumerCore:
         except TimeoutError:
             logger.warning("closing: the last commit and the goodbye were not answered within %g s", timeout_s)
         finally:
+            self._is_saying_goodbye = False
             self.tell_uncommitted()
+            if self.group is not None and self.group.failure is not None:
+                # There will be no call that could raise it.
+                logger.warning("closing: a callback has raised %s", shown_reason(repr(self.group.failure)))
 
     async def _close_everything(self) -> None:
         await self._tasks.close()

@@ -42,6 +42,7 @@ from barnabas_clients.arguments import (
     headers_of,
     record_bytes,
     seconds,
+    shown,
     topic_name,
     whole_number,
 )
@@ -213,18 +214,15 @@ class Producer:
 
         Args:
             topic: created by the brokers if it is missing and they are configured so.
-            value: None is a tombstone on compacted topics. It is copied when the record is taken. Of a view of other
-                items the bytes count.
-            key: decides the partition if `partition` is None.
-            partition: from 0.
+            value: copied when the record is taken. None is a tombstone on compacted topics. Of a view the bytes count.
+            key: decides the partition (from 0) if `partition` is None.
             timestamp_ms: since 1970, an int; None is now.
             headers: a mapping of names to contents, or (name, content) pairs, in order, whose names may repeat.
             timeout_s: deadline of this call, not of the delivery; None is the producer's.
 
         Raises:
             DeadlineExceededError: no metadata or no room in time; says which. The record was not taken.
-            MessageTooLargeError: larger than `request_bytes_max`, or than the buffer.
-            UnknownTopicOrPartitionError: the topic has no such partition.
+            MessageTooLargeError: larger than `request_bytes_max`. UnknownTopicOrPartitionError: no such partition.
             ClientClosedError: the producer is closed, or was while this call waited.
             TypeError, ValueError: an argument has the wrong type, or an impossible value. The record was not taken.
 
@@ -243,7 +241,11 @@ class Producer:
         if self._owes_a_turn:
             self._owes_a_turn = False
             await asyncio.sleep(0)
-        if (found := self._topics.get(topic)) is None:
+        try:
+            found = self._topics.get(topic)
+        except TypeError:
+            raise TypeError(f"topic is {shown(topic)}; it must be a str") from None
+        if found is None:
             deadline = deadline or self._deadline(timeout_s)
             found = await self._learn_topic(topic, deadline)
         while True:
@@ -252,8 +254,7 @@ class Producer:
                 deadline = deadline or self._deadline(timeout_s)
                 await self._open(queue, _size_of(key, value, pairs), deadline)
                 continue
-            index = batch.add(timestamp_ms, key, value, pairs)
-            if index >= 0:
+            if (index := batch.add(timestamp_ms, key, value, pairs)) >= 0:
                 return Delivery(batch, index, timestamp_ms)
             self._complete(found, queue)
 
@@ -324,7 +325,9 @@ class Producer:
 
         Cancellation: the wait ends, the records go on.
         """
-        await self._flush(self._deadline(timeout_s))
+        deadline = self._deadline(timeout_s)
+        self._check_open()
+        await self._flush(deadline)
         self._raise_lost()
 
     async def close(self, timeout_s: float | None = None) -> None:
