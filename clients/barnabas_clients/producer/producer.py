@@ -215,18 +215,18 @@ class Producer:
         Args:
             topic: created by the brokers if it is missing and they are configured so.
             value: copied when the record is taken. None is a tombstone on compacted topics. Of a view the bytes count.
-            key: decides the partition (from 0) if `partition` is None.
+            key: decides the partition if `partition` is None.
+            partition: from 0.
             timestamp_ms: since 1970, an int; None is now.
             headers: a mapping of names to contents, or (name, content) pairs, in order, whose names may repeat.
             timeout_s: deadline of this call, not of the delivery; None is the producer's.
 
         Raises:
-            DeadlineExceededError: no metadata or no room in time; says which. The record was not taken.
+            DeadlineExceededError: no metadata or no room in time. ClientClosedError: it is closed, or was meanwhile.
             MessageTooLargeError: larger than `request_bytes_max`. UnknownTopicOrPartitionError: no such partition.
-            ClientClosedError: the producer is closed, or was while this call waited.
-            TypeError, ValueError: an argument has the wrong type, or an impossible value. The record was not taken.
+            TypeError, ValueError: an argument has the wrong type, or an impossible value.
 
-        Cancellation: cancelled, the record was not taken.
+        Cancellation: cancelled, the record was not taken. Nor was it after an error.
         """
         # The usual types are recognised here. arguments.py checks the others, and says what is wrong.
         if type(value) is not bytes or (key is not None and type(key) is not bytes):
