@@ -49,6 +49,7 @@ from barnabas_clients.arguments import (
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.errors import ClientClosedError, DeadlineExceededError
 from barnabas_clients.protocol.errors import ErrorCode, MessageTooLargeError, error_for
+from barnabas_clients.wording import listed, shown_reason
 
 from .accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Batch, PartitionQueue, headers_size
 from .delivery import Delivery, Receipt, RecordsLostError
@@ -151,6 +152,7 @@ class Producer:
         self._owes_a_turn = False
         self._lost: deque[Batch] = deque()
         self._lost_count = 0
+        self._untold: list[Batch] = []
         self._closed: asyncio.Future[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -510,11 +512,19 @@ class Producer:
         """Remember and log a failed batch whose deliveries nobody may ever await."""
         if not batch.queue.was_lost:
             batch.queue.was_lost = True
-            _log.warning("records for %s were not delivered: %s", batch.queue, batch.error)
+            if not self._untold:
+                asyncio.get_running_loop().call_soon(self._tell_failed)
+            self._untold.append(batch)
         if len(self._lost) < LOST_BATCHES_MAX:
             self._lost.append(batch)
         else:
             self._lost_count += batch.count
+
+    def _tell_failed(self) -> None:
+        """Log what has failed in this turn of the loop, in one line: a deadline may end batches of many partitions."""
+        failed, self._untold = self._untold, []
+        names = listed((str(batch.queue) for batch in failed), len(failed))
+        _log.warning("records for %s were not delivered: %s", names, shown_reason(failed[0].error))
 
     def _raise_lost(self) -> None:
         lost = [batch for batch in self._lost if not batch.is_watched]
