@@ -18,6 +18,7 @@ Not here: ACLs, quotas; transactions; the groups of KIP-848, beyond their place 
 """
 
 import asyncio
+import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Self
 
@@ -38,6 +39,7 @@ from barnabas_clients.place_arguments import (
 )
 from barnabas_clients.protocol.errors import ErrorCode, error_for
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
+from barnabas_clients.wording import listed, listed_partitions, shown_name
 
 from . import configs as admin_configs
 from . import groups as admin_groups
@@ -69,6 +71,8 @@ __all__ = [
     "TotalLag",
     "total_lag",
 ]
+
+logger = logging.getLogger("barnabas_clients.admin")
 
 INT16_MAX = 2**15 - 1
 
@@ -158,6 +162,8 @@ class Admin:
         wanted = configs_of("configs", configs, may_be_none=True)
         validate_only = flag("validate_only", validate_only)
         await admin_configs.alter_configs(self._cluster, resource, wanted, limit_s, validate_only=validate_only)
+        if not validate_only:
+            logger.info("configurations of %s set: %s", shown_name(resource.name), listed(wanted, len(wanted)))
 
     # Topics.
 
@@ -177,7 +183,9 @@ class Admin:
         """
         limit_s = self._limit(timeout_s)
         topic = _new_topic_of(NewTopic(name, partitions, replication_factor, {} if configs is None else configs))
-        return await admin_topics.create_topic(self._cluster, *topic, timeout_s=limit_s)
+        created = await admin_topics.create_topic(self._cluster, *topic, timeout_s=limit_s)
+        logger.info("topic %s created, with %d partitions", shown_name(created.name), len(created.partitions))
+        return created
 
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False, timeout_s: float | None = None
@@ -191,6 +199,8 @@ class Admin:
         validate_only = flag("validate_only", validate_only)
         limit_s = self._limit(timeout_s)
         await admin_topics.create_topics(self._cluster, wanted, limit_s, validate_only=validate_only)
+        if not validate_only:
+            logger.info("topics created: %s", listed((topic.name for topic in wanted), len(wanted)))
 
     async def delete_topics(self, names: Sequence[str], *, timeout_s: float | None = None) -> None:
         """Delete topics and everything in them.
@@ -203,6 +213,7 @@ class Admin:
         deadline = self._deadline(timeout_s)
         await admin_topics.known_topics(self._cluster, wanted, left_s(deadline))
         await admin_topics.delete_topics(self._cluster, wanted, left_s(deadline))
+        logger.info("topics deleted: %s", listed(wanted, len(wanted)))
 
     async def list_topics(self, *, include_internal: bool = False, timeout_s: float | None = None) -> list[TopicView]:
         """Return every topic, sorted by name."""
@@ -231,7 +242,10 @@ class Admin:
         validate_only = flag("validate_only", validate_only)
         name = topic_name("name", name)
         count = whole_number("count", count, 1, INT32_MAX)
-        return await admin_topics.create_partitions(self._cluster, name, count, limit_s, validate_only=validate_only)
+        grown = await admin_topics.create_partitions(self._cluster, name, count, limit_s, validate_only=validate_only)
+        if not validate_only:
+            logger.info("topic %s has %d partitions now", shown_name(name), len(grown.partitions))
+        return grown
 
     async def alter_partition_reassignments(
         self, targets: Mapping[TopicPartition, Sequence[int] | None], *, timeout_s: float | None = None
@@ -289,7 +303,9 @@ class Admin:
         wanted = timestamps_of("before", before, low=-1)
         deadline = self._deadline(timeout_s)
         await self._know(wanted, deadline)
-        return await admin_offsets.delete_records(self._cluster, wanted, left_s(deadline))
+        starts = await admin_offsets.delete_records(self._cluster, wanted, left_s(deadline))
+        logger.info("records deleted of %s", listed_partitions(starts))
+        return starts
 
     # Groups.
 
@@ -319,7 +335,9 @@ class Admin:
         Raises:
             NonEmptyGroupError: one has members. GroupIdNotFoundError: one does not exist. Others may be gone.
         """
-        await admin_groups.delete_groups(self._cluster, names_of("group_ids", group_ids), self._limit(timeout_s))
+        wanted = names_of("group_ids", group_ids)
+        await admin_groups.delete_groups(self._cluster, wanted, self._limit(timeout_s))
+        logger.info("groups deleted: %s", listed(wanted, len(wanted)))
 
     async def group_offsets(
         self,
@@ -360,6 +378,7 @@ class Admin:
         deadline = self._deadline(timeout_s)
         await self._know(wanted, deadline)
         await admin_groups.alter_group_offsets(self._cluster, group_id, wanted, left_s(deadline))
+        logger.info("offsets of group %s set: %s", shown_name(group_id), listed_partitions(wanted))
 
     async def reset_group_offsets(
         self,
