@@ -58,6 +58,7 @@ CONSUMER: Mapping[str, Call] = {
     "end_offsets": lambda c, s: c.consumer.end_offsets([c.partition], timeout_s=s),
     "offsets_for_times": lambda c, s: c.consumer.offsets_for_times({c.partition: 0}, timeout_s=s),
     "lag": lambda c, s: c.consumer.lag(timeout_s=s),
+    "partitions_for_topic": lambda c, s: c.consumer.partitions_for_topic(f"{c.topic}-1", timeout_s=s),
 }
 ADMIN: Mapping[str, Call] = {
     "describe_cluster": lambda c, s: c.admin.describe_cluster(timeout_s=s),

@@ -17,6 +17,7 @@ MAY_IMPORT = {  # package: what it may import of the others. Acyclic, read top-d
     "barnabas_raftlog": (),
     "barnabas_clients": (
         "barnabas_raftlog.errors",
+        "barnabas_raftlog.printable",
         "barnabas_raftlog.wire",
         "barnabas_raftlog.records",
         "barnabas_raftlog.tasks",
@@ -66,7 +67,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         " < commands < parser < entry"
     ),
     "barnabas_clients": (
-        "arguments backoff chance errors protocol topic_partition < assignors cluster place_arguments"
+        "arguments backoff chance errors protocol topic_partition < assignors place_arguments wording < cluster"
         " < groups producer < admin < consumer"
     ),
 }
@@ -83,8 +84,8 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_raftlog.log.recovery": "forgery plan",
     "barnabas_metadata_quorum": "controller image descriptions replica topic_configs topic_names leaders.table",
     "barnabas_metadata_quorum.voters": "membership steps",
-    "barnabas_clients": "protocol assignors arguments backoff errors place_arguments topic_partition",
-    "barnabas_clients.cluster": "bootstrap framing view",
+    "barnabas_clients": "protocol assignors arguments backoff errors place_arguments topic_partition wording",
+    "barnabas_clients.cluster": "bootstrap changes framing view",
     "barnabas_clients.producer": "accumulator exchange metrics partitioner sequences settings topic_queues",
     "barnabas_clients.consumer": (
         "decoder errors fetch_plan partition_queue record runs settings subscription topic_places"

@@ -13,40 +13,96 @@ if TYPE_CHECKING:
     from barnabas_clients.admin.offset_resets import ResetTo
     from barnabas_clients.admin.offsets import OffsetSpec
     from barnabas_clients.admin.topics import NewTopic
-    from barnabas_clients.consumer.consumer import Consumer
-    from barnabas_clients.consumer.errors import CorruptRecordsError, LogTruncatedError, NoOffsetError
+    from barnabas_clients.consumer.consumer import Consumer, ConsumerMetrics
+    from barnabas_clients.consumer.errors import CorruptRecordsError, LogTruncatedError, NoOffsetError, NotAssignedError
     from barnabas_clients.consumer.record import ConsumerRecord, RecordBatch
     from barnabas_clients.producer.delivery import Delivery, Receipt, RecordsLostError
+    from barnabas_clients.producer.metrics import ProducerMetrics
     from barnabas_clients.producer.producer import Producer
-    from barnabas_clients.protocol.errors import KafkaError
+    from barnabas_clients.protocol.errors import (
+        ErrorCode,
+        FencedInstanceIdError,
+        GroupAuthorizationFailedError,
+        GroupIdNotFoundError,
+        InvalidConfigError,
+        InvalidPartitionsError,
+        InvalidRecordError,
+        InvalidReplicaAssignmentError,
+        InvalidReplicationFactorError,
+        InvalidTopicError,
+        KafkaError,
+        MessageTooLargeError,
+        NonEmptyGroupError,
+        NoReassignmentInProgressError,
+        NotEnoughReplicasError,
+        OffsetOutOfRangeError,
+        PolicyViolationError,
+        TopicAlreadyExistsError,
+        TopicAuthorizationFailedError,
+        UnknownTopicOrPartitionError,
+    )
 
-    from .errors import ClientClosedError, ClientError, CommitFailedError, ConnectionLostError, DeadlineExceededError
+    from .errors import (
+        BarnabasError,
+        ClientClosedError,
+        ClientError,
+        CommitFailedError,
+        ConnectionLostError,
+        DeadlineExceededError,
+        UnknownLeaderError,
+        UnsupportedVersionError,
+    )
     from .topic_partition import OffsetAndMetadata, TopicPartition
 
 __all__ = [
     "Admin",
+    "BarnabasError",
     "ClientClosedError",
     "ClientError",
     "CommitFailedError",
     "ConfigResource",
     "ConnectionLostError",
     "Consumer",
+    "ConsumerMetrics",
     "ConsumerRecord",
     "CorruptRecordsError",
     "DeadlineExceededError",
     "Delivery",
+    "ErrorCode",
+    "FencedInstanceIdError",
+    "GroupAuthorizationFailedError",
+    "GroupIdNotFoundError",
+    "InvalidConfigError",
+    "InvalidPartitionsError",
+    "InvalidRecordError",
+    "InvalidReplicaAssignmentError",
+    "InvalidReplicationFactorError",
+    "InvalidTopicError",
     "KafkaError",
     "LogTruncatedError",
+    "MessageTooLargeError",
     "NewTopic",
     "NoOffsetError",
+    "NoReassignmentInProgressError",
+    "NonEmptyGroupError",
+    "NotAssignedError",
+    "NotEnoughReplicasError",
     "OffsetAndMetadata",
+    "OffsetOutOfRangeError",
     "OffsetSpec",
+    "PolicyViolationError",
     "Producer",
+    "ProducerMetrics",
     "Receipt",
     "RecordBatch",
     "RecordsLostError",
     "ResetTo",
+    "TopicAlreadyExistsError",
+    "TopicAuthorizationFailedError",
     "TopicPartition",
+    "UnknownLeaderError",
+    "UnknownTopicOrPartitionError",
+    "UnsupportedVersionError",
 ]
 
 __version__: str
@@ -58,14 +114,63 @@ _HOMES = {
     "admin.offset_resets": ("ResetTo",),
     "admin.offsets": ("OffsetSpec",),
     "admin.topics": ("NewTopic",),
-    "consumer.consumer": ("Consumer",),
-    "consumer.errors": ("CorruptRecordsError", "LogTruncatedError", "NoOffsetError"),
-    "consumer.record": ("ConsumerRecord", "RecordBatch"),
-    "errors": ("ClientClosedError", "ClientError", "CommitFailedError", "ConnectionLostError", "DeadlineExceededError"),
-    "producer.delivery": ("Delivery", "Receipt", "RecordsLostError"),
+    "consumer.consumer": (
+        "Consumer",
+        "ConsumerMetrics",
+    ),
+    "consumer.errors": (
+        "CorruptRecordsError",
+        "LogTruncatedError",
+        "NoOffsetError",
+        "NotAssignedError",
+    ),
+    "consumer.record": (
+        "ConsumerRecord",
+        "RecordBatch",
+    ),
+    "errors": (
+        "BarnabasError",
+        "ClientClosedError",
+        "ClientError",
+        "CommitFailedError",
+        "ConnectionLostError",
+        "DeadlineExceededError",
+        "UnknownLeaderError",
+        "UnsupportedVersionError",
+    ),
+    "producer.delivery": (
+        "Delivery",
+        "Receipt",
+        "RecordsLostError",
+    ),
+    "producer.metrics": ("ProducerMetrics",),
     "producer.producer": ("Producer",),
-    "protocol.errors": ("KafkaError",),
-    "topic_partition": ("OffsetAndMetadata", "TopicPartition"),
+    "protocol.errors": (
+        "ErrorCode",
+        "FencedInstanceIdError",
+        "GroupAuthorizationFailedError",
+        "GroupIdNotFoundError",
+        "InvalidConfigError",
+        "InvalidPartitionsError",
+        "InvalidRecordError",
+        "InvalidReplicaAssignmentError",
+        "InvalidReplicationFactorError",
+        "InvalidTopicError",
+        "KafkaError",
+        "MessageTooLargeError",
+        "NoReassignmentInProgressError",
+        "NonEmptyGroupError",
+        "NotEnoughReplicasError",
+        "OffsetOutOfRangeError",
+        "PolicyViolationError",
+        "TopicAlreadyExistsError",
+        "TopicAuthorizationFailedError",
+        "UnknownTopicOrPartitionError",
+    ),
+    "topic_partition": (
+        "OffsetAndMetadata",
+        "TopicPartition",
+    ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -109,9 +109,9 @@ def text(name: str, value: object, *, may_be_empty: bool = False, characters_max
     if not isinstance(value, str):
         raise TypeError(f"{name} is {shown(value)}; it must be a str")
     if not value and not may_be_empty:
-        raise ValueError(f"{name} is empty")
+        raise ValueError(f"{name} is empty; it must have at least one character")
     if len(value) > characters_max:
-        raise ValueError(f"{name} has {len(value)} characters; {characters_max} are possible")
+        raise ValueError(f"{name} has {len(value)} characters; it must have at most {characters_max}")
     try:
         if not value.isascii():
             value.encode()
@@ -188,8 +188,20 @@ def record_bytes(name: str, value: object) -> Bytes | None:
     if isinstance(value, bytes | bytearray):
         # A class of the caller's may lie about its length.
         return memoryview(value)
-    advice = "; encode it" if isinstance(value, str) else ""
-    raise TypeError(f"{name} is {type(value).__name__}; it must be bytes, a bytearray, a memoryview or None{advice}")
+    kind = type(value).__name__[:SHOWN_CHARACTERS]
+    advice = _in_bytes(name.rpartition(" ")[2], value)
+    raise TypeError(f"{name} is {kind}; it must be bytes, a bytearray, a memoryview or None{advice}")
+
+
+def _in_bytes(name: str, value: object) -> str:
+    """Say how a value of a usual type becomes bytes."""
+    if isinstance(value, str):
+        return f"; write {name}.encode()"
+    if isinstance(value, dict | list | tuple):
+        return f"; write json.dumps({name}).encode()"
+    if isinstance(value, int | float):
+        return f"; write str({name}).encode()"
+    return ""
 
 
 def headers_of(value: object) -> tuple[tuple[str, Bytes | None], ...]:
@@ -213,11 +225,13 @@ def headers_of(value: object) -> tuple[tuple[str, Bytes | None], ...]:
     elif isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview):
         pairs = value
     else:
-        raise TypeError(f"headers is {shown(value)}; it must be a mapping, or a list of (name, content) pairs")
+        raise TypeError(
+            f"headers is {shown(value)}; it must be a mapping such as {{'trace': b'7'}}, or a list of pairs"
+        )
     found = []
     for pair in pairs:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
-            raise TypeError(f"headers has {shown(pair)}; each must be a (name, content) pair")
+            raise TypeError(f"headers has {shown(pair)}; each must be a (name, content) pair, such as ('trace', b'7')")
         name = text("a header's name", pair[0], may_be_empty=True, characters_max=INT32_MAX)
         found.append((name, record_bytes("a header's content", pair[1])))
     return tuple(found)

@@ -1,17 +1,16 @@
 """The errors of a client that got no usable answer from a broker. Pure.
 
 An answer with an error code is a `KafkaError` (protocol/errors.py). The classes here are for the other cases: the
-connection broke, the deadline passed, the broker speaks no common version. Both kinds have `retriable` and
-`may_be_done`. If `retriable` is true, the same call may succeed later or elsewhere. It does not say that nothing has
-happened: if `may_be_done` is true, the request may have been carried out, which matters to callers who must not do a
-thing twice.
+connection broke, the deadline passed, the broker speaks no common version. `BarnabasError` is the base of both kinds.
+All have a `reason`, a `hint`, `retriable` and `may_be_done`. If `retriable` is true, the same call may succeed later or
+elsewhere. It does not say that nothing has happened: unless `may_be_done` is false, the request may have been carried
+out, which matters to callers who must not do a thing twice.
 """
-
-from typing import ClassVar
 
 from barnabas_raftlog.errors import BarnabasError
 
 __all__ = [
+    "BarnabasError",
     "ClientClosedError",
     "ClientError",
     "CommitFailedError",
@@ -25,15 +24,15 @@ __all__ = [
 class ClientError(BarnabasError):
     """Base of the failures without an answer of a broker that explains them."""
 
-    retriable: ClassVar[bool] = False
-    may_be_done = False
-    """The request had left when the failure came, so it may have been carried out, or will be."""
+    retriable = False
+    may_be_done: bool = False
 
 
 class ConnectionLostError(ClientError):
     """The connection to `broker` could not be opened, or ended before the answer came."""
 
     retriable = True
+    hint = "check that a broker runs at this address, and that it can be reached from here"
 
     def __init__(self, broker: str, reason: str, *, may_be_done: bool = False) -> None:
         super().__init__(f"connection to {broker}: {reason}")
@@ -46,6 +45,7 @@ class DeadlineExceededError(ClientError, TimeoutError):
     """The caller's deadline passed. The answer to a request that was sent is discarded."""
 
     retriable = True
+    hint = "try again, or give the call more time (timeout_s); the message says what went wrong last"
 
     def __init__(self, text: str, *, may_be_done: bool = False) -> None:
         super().__init__(text)
@@ -55,16 +55,23 @@ class DeadlineExceededError(ClientError, TimeoutError):
 class UnsupportedVersionError(ClientError):
     """Client and broker share no version of an API."""
 
+    hint = "the broker is too old or too new for this call"
+
 
 class UnknownLeaderError(ClientError):
     """The metadata names no leader for a partition, or a broker that the metadata does not list."""
 
     retriable = True
+    hint = "wait for the election, or look for brokers that are down"
 
 
 class ClientClosedError(ClientError):
-    """The client was closed while the call was under way, or before it."""
+    """The client is not open: it was closed before the call or meanwhile, or was never started."""
+
+    hint = "use the client as `async with`, or between start() and stop()"
 
 
 class CommitFailedError(ClientError):
     """Positions were not stored, because this member had lost the partitions, or its membership."""
+
+    hint = "go on: the new owner of the partitions reads the records again"

@@ -7,7 +7,25 @@ or fails that log).
 
 
 class BarnabasError(Exception):
-    """Base of every exception that this project raises on purpose."""
+    """Base of every exception that this project raises on purpose.
+
+    `reason` is the failure in a few words. `hint` says what can be done about it, and may be empty. `may_be_done` says
+    whether the thing that failed may have happened all the same; None means that nobody can know, and the caller should
+    expect both.
+    """
+
+    reason: str = ""
+    hint: str = ""
+    may_be_done: bool | None = False
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*arguments)
+        self.reason = str(arguments[0]) if arguments else ""
+
+    @property
+    def retriable(self) -> bool:
+        """True if the same call may succeed later."""
+        return False
 
 
 class MalformedMessageError(BarnabasError):

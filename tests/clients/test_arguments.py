@@ -55,8 +55,44 @@ def test_a_view_of_other_items_is_their_bytes_and_other_buffers_are_refused() ->
     assert arguments.record_bytes("value", memoryview(numbers)) == numbers.tobytes()
     with pytest.raises(TypeError, match=r"value is array; it must be bytes, a bytearray, a memoryview or None"):
         arguments.record_bytes("value", numbers)
-    with pytest.raises(TypeError, match=r"value is str; .* encode it"):
-        arguments.record_bytes("value", "text")
+
+
+@pytest.mark.parametrize(
+    ("value", "advice"),
+    [
+        ("text", "write value.encode()"),
+        ({"a": 1}, "write json.dumps(value).encode()"),
+        ([1], "write json.dumps(value).encode()"),
+        (5, "write str(value).encode()"),
+        (5.5, "write str(value).encode()"),
+        (object(), "or None"),
+    ],
+)
+def test_a_record_of_a_usual_type_is_refused_with_the_way_to_write_it(value: object, advice: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        arguments.record_bytes("value", value)
+    assert str(caught.value).startswith(f"value is {type(value).__name__}; it must be bytes, a bytearray")
+    assert str(caught.value).endswith(advice)
+
+
+@pytest.mark.parametrize(
+    ("headers", "text"),
+    [
+        (5, "headers is int 5; it must be a mapping such as {'trace': b'7'}, or a list of pairs"),
+        ("a=b", "headers is str 'a=b'; it must be a mapping such as {'trace': b'7'}, or a list of pairs"),
+        (["ab"], "headers has str 'ab'; each must be a (name, content) pair, such as ('trace', b'7')"),
+        ([("a", b"b", 1)], "headers has tuple of 3; each must be a (name, content) pair, such as ('trace', b'7')"),
+        ({5: b"b"}, "a header's name is int 5; it must be a str"),
+        (
+            {"a": "b"},
+            "a header's content is str; it must be bytes, a bytearray, a memoryview or None; write content.encode()",
+        ),
+    ],
+)
+def test_headers_are_refused_with_the_way_to_write_them(headers: object, text: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        arguments.headers_of(headers)
+    assert str(caught.value) == text
 
 
 def test_a_record_s_content_is_never_in_a_message() -> None:

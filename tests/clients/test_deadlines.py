@@ -53,7 +53,7 @@ def test_nobody_there_is_told_within_the_timeout(client: str, absence: str) -> N
         ABSENCES[absence](stage)
         began_s = asyncio.get_running_loop().time()
         error = await within(TIMEOUT_S, CLIENTS[client]("b1:9092").__aenter__())
-        assert "within 2 s" in str(error)
+        assert "timed out after 2 s" in str(error)
         assert asyncio.get_running_loop().time() - began_s >= TIMEOUT_S / 2, "somebody may come in time"
         stage.network.down.clear()
 
@@ -78,7 +78,7 @@ def test_a_producer_s_calls_end_in_time_when_everybody_has_gone(timeout_s: float
             error = await within(limit_s, producer.send_and_wait("t", b"value", timeout_s=timeout_s))
             assert error.may_be_done
             assert "a record for t-0 was not acknowledged in time; last: " in str(error)
-            assert absence != "refused" or not limit_s or "Connection" in str(error)
+            assert absence != "refused" or not limit_s or "onnection" in str(error)
             await within(limit_s, producer.flush(timeout_s=timeout_s))
             loop = asyncio.get_running_loop()
             began_s = loop.time()

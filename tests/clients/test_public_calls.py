@@ -52,6 +52,8 @@ SENSIBLE: dict[str, Any] = {
     "metadata_max_age_s": 300.0,
     "request_timeout_s": 30.0,
     "timeout_s": 5.0,
+    "outage_timeout_s": 30.0,
+    "topic": "t",
     **dict.fromkeys(("on_assigned", "on_revoked", "on_lost")),
     "max_records": 5,
     "partitions": [T0],
@@ -238,7 +240,7 @@ async def attempt(place: Place, value: Any) -> list[BaseException]:
             for refusal in refusals:
                 is_late = now() > began_s and not isinstance(refusal, BarnabasError | TimeoutError)
                 assert place.key in LATER or not is_late, f"{refusal!r} came later than the call"
-            if client is not None and place.call != "close":
+            if client is not None and place.call not in {"close", "stop"}:
                 # An application's callback raises what it likes, and is not what is asked about here.
                 also = (ZeroDivisionError,) if place.parameter.startswith("on_") else ()
                 with refused(BarnabasError, TimeoutError, *also) as complaints:

@@ -19,6 +19,7 @@ Not here: ACLs, quotas; transactions; the groups of KIP-848, beyond their place 
 """
 
 import asyncio
+import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Self
 
@@ -26,6 +27,7 @@ from barnabas_clients.arguments import INT32_MAX, INT64_MAX, flag, seconds, show
 from barnabas_clients.arguments import names as names_of
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.cluster.view import TopicView
+from barnabas_clients.errors import ClientClosedError
 from barnabas_clients.place_arguments import (
     configs_of,
     deadline_s,
@@ -38,6 +40,7 @@ from barnabas_clients.place_arguments import (
 )
 from barnabas_clients.protocol.errors import ErrorCode, error_for
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
+from barnabas_clients.wording import listed, listed_partitions, shown_name
 
 from . import configs as admin_configs
 from . import groups as admin_groups
@@ -80,11 +83,13 @@ __all__ = [
     "total_lag",
 ]
 
+logger = logging.getLogger("barnabas_clients.admin")
+
 INT16_MAX = 2**15 - 1
 
 
 class Admin:
-    """A client for administration. Use it as `async with`, from one event loop.
+    """A client for administration. Use it as `async with`, or between `start` and `stop`, from one event loop.
 
     Entering connects, within `timeout_s`.
 
@@ -100,8 +105,21 @@ class Admin:
         self._timeout_s = seconds("timeout_s", timeout_s, is_positive=True)
         client_id = text("client_id", client_id, may_be_empty=True)
         self._cluster = Cluster(bootstrap, client_id=client_id, request_timeout_s=self._timeout_s)
+        self._is_opened = False
+        self._is_closed = False
 
     async def __aenter__(self) -> Self:
+        """Connect to the cluster.
+
+        Raises:
+            DeadlineExceededError: no broker answered within `timeout_s`. RuntimeError: it was opened before.
+            ClientClosedError: it is closed.
+        """
+        if self._is_closed:
+            raise ClientClosedError("the admin client is closed; make another one")
+        if self._is_opened:
+            raise RuntimeError("the admin client was started before; make another one")
+        self._is_opened = True
         await self._cluster.__aenter__()
         return self
 
@@ -110,7 +128,16 @@ class Admin:
 
     async def close(self) -> None:
         """Close every connection; calls under way fail with `ClientClosedError`. Never waits for a broker."""
+        self._is_closed = True
         await self._cluster.close()
+
+    async def start(self) -> Self:
+        """Open, as the beginning of `async with` does, and return this client. `stop` must be called in the end."""
+        return await self.__aenter__()
+
+    async def stop(self) -> None:
+        """Close, as the end of `async with` does; the same as `close`. Harmless before `start`, and a second time."""
+        await self.close()
 
     # The cluster.
 
@@ -155,6 +182,8 @@ class Admin:
         wanted = configs_of("configs", configs, may_be_none=True)
         validate_only = flag("validate_only", validate_only)
         await admin_configs.alter_configs(self._cluster, resource, wanted, limit_s, validate_only=validate_only)
+        if not validate_only:
+            logger.info("configurations of %s set: %s", shown_name(resource.name), listed(wanted, len(wanted)))
 
     async def describe_log_dirs(
         self,
@@ -195,7 +224,9 @@ class Admin:
         """
         limit_s = self._limit(timeout_s)
         topic = _new_topic_of(NewTopic(name, partitions, replication_factor, {} if configs is None else configs))
-        return await admin_topics.create_topic(self._cluster, *topic, timeout_s=limit_s)
+        created = await admin_topics.create_topic(self._cluster, *topic, timeout_s=limit_s)
+        logger.info("topic %s created, with %d partitions", shown_name(created.name), len(created.partitions))
+        return created
 
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False, timeout_s: float | None = None
@@ -209,6 +240,8 @@ class Admin:
         validate_only = flag("validate_only", validate_only)
         limit_s = self._limit(timeout_s)
         await admin_topics.create_topics(self._cluster, wanted, limit_s, validate_only=validate_only)
+        if not validate_only:
+            logger.info("topics created: %s", listed((topic.name for topic in wanted), len(wanted)))
 
     async def delete_topics(self, names: Sequence[str], *, timeout_s: float | None = None) -> None:
         """Delete topics and everything in them.
@@ -221,6 +254,7 @@ class Admin:
         deadline = self._deadline(timeout_s)
         await admin_topics.known_topics(self._cluster, wanted, left_s(deadline))
         await admin_topics.delete_topics(self._cluster, wanted, left_s(deadline))
+        logger.info("topics deleted: %s", listed(wanted, len(wanted)))
 
     async def list_topics(self, *, include_internal: bool = False, timeout_s: float | None = None) -> list[TopicView]:
         """Return every topic, sorted by name."""
@@ -258,7 +292,10 @@ class Admin:
         validate_only = flag("validate_only", validate_only)
         name = topic_name("name", name)
         count = whole_number("count", count, 1, INT32_MAX)
-        return await admin_topics.create_partitions(self._cluster, name, count, limit_s, validate_only=validate_only)
+        grown = await admin_topics.create_partitions(self._cluster, name, count, limit_s, validate_only=validate_only)
+        if not validate_only:
+            logger.info("topic %s has %d partitions now", shown_name(name), len(grown.partitions))
+        return grown
 
     async def alter_partition_reassignments(
         self, targets: Mapping[TopicPartition, Sequence[int] | None], *, timeout_s: float | None = None
@@ -316,7 +353,9 @@ class Admin:
         wanted = timestamps_of("before", before, low=-1)
         deadline = self._deadline(timeout_s)
         await self._know(wanted, deadline)
-        return await admin_offsets.delete_records(self._cluster, wanted, left_s(deadline))
+        starts = await admin_offsets.delete_records(self._cluster, wanted, left_s(deadline))
+        logger.info("records deleted of %s", listed_partitions(starts))
+        return starts
 
     # Groups.
 
@@ -368,7 +407,9 @@ class Admin:
         Raises:
             NonEmptyGroupError: one has members. GroupIdNotFoundError: one does not exist. Others may be gone.
         """
-        await admin_groups.delete_groups(self._cluster, names_of("group_ids", group_ids), self._limit(timeout_s))
+        wanted = names_of("group_ids", group_ids)
+        await admin_groups.delete_groups(self._cluster, wanted, self._limit(timeout_s))
+        logger.info("groups deleted: %s", listed(wanted, len(wanted)))
 
     async def group_offsets(
         self,
@@ -409,6 +450,7 @@ class Admin:
         deadline = self._deadline(timeout_s)
         await self._know(wanted, deadline)
         await admin_groups.alter_group_offsets(self._cluster, group_id, wanted, left_s(deadline))
+        logger.info("offsets of group %s set: %s", shown_name(group_id), listed_partitions(wanted))
 
     async def reset_group_offsets(
         self,
@@ -454,7 +496,12 @@ class Admin:
         await admin_groups.delete_group_offsets(self._cluster, group_id, wanted, self._limit(timeout_s))
 
     def _limit(self, timeout_s: float | None) -> float:
+        """Return how long a call may take. Raises if this client is not open."""
         given = deadline_s(timeout_s)
+        if self._is_closed:
+            raise ClientClosedError("the admin client is closed")
+        if not self._is_opened:
+            raise ClientClosedError("the admin client is not open yet; use it as `async with`, or start it")
         return self._timeout_s if given is None else given
 
     def _deadline(self, timeout_s: float | None) -> float:

@@ -17,7 +17,7 @@ def parse_bootstrap(servers: str | Sequence[str]) -> list[Endpoint]:
 
     Raises:
         TypeError: it is neither a `str` nor a list of such.
-        ValueError: no address is named, or a part is no address; the message quotes the part.
+        ValueError: no address is named, or a part is not a valid address; the message quotes the part.
     """
     several = [servers] if isinstance(servers, str) else servers
     if isinstance(several, bytes | bytearray | memoryview | Mapping) or not isinstance(several, Iterable):
@@ -37,17 +37,17 @@ def _endpoint(said: str) -> Endpoint:
     if said.startswith("["):
         host, bracket, rest = said[1:].partition("]")
         if not bracket or (rest and not rest.startswith(":")):
-            raise ValueError(f"{said[:80]!r} is no address; write [host]:port")
+            raise ValueError(f"{said[:80]!r} is not a valid address; write [host]:port")
         port = rest[1:] or port
     elif said.count(":") == 1:
         host, port = said.split(":")
     elif ":" in said:
-        raise ValueError(f"{said[:80]!r} is no address; write an IPv6 host in brackets, as [::1]:9092")
+        raise ValueError(f"{said[:80]!r} is not a valid address; write an IPv6 host in brackets, as [::1]:9092")
     # isdecimal alone would accept digits of other scripts, which int() reads and nobody means.
     if not host or not (port.isascii() and port.isdecimal()) or len(port) > 9 or not 0 < int(port) < 65_536:
-        raise ValueError(f"{said[:80]!r} is no address; write host:port with a port from 1 to 65535")
+        raise ValueError(f"{said[:80]!r} is not a valid address; write host:port with a port from 1 to 65535")
     if not _is_host(host):
-        raise ValueError(f"{said[:80]!r} is no address; no host can have that name")
+        raise ValueError(f"{said[:80]!r} is not a valid address; no host can have that name")
     return host, int(port)
 
 

@@ -44,6 +44,7 @@ from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestT
 from barnabas_clients.protocol.registry import Message
 
 from .bootstrap import Endpoint, parse_bootstrap
+from .cluster_log import ClusterLog
 from .connection import IN_FLIGHT_MAX, Connection
 from .view import BrokerAddress, ClusterView
 
@@ -110,6 +111,7 @@ class Cluster:
         self._dials: dict[_Way, asyncio.Task[Connection]] = {}
         self._flight: _Flight | None = None
         self._closed = asyncio.Event()
+        self._log = ClusterLog(self.client_id)
 
     async def __aenter__(self) -> Self:
         try:
@@ -125,6 +127,7 @@ class Cluster:
     async def close(self) -> None:
         """Close every connection; calls under way fail with `ClientClosedError`. Never waits for a broker."""
         self._closed.set()
+        self._log.close()
         tasks: list[asyncio.Task[Any]] = [*self._dials.values()]
         if self._flight is not None:
             tasks.append(self._flight.task)
@@ -174,12 +177,15 @@ class Cluster:
             raise UnknownLeaderError(f"broker {node_id} is not in the metadata")
         return await self._ask(broker, message, self._now() + timeout_s, lane)
 
-    async def drop(self, node_id: int, lane: str) -> None:
-        """Close the connection in a lane, if there is one. The next request there dials anew. Waits for no broker."""
+    async def drop(self, node_id: int, lane: str, because: str = "") -> None:
+        """Close the connection in a lane, if there is one. The next request there dials anew. Waits for no broker.
+
+        `because` says what is wrong with the broker, if that is why.
+        """
         if (broker := self.view.brokers.get(node_id)) is not None:
             connection = self._connections.pop(_Way((broker.host, broker.port), lane), None)
             if connection is not None:
-                await connection.close()
+                await connection.close(because)
 
     async def wait_lost(self, node_id: int, lane: str) -> None:
         """Return when the connection in a lane has ended, or at once if there is none. The caller sets the deadline."""
@@ -245,7 +251,9 @@ class Cluster:
         self, topic: str, partition: int, leader_id: int, leader_epoch: int, address: BrokerAddress | None = None
     ) -> None:
         """Take the hint that came with an error (KIP-951). The next attempt follows it without asking for metadata."""
-        self.view = self.view.with_leader(topic, partition, leader_id, leader_epoch, address)
+        before = self.view
+        self.view = before.with_leader(topic, partition, leader_id, leader_epoch, address)
+        self._log.moved(before, self.view)
 
     # The loop of attempts.
 
@@ -280,6 +288,7 @@ class Cluster:
         """
         deadline = self._now() + timeout_s
         failures = 0
+        may_be_done = False
         last: ClientError | KafkaError | None = None
         while True:
             view = self.view
@@ -290,12 +299,15 @@ class Cluster:
                 self._check_open()
                 if not error.retriable:
                     raise
+                may_be_done |= error.may_be_done is not False
                 # A deadline that passed says less than the failure of an attempt before it.
                 last = last if last and isinstance(error, DeadlineExceededError) else error
             pause_s = self._backoff.delay_s(failures, self._jitter)
             failures += 1
             if self._now() + pause_s >= deadline:
-                raise DeadlineExceededError(f"{what}: no success within {timeout_s:g} s; last: {last}") from last
+                raise DeadlineExceededError(
+                    f"{what}: timed out after {timeout_s:g} s; last: {last}", may_be_done=may_be_done
+                ) from last
             await self._pause(pause_s)
             if self.view is view and self.view.brokers:
                 try:
@@ -336,9 +348,9 @@ class Cluster:
         watch = loop.call_later(SUSPICION_S, suspect)
         try:
             return await connection.request(message, min(left_s, limit_s))
-        except DeadlineExceededError:
+        except DeadlineExceededError as error:
             if left_s >= limit_s:
-                await connection.close()
+                await connection.close(str(error))
             raise
         finally:
             watch.cancel()
@@ -392,10 +404,20 @@ class Cluster:
             connection = await Connection.open(
                 *way.endpoint, timeout_s=CONNECT_TIMEOUT_S, client_id=self.client_id, in_flight_max=self._in_flight_max
             )
+        except ClientError as error:
+            self._log.lost(self._broker_at(way.endpoint), error.reason)
+            raise
+        else:
+            connection.on_lost = lambda reason: self._log.lost(self._broker_at(way.endpoint), reason)
+            self._log.reached(self._broker_at(way.endpoint))
             self._connections[way] = connection
             return connection
         finally:
             del self._dials[way]
+
+    def _broker_at(self, endpoint: Endpoint) -> BrokerAddress | None:
+        """Return the broker that advertises this address, if one does."""
+        return next((broker for broker in self.view.brokers.values() if (broker.host, broker.port) == endpoint), None)
 
     # Metadata.
 
@@ -429,6 +451,7 @@ class Cluster:
             topics=None if topics is None else [MetadataRequestTopic(name=name) for name in sorted(topics)],
             allow_auto_topic_creation=self._allow_auto_topic_creation,
         )
+        began_s = self._now()
         try:
             last: ClientError | KafkaError = ConnectionLostError("the cluster", "no broker is known")
             for endpoint in self._endpoints():
@@ -445,13 +468,17 @@ class Cluster:
                     continue
                 await self._take(response, topics)
                 return
+            if isinstance(last, ClientError):
+                self._log.no_answer(last, began_s)
             raise last
         finally:
             self._flight = None
 
     async def _take(self, response: MetadataResponse, topics: frozenset[str] | None) -> None:
-        before = {(broker.host, broker.port) for broker in self.view.brokers.values()}
-        self.view = self.view.with_metadata(response, topics)
+        view = self.view
+        before = {(broker.host, broker.port) for broker in view.brokers.values()}
+        self.view = view.with_metadata(response, topics)
+        self._log.learned(view, self.view)
         self._refreshed_at_s = self._now()
         listed = {(broker.host, broker.port) for broker in self.view.brokers.values()}
         useless: list[Connection] = []

@@ -20,7 +20,9 @@ Not here: which broker to ask and whether to ask again (cluster.py); TLS and SAS
 """
 
 import asyncio
+import errno
 from collections import deque
+from collections.abc import Callable
 from typing import Any, NamedTuple, Self, cast
 
 from barnabas_clients.errors import ConnectionLostError, DeadlineExceededError, UnsupportedVersionError
@@ -39,6 +41,7 @@ CLIENT_SOFTWARE_NAME = "barnabas"
 CLIENT_SOFTWARE_VERSION = __version__
 IN_FLIGHT_MAX = 64
 _CORRELATION_ID_MAX = 2**31 - 1
+_CLOSED = "closed by this client"
 
 
 class _Pending(NamedTuple):
@@ -60,6 +63,8 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, broker: str, client_id: str, in_flight_max: int, frame_bytes_max: int) -> None:
         self.broker = broker
         self.lost_because: str | None = None
+        self.on_lost: Callable[[str], None] | None = None
+        """Called with the reason if the connection ends although requests wait, and this client does not want it."""
         self._client_id = client_id
         self._in_flight_max = in_flight_max
         self._loop = asyncio.get_running_loop()
@@ -103,7 +108,7 @@ class Connection(asyncio.BufferedProtocol):
         except TimeoutError as error:
             raise DeadlineExceededError(f"no connection to {broker} within {timeout_s:g} s") from error
         except OSError as error:
-            raise ConnectionLostError(broker, error.strerror or str(error)) from error
+            raise ConnectionLostError(broker, _reason_of(error)) from error
         except ValueError as error:
             # The resolver cannot even be asked for such a name. A broker may have advertised it.
             raise ConnectionLostError(broker, f"no host has that name: {error}") from error
@@ -199,11 +204,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def abandon(self) -> None:
         """Close the connection without waiting. The socket is closed a turn of the loop later."""
-        self._lose("closed by this client")
+        self._lose(_CLOSED)
 
-    async def close(self) -> None:
-        """Close the connection. All pending requests fail. Returns within two turns of the loop."""
-        self._lose("closed by this client")
+    async def close(self, because: str = "") -> None:
+        """Close the connection. All pending requests fail. Returns within two turns of the loop.
+
+        `because` says what is wrong with the broker, if that is why.
+        """
+        self._lose(because or _CLOSED)
         await asyncio.shield(self._gone)
 
     async def wait_closed(self) -> None:
@@ -232,7 +240,7 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._lose(str(exc) if exc else "closed by the broker")
+        self._lose(_reason_of(exc) if exc else "closed by the broker")
         if not self._gone.done():
             self._gone.set_result(None)
 
@@ -362,9 +370,20 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
         pending, self._pending = self._pending, deque()
+        if pending and self.on_lost is not None and reason != _CLOSED:
+            self.on_lost(reason)
         for request in pending:
             if not request.answer.done():
                 request.answer.set_exception(ConnectionLostError(self.broker, reason, may_be_done=True))
         # Callers who wait for room find the connection lost.
         while self._waiting:
             self._admit_next()
+
+
+def _reason_of(error: Exception) -> str:
+    """Return why a connection ended, or could not be opened. A name with several addresses may be refused by each."""
+    text = str(getattr(error, "strerror", None) or error)
+    refused = f"[Errno {errno.ECONNREFUSED}]"
+    if isinstance(error, ConnectionRefusedError) or (text.count("[Errno ") == text.count(refused) > 0):
+        return "connection refused"
+    return text[:1].lower() + text[1:]

@@ -29,13 +29,14 @@ Not here: transactions (KIP-447), the server-side group protocol (KIP-848), rack
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self, overload
 
 from barnabas_clients.admin.offsets import ListedOffset, list_offsets
-from barnabas_clients.arguments import callable_of, names, seconds, shown, whole_number
+from barnabas_clients.arguments import callable_of, names, seconds, shown, topic_name, whole_number
 from barnabas_clients.assignors import Assignor
 from barnabas_clients.errors import DeadlineExceededError
 from barnabas_clients.place_arguments import offsets_of, partitions_of, timestamps_of
+from barnabas_clients.protocol.errors import ErrorCode, error_for
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
 
 from .core import ConsumerCore
@@ -52,17 +53,33 @@ Callback = Callable[["Consumer", frozenset[TopicPartition]], Awaitable[None] | N
 
 
 class ConsumerMetrics(NamedTuple):
-    """Counts since a consumer was made, and the partitions and bytes that it holds now."""
+    """Counts since a consumer was made, and what it holds and knows now. No broker is asked for them."""
 
     assigned_partitions: int
     fetches: int
+    """Fetches that were answered."""
     fetched_bytes: int
+    """Record batches on the wire, compressed as they are."""
     refusals: int
+    """Partitions that a broker refused to serve, or did not serve in time, and that were asked for again."""
     buffered_bytes: int
+    """At most `buffer_bytes`, or one larger batch."""
+    records: int
+    """Records that the application was handed."""
+    polls: int
+    """How often it asked for records and none were decoded: a `for` takes up to 500 of one."""
+    lag: int | None
+    """Offsets from the positions to the ends of the partitions, as of the last fetches; None if one is unknown."""
+    rebalances: int
+    """Generations of the group that this consumer was in."""
+    commits: int
+    commit_failures: int
+    fetch_latency_s: float
+    """From a fetch that brought records to its answer, smoothed; 0.0 before the first."""
 
 
 class Consumer:
-    """Reads records. Use it as `async with`, from one event loop; `close` ends everything it started.
+    """Reads records. Use it as `async with`, or between `start` and `stop`, from one event loop.
 
     Names and meanings are Kafka's where Kafka has the setting; times are in seconds.
 
@@ -98,6 +115,8 @@ class Consumer:
         metadata_max_age_s: how old the metadata of topics may grow.
         request_timeout_s: when a broker that does not answer is given up.
         timeout_s: the deadline of calls that name none.
+        outage_timeout_s: how long nothing at all may be readable until asking for records raises. None is `timeout_s`;
+            with `math.inf` it never does, and the log tells of the trouble instead.
 
     Raises:
         TypeError, ValueError: a setting is impossible; the message names it.
@@ -132,6 +151,7 @@ class Consumer:
         metadata_max_age_s: float = 300.0,
         request_timeout_s: float = 30.0,
         timeout_s: float = 30.0,
+        outage_timeout_s: float | None = None,
     ) -> None:
         settings = ConsumerSettings(
             group_id=group_id,
@@ -146,6 +166,7 @@ class Consumer:
             metadata_max_age_s=metadata_max_age_s,
             request_timeout_s=request_timeout_s,
             timeout_s=timeout_s,
+            outage_timeout_s=outage_timeout_s,
             fetch=FetchSettings(
                 max_wait_s=fetch_max_wait_s,
                 min_bytes=fetch_min_bytes,
@@ -188,6 +209,7 @@ class Consumer:
 
         Raises:
             DeadlineExceededError: no broker answered within `timeout_s`. RuntimeError: it was opened before.
+            ClientClosedError: it is closed.
         """
         await self._core.open(self._first)
         return self
@@ -197,6 +219,18 @@ class Consumer:
         if kind is None:
             self._reader.finish()
         await self.close()
+
+    async def start(self) -> Self:
+        """Open, as the beginning of `async with` does, and return this consumer. `stop` must be called in the end."""
+        return await self.__aenter__()
+
+    async def stop(self, timeout_s: float | None = None) -> None:
+        """Close; the same as `close`. Harmless before `start`, and a second time.
+
+        Records that you hold count as unfinished, as after an exception in an `async with`: another task may be at work
+        on them. `commit` first to say that they are done.
+        """
+        await self.close(timeout_s)
 
     # Records.
 
@@ -218,7 +252,25 @@ class Consumer:
         for record in self._reader.records:
             return record
         self._core.check_open()
-        return await self._reader.next_record()
+        found = await self._reader.next_record()
+        assert found is not None, "without a deadline it waits"
+        return found
+
+    @overload
+    async def getone(self) -> ConsumerRecord: ...
+    @overload
+    async def getone(self, timeout_s: float | None) -> ConsumerRecord | None: ...
+    async def getone(self, timeout_s: float | None = None) -> ConsumerRecord | None:
+        """Return the next record; None if none came within `timeout_s`. Without `timeout_s` it waits, as `async for`.
+
+        Calling it says that you have finished with the record before. Raises and is cancelled as `__anext__`: a call
+        that was cancelled has taken no record, so `asyncio.timeout` around it loses none.
+        """
+        limit_s = None if timeout_s is None else seconds("timeout_s", timeout_s)
+        self._core.check_open()
+        for record in self._reader.records:
+            return record
+        return await self._reader.next_record(None if limit_s is None else self._core.now() + limit_s)
 
     async def get_many(
         self, max_records: int = 500, timeout_s: float = 1.0
@@ -251,6 +303,35 @@ class Consumer:
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that are read now."""
         return frozenset(self._core.fetcher.queues)
+
+    async def partitions_for_topic(self, topic: str, *, timeout_s: float | None = None) -> frozenset[int]:
+        """Return the numbers of a topic's partitions, as far as is known. Brokers are asked about an unknown topic.
+
+        Raises:
+            UnknownTopicOrPartitionError, KafkaError: there is no such topic, or it is refused.
+            DeadlineExceededError: no broker answered in time.
+        """
+        name = topic_name("topic", topic)
+        limit_s = self._core.limit(timeout_s)
+        self._core.check_open()
+        cluster = self._core.cluster
+        if name not in cluster.view.topics:
+            await cluster.refresh((name,), timeout_s=limit_s)
+        view = cluster.view
+        if name not in view.topics:
+            raise error_for(view.errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), name)
+        return frozenset(view.topics[name].partitions)
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """Return the offset behind the last record that can be read, as of the last fetch; None before the first.
+
+        No broker is asked; `end_offsets` does that.
+
+        Raises:
+            NotAssignedError: the partition is not read.
+        """
+        known = self._core.queue(partition).high_watermark
+        return known if known >= 0 else None
 
     @property
     def subscription(self) -> frozenset[str]:
@@ -296,6 +377,7 @@ class Consumer:
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Hand out nothing of these partitions until `resume`. Membership and position stay."""
+        self._core.check_open(or_closing=True)
         queues = [self._core.queue(partition) for partition in partitions]
         self._reader.withdraw()
         for queue in queues:
@@ -303,6 +385,7 @@ class Consumer:
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Go on with partitions that were paused."""
+        self._core.check_open(or_closing=True)
         for queue in [self._core.queue(partition) for partition in partitions]:
             queue.is_paused = False
             self._core.fetcher.make_ready(queue)
@@ -344,6 +427,7 @@ class Consumer:
             NotAssignedError: the partition is not read. ValueError: the offset is negative.
         """
         offset = whole_number("offset", offset, 0)
+        self._core.check_open(or_closing=True)
         queue = self._core.queue(partition)
         self._reader.forget(queue)
         queue.begin_at(offset)
@@ -446,7 +530,7 @@ class Consumer:
         """
         limit_s = self._core.limit(timeout_s)
         given = None if offsets is None else offsets_of("offsets", offsets)
-        self._core.check_open()
+        self._core.check_open(or_closing=True)
         await self._core.commit_given(self._reader.handed_offsets() if given is None else given, limit_s)
 
     async def committed(
@@ -455,7 +539,7 @@ class Consumer:
         """Return the group's stored positions. Without names, of every partition read. Others are left out."""
         limit_s = self._core.limit(timeout_s)
         chosen = partitions_of("partitions", partitions)
-        self._core.check_open()
+        self._core.check_open(or_closing=True)
         return await self._core.committed(chosen or self.assignment, limit_s)
 
     # Ending.
@@ -479,6 +563,13 @@ class Consumer:
             fetched_bytes=fetcher.counts.fetched_bytes,
             refusals=fetcher.counts.refusals,
             buffered_bytes=fetcher.buffered_bytes,
+            records=self._reader.records_handed,
+            polls=self._reader.polls,
+            lag=self._core.known_lag(),
+            rebalances=self._core.rebalances,
+            commits=self._core.commits,
+            commit_failures=self._core.commit_failures,
+            fetch_latency_s=fetcher.counts.latency_s,
         )
 
     # Inside.

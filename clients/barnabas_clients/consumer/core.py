@@ -21,6 +21,7 @@ from barnabas_clients.groups.session import GroupSettings
 from barnabas_clients.place_arguments import deadline_s, partition_of
 from barnabas_clients.protocol.errors import KafkaError
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
+from barnabas_clients.wording import shown_name, shown_reason
 from barnabas_raftlog.tasks import Tasks, report
 
 from .errors import NotAssignedError
@@ -34,13 +35,14 @@ from .topic_places import TopicPlaces
 
 __all__ = ["ConsumerCore"]
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("barnabas_clients.consumer")
 
 AUTOMATIC_COMMIT_S = 10.0
 """Long enough for several elections of a new coordinator."""
 ATTEMPT_S = 1.0
 TOLD_MAX = 20
 """The number of partitions that a message names."""
+NEW_TOPICS = "looking for new topics"
 NEW_TOPIC_S = 1.0
 """The time between two looks for a topic that was subscribed to and is missing."""
 
@@ -60,7 +62,7 @@ class ConsumerCore:
             timeout_s=settings.timeout_s,
             metadata_max_age_s=settings.metadata_max_age_s,
         )
-        self.reader = Reader(settings.timeout_s, settings.max_poll_interval_s / 3)
+        self.reader = Reader(settings.outage_s, settings.max_poll_interval_s / 3)
         self.fetcher = Fetcher(
             self.cluster,
             settings.fetch,
@@ -76,9 +78,15 @@ class ConsumerCore:
         self._tasks = Tasks(report)
         self._regular_commit: asyncio.Task[None] | None = None
         self._is_watching = False
+        self._trouble_told: set[str] = set()
+        self.commits = 0
+        self.commit_failures = 0
+        self._rebalances_before = 0
         self._places = TopicPlaces()
+        self._is_opened = False
         self._is_open = False
         self._is_closed = False
+        self._is_saying_goodbye = False
         self._shutdown: asyncio.Task[None] | None = None
 
     # Beginning.
@@ -87,10 +95,13 @@ class ConsumerCore:
         """Connect, and subscribe if a subscription is given.
 
         Raises:
-            RuntimeError: it was opened before.
+            RuntimeError: it was opened before. ClientClosedError: it is closed.
         """
-        if self._is_open or self._is_closed:
-            raise RuntimeError("a consumer is opened once; make another one")
+        if self._is_closed:
+            raise ClientClosedError("the consumer is closed; make another one")
+        if self._is_opened:
+            raise RuntimeError("the consumer was started before; make another one")
+        self._is_opened = True
         deadline = self.deadline(None)
         await self.cluster.__aenter__()
         self._is_open = True
@@ -103,11 +114,12 @@ class ConsumerCore:
             await self.close(0.0)
             raise
 
-    def check_open(self) -> None:
-        if self._is_closed:
+    def check_open(self, *, or_closing: bool = False) -> None:
+        """Raise unless calls make sense now. With `or_closing` they do while the group is left, in callbacks."""
+        if self._is_closed and not (or_closing and self._is_saying_goodbye):
             raise ClientClosedError("the consumer is closed")
         if not self._is_open:
-            raise ClientClosedError("the consumer is not open yet; use it as `async with`")
+            raise ClientClosedError("the consumer is not open yet; use it as `async with`, or start it")
 
     def deadline(self, timeout_s: float | None) -> float:
         """Return the time at which a call with this `timeout_s` must end."""
@@ -124,6 +136,19 @@ class ConsumerCore:
 
     def now(self) -> float:
         return asyncio.get_running_loop().time()
+
+    @property
+    def rebalances(self) -> int:
+        """The number of generations of its group that this consumer has been in."""
+        return self._rebalances_before + (self.group.session.rebalances if self.group is not None else 0)
+
+    def known_lag(self) -> int | None:
+        """Return how many offsets the application is behind, as of the last answers; None if that is not known."""
+        self.reader.settle()
+        queues = self.fetcher.queues.values()
+        if any(queue.position < 0 or queue.high_watermark < 0 for queue in queues):
+            return None
+        return sum(max(0, queue.high_watermark - queue.position) for queue in queues)
 
     # Topics and partitions.
 
@@ -176,6 +201,7 @@ class ConsumerCore:
             elif self.settings.commits:
                 await self.commit_finished()
         finally:
+            self._rebalances_before = self.rebalances
             self.group = None
             self._set_partitions(frozenset(), COMMITTED)
 
@@ -282,6 +308,10 @@ class ConsumerCore:
                 await commit_offsets(self._coordinator, offsets, timeout_s, stored=stored)
             else:
                 raise ValueError("without a group_id there is nowhere to commit to")
+            self.commits += 1
+        except (ClientError, KafkaError):
+            self.commit_failures += 1
+            raise
         finally:
             # A refusal of some partitions says nothing of the others.
             for partition in stored & self.fetcher.queues.keys():
@@ -321,9 +351,11 @@ class ConsumerCore:
             except DeadlineExceededError as error:
                 if left_s > ATTEMPT_S:
                     continue
-                logger.warning("automatic commit of group %s: %s", self.settings.group_id, error)
+                self._tell_trouble(self._auto_commit, error)
             except (ClientError, KafkaError) as error:
-                logger.warning("automatic commit of group %s: %s", self.settings.group_id, error)
+                self._tell_trouble(self._auto_commit, error)
+            else:
+                self._tell_end_of_trouble(self._auto_commit)
             break
         if offsets := self._to_commit(partitions, is_known=False):
             try:
@@ -331,6 +363,21 @@ class ConsumerCore:
             except (ClientError, KafkaError) as error:
                 # It is tried again every time. When the partitions leave, `tell_uncommitted` has the last word.
                 logger.debug("automatic commit of group %s: %s", self.settings.group_id, error)
+
+    @property
+    def _auto_commit(self) -> str:
+        return f"automatic commit of group {shown_name(self.settings.group_id or '')}"
+
+    def _tell_trouble(self, what: str, error: Exception) -> None:
+        """Log that something done again and again has failed, unless it was logged since it last succeeded."""
+        if what not in self._trouble_told:
+            self._trouble_told.add(what)
+            logger.warning("%s: %s; trying again", what, shown_reason(error))
+
+    def _tell_end_of_trouble(self, what: str) -> None:
+        if what in self._trouble_told:
+            self._trouble_told.discard(what)
+            logger.info("%s: works again", what)
 
     def _to_commit(
         self, partitions: Collection[TopicPartition] | None, *, is_known: bool
@@ -376,9 +423,14 @@ class ConsumerCore:
             try:
                 topics = None if self.subscription.pattern is not None else self.subscription.topics
                 await self.cluster.refresh(topics, timeout_s=self.settings.request_timeout_s)
-            except (ClientError, KafkaError) as error:
-                logger.warning("looking for new topics: %s", error)
+            except ClientError as error:
+                # The log has told already that no broker answers.
+                logger.debug("%s: %s", NEW_TOPICS, error)
                 continue
+            except KafkaError as error:
+                self._tell_trouble(NEW_TOPICS, error)
+                continue
+            self._tell_end_of_trouble(NEW_TOPICS)
             if not self.subscription.is_by_topic:
                 continue
             if self.group is None:
@@ -412,6 +464,7 @@ class ConsumerCore:
             await asyncio.wait({closing})
 
     async def _say_goodbye(self, timeout_s: float) -> None:
+        self._is_saying_goodbye = True
         try:
             async with asyncio.timeout(timeout_s):
                 if self.group is not None:
@@ -423,7 +476,11 @@ class ConsumerCore:
         except TimeoutError:
             logger.warning("closing: the last commit and the goodbye were not answered within %g s", timeout_s)
         finally:
+            self._is_saying_goodbye = False
             self.tell_uncommitted()
+            if self.group is not None and self.group.failure is not None:
+                # There will be no call that could raise it.
+                logger.warning("closing: a callback has raised %s", shown_reason(repr(self.group.failure)))
 
     async def _close_everything(self) -> None:
         await self._tasks.close()

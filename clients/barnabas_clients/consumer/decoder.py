@@ -61,6 +61,8 @@ class CorruptRecordsError(CorruptBatchError):
     `next_offset` is only one more than `offset`.
     """
 
+    hint = "await consumer.skip(error) goes on behind it"
+
     def __init__(self, partition: TopicPartition, offset: int, next_offset: int, reason: str) -> None:
         super().__init__(f"{partition} at offset {offset}: {reason}; what follows begins at offset {next_offset}")
         self.partition = partition

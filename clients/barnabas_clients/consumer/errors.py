@@ -16,6 +16,8 @@ __all__ = ["CorruptRecordsError", "LogTruncatedError", "NoOffsetError", "NotAssi
 class NoOffsetError(ClientError):
     """The group has committed nothing for `partition`, and `auto_offset_reset` is "none"."""
 
+    hint = "seek to where reading shall begin, or set auto_offset_reset to earliest or latest"
+
     def __init__(self, partition: TopicPartition) -> None:
         super().__init__(f"{partition}: no offset is committed, and auto_offset_reset is none")
         self.partition = partition
@@ -27,6 +29,8 @@ class LogTruncatedError(ClientError):
     The cause is an unclean election. If `auto_offset_reset` is not "none", the consumer goes on at `end_offset`.
     """
 
+    hint = "seek to end_offset, and see whether the results of the records that are gone must be undone"
+
     def __init__(self, partition: TopicPartition, offset: int, end_offset: int) -> None:
         super().__init__(f"{partition}: the log was cut at {end_offset}, the position was {offset}")
         self.partition = partition
@@ -36,6 +40,8 @@ class LogTruncatedError(ClientError):
 
 class NotAssignedError(ClientError):
     """A call named a partition that this consumer does not hold, or does not hold any more."""
+
+    hint = "see consumer.assignment for the partitions that are read now"
 
     def __init__(self, partition: TopicPartition) -> None:
         super().__init__(f"{partition} is not assigned to this consumer")

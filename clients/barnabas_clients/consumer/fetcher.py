@@ -48,7 +48,7 @@ from .record import ConsumerRecord
 
 __all__ = ["Fetcher"]
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("barnabas_clients.consumer")
 
 LANES = ("fetch", "fetch-2")
 # A broker answers a fetch at its `max_wait_ms`. One that is a second late is stopped, cut off or very busy.
@@ -56,6 +56,7 @@ OVERDUE_S = 1.0
 LOOKUP_TIMEOUT_S = 5.0
 # A partition's share of an answer that is smaller than one in so many bytes is copied, so as not to keep the answer.
 SMALL_SHARE = 16
+LATENCY_SHARE = 1 / 8
 BACKOFF = Backoff()
 
 Place = OffsetAndMetadata | KafkaError
@@ -78,12 +79,13 @@ _REFUSED_FOR_NOW = frozenset(
 class Flight:
     """A request under way for some partitions, which hold it as their ticket. `node_id` is -1 for a lookup."""
 
-    __slots__ = ("bytes_max", "node_id", "queues", "watch")
+    __slots__ = ("asked_at_s", "bytes_max", "node_id", "queues", "watch")
 
     def __init__(self, queues: list[PartitionQueue], node_id: int = -1, bytes_max: int = 0) -> None:
         self.queues = queues
         self.node_id = node_id
         self.bytes_max = bytes_max
+        self.asked_at_s = 0.0
         self.watch: asyncio.TimerHandle | None = None
         for queue in queues:
             queue.ticket = self
@@ -94,11 +96,24 @@ class Flight:
 
 
 class FetchCounts(NamedTuple):
-    """Counts since the beginning: requests answered, bytes of records they brought, and partitions refused."""
+    """Counts since the beginning: requests answered, bytes of records they brought, and partitions refused.
+
+    `latency_s` is the time from a request that brought records to its answer, smoothed over about eight of them.
+    """
 
     fetches: int = 0
     fetched_bytes: int = 0
     refusals: int = 0
+    latency_s: float = 0.0
+
+    def with_answer(self, frame_bytes: int, latency_s: float) -> "FetchCounts":
+        """Return the counts after an answer. One without records waited for some, and says nothing of the latency."""
+        smoothed_s = self.latency_s + (latency_s - self.latency_s) * LATENCY_SHARE if self.latency_s else latency_s
+        return self._replace(
+            fetches=self.fetches + 1,
+            fetched_bytes=self.fetched_bytes + frame_bytes,
+            latency_s=smoothed_s if frame_bytes else self.latency_s,
+        )
 
 
 class Fetcher:
@@ -311,7 +326,7 @@ class Fetcher:
                 return
             request = fetch_request(queues, self._cluster.view, self._settings, bytes_max, now_s)
             flight = self._flights[node_id, lane] = Flight(queues, node_id, bytes_max)
-            self._asked_at[node_id] = now_s
+            self._asked_at[node_id] = flight.asked_at_s = now_s
             loop = asyncio.get_running_loop()
             flight.watch = loop.call_later(self._settings.max_wait_s + OVERDUE_S, self._suspect, flight)
             self._tasks.spawn(self._fetch(flight, lane, request))
@@ -364,7 +379,7 @@ class Fetcher:
         except (ClientError, KafkaError) as error:
             self._refuse_all(flight, error)
             if isinstance(error, DeadlineExceededError):
-                await self._cluster.drop(flight.node_id, lane)
+                await self._cluster.drop(flight.node_id, lane, f"it did not answer a fetch within {timeout_s:g} s")
         finally:
             if flight.watch is not None:
                 flight.watch.cancel()
@@ -378,9 +393,7 @@ class Fetcher:
             for row in topic.partitions
             if row.records
         )
-        self.counts = self.counts._replace(
-            fetches=self.counts.fetches + 1, fetched_bytes=self.counts.fetched_bytes + frame_bytes
-        )
+        self.counts = self.counts.with_answer(frame_bytes, self._now() - flight.asked_at_s)
         for queue, row in shares(response, request, flight.queues):
             if queue.ticket is not flight:
                 continue
@@ -396,6 +409,7 @@ class Fetcher:
 
     def _take_records(self, queue: PartitionQueue, row: PartitionData, frame_bytes: int) -> None:
         queue.recover()
+        queue.high_watermark = row.high_watermark
         if row.preferred_read_replica >= 0:
             queue.prefer(row.preferred_read_replica, self._now())
             return

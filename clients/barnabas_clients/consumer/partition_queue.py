@@ -37,7 +37,8 @@ LEADER_ONLY_S = 10.0
 class PartitionQueue:
     """The state of one partition from its assignment to its end. The module explains the three offsets.
 
-    `epoch` is the leader epoch of the record before `position`, for commits. `fetched_epoch` is that of the last batch
+    `high_watermark` is the offset behind the last record that can be read, as of the last answer. `epoch` is the leader
+    epoch of the record before `position`, for commits. `fetched_epoch` is that of the last batch
     fetched, with which a broker can tell that the log was cut below us (KIP-320). `is_calm` says that the last answer
     brought nothing, and `is_stuck` that its header cannot be passed. `not_before_s` and `failures` are the pause after
     refusals; `failing_since_s` and `reason` are for messages about them. `is_lent` says that records are being handed
@@ -57,6 +58,7 @@ class PartitionQueue:
         "fetch_offset",
         "fetched_epoch",
         "finished",
+        "high_watermark",
         "is_calm",
         "is_lent",
         "is_paused",
@@ -81,6 +83,7 @@ class PartitionQueue:
         self.finished = UNKNOWN
         self.fetch_offset = UNKNOWN
         self.committed = UNKNOWN
+        self.high_watermark = UNKNOWN
         self.epoch = -1
         self.fetched_epoch = -1
         self.reset: int | None = None

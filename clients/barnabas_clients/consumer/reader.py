@@ -16,6 +16,7 @@ be read for `timeout_s`, because brokers are gone or refuse, asking raises `Dead
 """
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable, Collection, Iterator
 from operator import length_hint
@@ -23,6 +24,7 @@ from typing import NamedTuple
 
 from barnabas_clients.errors import ClientClosedError, DeadlineExceededError
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
+from barnabas_clients.wording import shown_reason
 from barnabas_raftlog.errors import BarnabasError
 
 from .fetcher import Fetcher
@@ -31,6 +33,9 @@ from .record import ConsumerRecord
 
 __all__ = ["Reader", "Taken"]
 
+logger = logging.getLogger("barnabas_clients.consumer")
+
+TELL_AFTER_S = 30.0
 SLICE_RECORDS = 500
 """The number of records that are decoded ahead of a `for`. Those not handed out in the end were decoded in vain."""
 
@@ -51,10 +56,16 @@ class Reader:
     """
 
     def __init__(self, timeout_s: float, presence_s: float = 60.0) -> None:
-        """A call that waits for records reports every `presence_s` that the application is still there."""
+        """Take the settings.
+
+        A call that waits for records reports every `presence_s` that the application is still there. It raises when
+        nothing could be read for `timeout_s`; if that is infinite, the log says once that there is trouble.
+        """
         self.records: Iterator[ConsumerRecord] = iter(())
         self.is_asking = False
         self.asked_at_s = 0.0
+        self.polls = 0
+        self._records_handed = 0
         self._timeout_s = timeout_s
         self._presence_s = presence_s
         self._slice: Taken | None = None
@@ -65,6 +76,7 @@ class Reader:
         self._is_closed = False
         self._trouble_since_s = math.inf
         self._told_at_s = -math.inf
+        self._is_trouble_told = False
 
     def attach(
         self,
@@ -88,10 +100,11 @@ class Reader:
 
     # Asking.
 
-    async def next_record(self) -> ConsumerRecord:
-        """Return the next record after `records` has come to its end."""
-        taken = await self.ask(SLICE_RECORDS, None)
-        assert taken is not None
+    async def next_record(self, deadline: float | None = None) -> ConsumerRecord | None:
+        """Return the next record after `records` has come to its end; None if there was none until `deadline`."""
+        taken = await self.ask(SLICE_RECORDS, deadline)
+        if taken is None:
+            return None
         self._slice = taken
         taken.queue.is_lent = True
         self.records = iter(taken.records)
@@ -109,6 +122,7 @@ class Reader:
         if self.is_asking:
             raise RuntimeError("this consumer is being read by another task already")
         self._begin()
+        self.polls += 1
         loop = asyncio.get_running_loop()
         self.finish()
         self.is_asking = True
@@ -141,6 +155,7 @@ class Reader:
     def hand_out(self, taken: Taken) -> None:
         """Note that all of `taken` is in the application's hands now."""
         taken.queue.hand_out(taken.next_offset, taken.records[-1].leader_epoch)
+        self._records_handed += len(taken.records)
         self._held.add(taken.queue)
 
     def wake(self) -> None:
@@ -171,6 +186,14 @@ class Reader:
             since_s = self._trouble_since_s = min(self._trouble_since_s, now_s)
         else:
             self._trouble_since_s = math.inf
+            self._is_trouble_told = False
+            return wake_s
+        if self._timeout_s == math.inf:
+            if now_s < since_s + TELL_AFTER_S:
+                return min(since_s + TELL_AFTER_S, wake_s)
+            if not self._is_trouble_told:
+                self._is_trouble_told = True
+                logger.warning("nothing could be read for %g s (%s); trying again", TELL_AFTER_S, shown_reason(reason))
             return wake_s
         # After it was told once, it is told again only after the same time.
         until_s = max(since_s, self._told_at_s) + self._timeout_s
@@ -216,6 +239,7 @@ class Reader:
         """Give decoded records that were not handed out back to their partition."""
         self.settle()
         if self._slice is not None:
+            self._records_handed = self.records_handed
             queue, _, _ = self._slice
             queue.is_lent = False
             if rest := list(self.records):
@@ -228,6 +252,12 @@ class Reader:
         """Note that the application's position in a partition has changed or is gone: nothing is left to finish."""
         self.withdraw()
         self._held.discard(queue)
+
+    @property
+    def records_handed(self) -> int:
+        """The number of records that the application was handed."""
+        of_slice = 0 if self._slice is None else len(self._slice.records) - length_hint(self.records)
+        return self._records_handed + of_slice
 
     @property
     def is_holding(self) -> bool:

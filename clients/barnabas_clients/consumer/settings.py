@@ -3,6 +3,7 @@
 `Consumer` (consumer.py) explains their meanings.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NamedTuple, cast
 
@@ -37,6 +38,7 @@ class ConsumerSettings(NamedTuple):
     metadata_max_age_s: float
     request_timeout_s: float
     timeout_s: float
+    outage_timeout_s: float | None
     fetch: FetchSettings
 
     def check(self) -> "ConsumerSettings":
@@ -52,8 +54,12 @@ class ConsumerSettings(NamedTuple):
         if self.group_instance_id is not None:
             text("group_instance_id", self.group_instance_id)
         for name in self._fields:
-            if name.endswith("_s"):
-                seconds(name, getattr(self, name), is_positive=True)
+            value = getattr(self, name)
+            may_be_endless = name == "outage_timeout_s" and (
+                value is None or (type(value) is float and value == math.inf)
+            )
+            if name.endswith("_s") and not may_be_endless:
+                seconds(name, value, is_positive=True)
         if self.heartbeat_interval_s >= self.session_timeout_s:
             raise ValueError("heartbeat_interval_s must be less than session_timeout_s")
         if self.group_instance_id is not None and self.group_id is None:
@@ -71,6 +77,11 @@ class ConsumerSettings(NamedTuple):
             rack=text("client_rack", fetch.rack, may_be_empty=True),
         )
         return self._replace(fetch=checked)
+
+    @property
+    def outage_s(self) -> float:
+        """How long nothing may be readable until asking for records raises; infinite if it never raises for that."""
+        return self.timeout_s if self.outage_timeout_s is None else self.outage_timeout_s
 
     @property
     def commits(self) -> bool:

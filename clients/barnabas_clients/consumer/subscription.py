@@ -38,7 +38,7 @@ class Subscription(NamedTuple):
             return cls(wanted, re.compile(text("pattern", pattern)))
         except (re.error, RecursionError, OverflowError) as error:
             raise ValueError(
-                f"pattern is {shown(pattern)}, which is no regular expression: {str(error)[:80]}"
+                f"pattern is {shown(pattern)}, which is not a regular expression: {str(error)[:80]}"
             ) from error
 
     @property

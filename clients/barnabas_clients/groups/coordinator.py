@@ -99,6 +99,8 @@ class Coordinator:
         self.group_id = group_id
         self.node_id: int | None = None
         """The broker, or None if it has to be looked for."""
+        self.on_found: Callable[[int], None] | None = None
+        """Called with the broker whenever it was found."""
         self._suspect: int | None = None
         self._turn = 0
         self._found = asyncio.Event()
@@ -117,6 +119,8 @@ class Coordinator:
         self.node_id = await self._look_up(deadline, self._suspect)
         self._suspect = None
         self._found.set()
+        if self.on_found is not None:
+            self.on_found(self.node_id)
         return self.node_id
 
     async def wait_found(self) -> int:
@@ -165,7 +169,7 @@ class Coordinator:
         self.forget(node_id)
         # This may be called for requests in the last lane: when it goes they end, and so may their question.
         for lane in (JOIN_LANE, "", GROUP_LANE):
-            await self.cluster.drop(node_id, lane)
+            await self.cluster.drop(node_id, lane, "it does not answer as the coordinator of a group")
 
     async def forget_if_moved(self, error_code: int) -> bool:
         """Forget the coordinator, and return true, if the code of an answer says that it is elsewhere.

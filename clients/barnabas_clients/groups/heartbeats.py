@@ -24,6 +24,7 @@ from barnabas_clients.protocol.errors import ErrorCode, KafkaError, error_for
 from barnabas_clients.protocol.leave_group import LeaveGroupRequest
 
 from .coordinator import FIND_TIMEOUT_S, GROUP_LANE, Coordinator
+from .group_log import GroupLog
 from .member import GroupMember, Situation
 
 __all__ = ["LEAVE_TIMEOUT_S", "Heartbeats", "known_counts", "send_leave"]
@@ -43,6 +44,7 @@ class Heartbeats:
         backoff: Backoff,
         jitter: Jitter,
         changed: Callable[[], None],
+        log: GroupLog,
     ) -> None:
         self.is_stalled = False
         """True from the end of the user's time to the next poll."""
@@ -53,7 +55,9 @@ class Heartbeats:
         self._backoff = backoff
         self._jitter = jitter
         self._changed = changed
+        self._log = log
         self._polled_at_s = 0.0
+        self._answered_at_s = 0.0
         self._watched: dict[str, int | None] | None = None
         self._watched_at_s = 0.0
         self._is_joining = asyncio.Event()
@@ -67,7 +71,9 @@ class Heartbeats:
 
     def begin(self) -> None:
         """Note that a join begins, in this turn of the loop."""
-        self._is_joining.set()
+        if not self._is_joining.is_set():
+            self._is_joining.set()
+            self._answered_at_s = _now()
 
     def watch(self, counts: dict[str, int | None] | None) -> None:
         """Watch these numbers of partitions from now on (None for a missing topic); None if this is not the leader."""
@@ -88,17 +94,24 @@ class Heartbeats:
                 continue
             try:
                 await self._send()
+                self._log.heartbeat_answered(_now() - self._answered_at_s)
+                self._answered_at_s = _now()
                 await self._look()
                 failures = 0
             except KafkaError as error:
                 if not error.retriable:
                     self._member.fail(error)
                 failures += 1
+                self._tell_failure(error)
             except ClientError as error:
                 if not error.retriable:
                     raise
                 failures += 1
+                self._tell_failure(error)
             self._changed()
+
+    def _tell_failure(self, error: Exception) -> None:
+        self._log.heartbeat_failed(_now() - self._answered_at_s, self._settings.session_timeout_s, error)
 
     async def _wait(self, failures: int) -> None:
         """Wait for the next heartbeat's time, the end of the user's time, or the end of the connection."""
@@ -145,7 +158,9 @@ class Heartbeats:
         """Leave the group for a user that does not poll."""
         request = self._member.leave_request("the user has not polled for max.poll.interval.ms")
         self.is_stalled = True
-        self._member.leave(has_lost=True)
+        limit_s = self._settings.rebalance_timeout_s
+        because = f"the application has not asked for records for {limit_s:g} s (max_poll_interval_s)"
+        self._member.leave(lost_because=because)
         self._changed()
         await send_leave(self._coordinator, request, _now() + LEAVE_TIMEOUT_S)
 

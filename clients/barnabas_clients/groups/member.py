@@ -14,7 +14,7 @@ asks for the next join. `TRANSITIONS` has all steps.
 *Identity and loss.* A member id comes from the coordinator and names the member until UNKNOWN_MEMBER_ID. A generation
 ends with the next one, or with ILLEGAL_GENERATION. A member that loses a generation in this way has lost its partitions
 too, since the group has gone on without it: `has_lost` stays true until the shell has told the application
-(`lost_is_told`). An answer to an earlier identity says nothing about the present one.
+(`lost_is_told`), and `lost_because` says why. An answer to an earlier identity says nothing about the present one.
 
 *Eager and cooperative* (KIP-429) differ only in `given_up_before` and `changes`: in the partitions that are given up
 before a join, and in those that are given up after it. The latter need one more join, so that others may have them.
@@ -143,6 +143,7 @@ class GroupMember:
         self.generation_id = NO_GENERATION
         self.rejoin_reason: str | None = None
         self.has_lost = False
+        self.lost_because = ""
         self.failure: KafkaError | None = None
         self.is_leader = False
         self.assignor: Assignor | None = None
@@ -172,14 +173,14 @@ class GroupMember:
             self._go(Situation.JOINING)
         return reason[:REASON_LENGTH_MAX]
 
-    def leave(self, *, has_lost: bool = False) -> None:
-        """Forget the membership: on purpose, or (`has_lost`) because the user has not polled for too long."""
-        self._reset(keep_member_id=False, has_lost=has_lost)
+    def leave(self, *, lost_because: str = "") -> None:
+        """Forget the membership: on purpose, or because of something that makes it a loss."""
+        self._reset(keep_member_id=False, lost_because=lost_because)
 
     def fail(self, failure: KafkaError) -> None:
         """Give the membership up, because no retry helps. The first failure stays."""
         self.failure = self.failure or failure
-        self._reset(keep_member_id=False, has_lost=True)
+        self._reset(keep_member_id=False, lost_because=str(failure))
 
     def lost_is_told(self) -> None:
         """Note that the application was told of the loss."""
@@ -314,7 +315,7 @@ class GroupMember:
         """
         if sent_as == self.identity and self.situation is Situation.IN:
             if code == ErrorCode.REBALANCE_IN_PROGRESS:
-                self.request_rejoin("the group is rebalancing")
+                self.request_rejoin("the coordinator has begun a rebalance")
             elif code:
                 self._refused(code, "heartbeat")
 
@@ -338,10 +339,10 @@ class GroupMember:
     def _refused(self, code: int, request: str) -> Verdict:
         """Take an error that any request may meet."""
         if code == ErrorCode.UNKNOWN_MEMBER_ID:
-            self._reset(keep_member_id=False, has_lost=True)
+            self._reset(keep_member_id=False, lost_because="the coordinator does not know this member any more")
             return Verdict.AGAIN
         if code == ErrorCode.ILLEGAL_GENERATION:
-            self._reset(keep_member_id=True, has_lost=True)
+            self._reset(keep_member_id=True, lost_because="the group has gone on without this member")
             return Verdict.AGAIN
         if code == ErrorCode.REBALANCE_IN_PROGRESS and self.situation is Situation.SYNCING:
             return Verdict.AGAIN
@@ -353,9 +354,11 @@ class GroupMember:
         self.fail(error_for(code, f"group {self.settings.group_id}: {subject}"))
         return Verdict.FAILED
 
-    def _reset(self, *, keep_member_id: bool, has_lost: bool) -> None:
+    def _reset(self, *, keep_member_id: bool, lost_because: str) -> None:
         # Without a generation there are no partitions to lose.
-        self.has_lost = self.has_lost or (has_lost and self.generation_id != NO_GENERATION)
+        if lost_because and self.generation_id != NO_GENERATION and not self.has_lost:
+            self.has_lost = True
+            self.lost_because = lost_because
         self.generation_id = NO_GENERATION
         self.is_leader = False
         self.rejoin_reason = None

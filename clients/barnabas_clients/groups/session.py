@@ -31,7 +31,7 @@ from barnabas_clients import chance
 from barnabas_clients.backoff import Backoff, Jitter
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.errors import ClientError, CommitFailedError, DeadlineExceededError
-from barnabas_clients.protocol.errors import ErrorCode, KafkaError
+from barnabas_clients.protocol.errors import ErrorCode, KafkaError, error_for
 from barnabas_clients.protocol.join_group import JoinGroupResponse
 from barnabas_clients.protocol.sync_group import SyncGroupResponse
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
@@ -47,6 +47,7 @@ from .coordinator import (
     fetch_offsets,
     look_up_offsets,
 )
+from .group_log import GroupLog
 from .handler import GroupHandler
 from .heartbeats import LEAVE_TIMEOUT_S, Heartbeats, known_counts, send_leave
 from .member import GroupMember, GroupSettings, Situation, Verdict
@@ -93,14 +94,19 @@ class GroupSession:
         self._handler = handler
         self._backoff = backoff
         self._jitter: Jitter = jitter or chance.new_generator()
+        self.rebalances = 0
+        """How many generations this member has been in."""
         self._member = GroupMember(settings)
+        self._log = GroupLog(settings.group_id)
         self._coordinator = Coordinator(cluster, settings.group_id)
+        self._coordinator.on_found = self._log.coordinator
         self._heartbeats = Heartbeats(
             coordinator=self._coordinator,
             member=self._member,
             backoff=backoff,
             jitter=self._jitter,
             changed=self._note,
+            log=self._log,
         )
         self._task: asyncio.Task[None] | None = None
         self._closes_at_s: float | None = None
@@ -264,6 +270,8 @@ class GroupSession:
         if self._closes_at_s is not None:
             deadline = min(deadline, self._closes_at_s)
         request = self._member.leave_request("the consumer has ended")
+        if self._member.identity.generation_id >= 0:
+            self._tell_left("the consumer has ended")
         self._member.leave()
         if deadline > now:
             await send_leave(self._coordinator, request, deadline)
@@ -303,6 +311,7 @@ class GroupSession:
         self._member.lost_is_told()
         self._is_taken_over = False
         if owned := self._handler.owned():
+            self._log.lost(owned, self._member.lost_because)
             self._takings += 1
             await self._tell(self._handler.lose(owned))
         self._note()
@@ -313,12 +322,18 @@ class GroupSession:
         await self._revoke(self._handler.owned())
         request = self._member.leave_request(reason)
         await send_leave(self._coordinator, request, self._now() + LEAVE_TIMEOUT_S if deadline is None else deadline)
+        if self._member.identity.generation_id >= 0:
+            self._tell_left(reason)
         self._member.leave()
         self._note()
+
+    def _tell_left(self, reason: str) -> None:
+        self._log.left(reason, self._settings.group_instance_id, self._settings.session_timeout_s)
 
     async def _revoke(self, partitions: frozenset[TopicPartition]) -> None:
         if partitions:
             await self._tell(self._handler.revoke(partitions))
+            self._log.revoked(partitions)
             self._takings += 1
 
     async def _tell(self, call: Coroutine[Any, Any, None]) -> None:
@@ -340,6 +355,8 @@ class GroupSession:
         """Give up the partitions that must go, join, sync, and take over the assignment."""
         member = self._member
         self._is_taken_over = False
+        if member.situation is Situation.IN and member.rejoin_reason:
+            self._log.rejoining(member.rejoin_reason)
         self._note()
         await self._revoke(member.given_up_before(self._handler.owned(), self._handler.subscription()))
         if not self._may_join():
@@ -375,8 +392,9 @@ class GroupSession:
         if member.situation is not Situation.IN or not self._may_join():
             return
         if changes.needs_rejoin:
-            member.request_rejoin("partitions were given up that others shall have")
+            member.request_rejoin("partitions were given up for other members")
         await self._tell(self._handler.assign(changes.added, assigned))
+        self._log.assigned(changes.added, assigned)
         self._is_taken_over = member.situation is Situation.IN
         self._note()
         if self._is_stable():
@@ -398,10 +416,12 @@ class GroupSession:
             except KafkaError as error:
                 if not error.retriable:
                     self._member.fail(error)
+                self._log.hindered(error)
                 verdict = Verdict.LATER
             except ClientError as error:
                 if not error.retriable:
                     raise
+                self._log.hindered(error)
                 verdict = Verdict.LATER
             self._note()
             if verdict is Verdict.DONE:
@@ -422,6 +442,8 @@ class GroupSession:
         )
         await self._coordinator.forget_if_moved(answer.error_code)
         verdict = member.on_join(answer)
+        if verdict is Verdict.LATER:
+            self._log.hindered(error_for(answer.error_code))
         if verdict is not Verdict.DONE:
             return verdict
         assignments = await self._divide(answer)
@@ -431,7 +453,11 @@ class GroupSession:
             member.sync_request(assignments), self._now() + FIND_TIMEOUT_S + patience_s, patience_s, JOIN_LANE
         )
         await self._coordinator.forget_if_moved(response.error_code)
-        return member.on_sync(response)
+        verdict = member.on_sync(response)
+        if verdict is Verdict.DONE:
+            self.rebalances += 1
+            self._log.joined(member.generation_id, member.member_id, len(answer.members) if member.is_leader else 0)
+        return verdict
 
     async def _divide(self, answer: JoinGroupResponse) -> dict[str, bytes]:
         """Divide the partitions if this is the leader. Other members have nothing to do."""

@@ -37,10 +37,14 @@ class Receipt(NamedTuple):
 class RecordsLostError(ClientError):
     """Records were not delivered, and nobody has awaited their deliveries. `first` is the error of one of them."""
 
+    hint = "await each delivery to learn which records these are, and why"
+
     def __init__(self, count: int, first: BaseException | None) -> None:
         super().__init__(f"{count} records were not delivered; the first: {first}")
         self.count = count
         self.first = first
+        # Of some records it may be true, of others not.
+        self.may_be_done = getattr(first, "may_be_done", False) is not False
 
 
 class Delivery(msgspec.Struct, gc=False, eq=False):
@@ -48,7 +52,7 @@ class Delivery(msgspec.Struct, gc=False, eq=False):
 
     The await raises the reason if the record was not delivered: a `KafkaError` (the broker refused it), a
     `DeadlineExceededError` (delivery_timeout_s), a `ClientClosedError`. All have `may_be_done`: if it is true, the
-    record may be in the log all the same.
+    record may be in the log all the same. `reason` and `hint` say why, and what to do.
 
     Cancellation: the wait ends, the record goes on.
     """

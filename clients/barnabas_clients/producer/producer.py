@@ -42,12 +42,14 @@ from barnabas_clients.arguments import (
     headers_of,
     record_bytes,
     seconds,
+    shown,
     topic_name,
     whole_number,
 )
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.errors import ClientClosedError, DeadlineExceededError
 from barnabas_clients.protocol.errors import ErrorCode, MessageTooLargeError, error_for
+from barnabas_clients.wording import listed, shown_reason
 
 from .accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Batch, PartitionQueue, headers_size
 from .delivery import Delivery, Receipt, RecordsLostError
@@ -66,11 +68,11 @@ PACE_S = 0.1
 LOST_BATCHES_MAX = 1_000
 """So many failed batches are kept until `flush`. Of further ones only the number of their records is kept."""
 _NO_HEADERS: tuple[tuple[str, Bytes | None], ...] = ()
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("barnabas_clients.producer")
 
 
 class Producer:
-    """A producer. Use it as `async with`, from one event loop; any number of tasks may send.
+    """A producer. Use it as `async with`, or between `start` and `stop`, from one event loop. Any task may send.
 
     Args:
         bootstrap: "host:port,host:port", or several such.
@@ -150,14 +152,20 @@ class Producer:
         self._owes_a_turn = False
         self._lost: deque[Batch] = deque()
         self._lost_count = 0
+        self._untold: list[Batch] = []
         self._closed: asyncio.Future[None] | None = None
 
     async def __aenter__(self) -> Self:
-        """Connect to the cluster, within `timeout_s`."""
+        """Connect to the cluster.
+
+        Raises:
+            DeadlineExceededError: no broker answered within `timeout_s`. RuntimeError: it was opened before.
+            ClientClosedError: it is closed.
+        """
         if self._closed is not None:
-            raise ClientClosedError("the producer is closed; make another")
+            raise ClientClosedError("the producer is closed; make another one")
         if self._is_opened:
-            raise RuntimeError("a producer is opened once; make another")
+            raise RuntimeError("the producer was started before; make another one")
         self._is_opened = True
         await self._cluster.__aenter__()
         self._sender = Sender(
@@ -181,6 +189,14 @@ class Producer:
             if error is None:
                 raise
 
+    async def start(self) -> Self:
+        """Open, as the beginning of `async with` does, and return this producer. `stop` must be called in the end."""
+        return await self.__aenter__()
+
+    async def stop(self, timeout_s: float | None = None) -> None:
+        """Close, as the end of `async with` does; the same as `close`. Harmless before `start`, and a second time."""
+        await self.close(timeout_s)
+
     # Sending.
 
     async def send(
@@ -200,8 +216,7 @@ class Producer:
 
         Args:
             topic: created by the brokers if it is missing and they are configured so.
-            value: None is a tombstone on compacted topics. It is copied when the record is taken. Of a view of other
-                items the bytes count.
+            value: copied when the record is taken. None is a tombstone on compacted topics. Of a view the bytes count.
             key: decides the partition if `partition` is None.
             partition: from 0.
             timestamp_ms: since 1970, an int; None is now.
@@ -209,13 +224,11 @@ class Producer:
             timeout_s: deadline of this call, not of the delivery; None is the producer's.
 
         Raises:
-            DeadlineExceededError: no metadata or no room in time; says which. The record was not taken.
-            MessageTooLargeError: larger than `request_bytes_max`, or than the buffer.
-            UnknownTopicOrPartitionError: the topic has no such partition.
-            ClientClosedError: the producer is closed, or was while this call waited.
-            TypeError, ValueError: an argument has the wrong type, or an impossible value. The record was not taken.
+            DeadlineExceededError: no metadata or no room in time. ClientClosedError: it is closed, or was meanwhile.
+            MessageTooLargeError: larger than `request_bytes_max`. UnknownTopicOrPartitionError: no such partition.
+            TypeError, ValueError: an argument has the wrong type, or an impossible value.
 
-        Cancellation: cancelled, the record was not taken.
+        Cancellation: cancelled, the record was not taken. Nor was it after an error.
         """
         # The usual types are recognised here. arguments.py checks the others, and says what is wrong.
         if type(value) is not bytes or (key is not None and type(key) is not bytes):
@@ -230,7 +243,11 @@ class Producer:
         if self._owes_a_turn:
             self._owes_a_turn = False
             await asyncio.sleep(0)
-        if (found := self._topics.get(topic)) is None:
+        try:
+            found = self._topics.get(topic)
+        except TypeError:
+            raise TypeError(f"topic is {shown(topic)}; it must be a str") from None
+        if found is None:
             deadline = deadline or self._deadline(timeout_s)
             found = await self._learn_topic(topic, deadline)
         while True:
@@ -239,8 +256,7 @@ class Producer:
                 deadline = deadline or self._deadline(timeout_s)
                 await self._open(queue, _size_of(key, value, pairs), deadline)
                 continue
-            index = batch.add(timestamp_ms, key, value, pairs)
-            if index >= 0:
+            if (index := batch.add(timestamp_ms, key, value, pairs)) >= 0:
                 return Delivery(batch, index, timestamp_ms)
             self._complete(found, queue)
 
@@ -311,7 +327,9 @@ class Producer:
 
         Cancellation: the wait ends, the records go on.
         """
-        await self._flush(self._deadline(timeout_s))
+        deadline = self._deadline(timeout_s)
+        self._check_open()
+        await self._flush(deadline)
         self._raise_lost()
 
     async def close(self, timeout_s: float | None = None) -> None:
@@ -350,7 +368,7 @@ class Producer:
     def metrics(self) -> ProducerMetrics:
         """Return the counters; costs next to nothing."""
         if self._sender is None:
-            raise ClientClosedError("the producer is not open; use it as `async with`")
+            raise ClientClosedError("the producer is not open yet; use it as `async with`, or start it")
         counters = self._sender.counters
         return ProducerMetrics(
             records_delivered=counters.records_delivered,
@@ -494,11 +512,19 @@ class Producer:
         """Remember and log a failed batch whose deliveries nobody may ever await."""
         if not batch.queue.was_lost:
             batch.queue.was_lost = True
-            _log.warning("records for %s were not delivered: %s", batch.queue, batch.error)
+            if not self._untold:
+                asyncio.get_running_loop().call_soon(self._tell_failed)
+            self._untold.append(batch)
         if len(self._lost) < LOST_BATCHES_MAX:
             self._lost.append(batch)
         else:
             self._lost_count += batch.count
+
+    def _tell_failed(self) -> None:
+        """Log what has failed in this turn of the loop, in one line: a deadline may end batches of many partitions."""
+        failed, self._untold = self._untold, []
+        names = listed((str(batch.queue) for batch in failed), len(failed))
+        _log.warning("records for %s were not delivered: %s", names, shown_reason(failed[0].error))
 
     def _raise_lost(self) -> None:
         lost = [batch for batch in self._lost if not batch.is_watched]
@@ -516,7 +542,7 @@ class Producer:
         if self._closed is not None:
             raise ClientClosedError("the producer is closed")
         if self._sender is None:
-            raise ClientClosedError("the producer is not open; use it as `async with`")
+            raise ClientClosedError("the producer is not open yet; use it as `async with`, or start it")
         return self._sender
 
 

@@ -50,7 +50,7 @@ REST_S = 600.0
 """A leader remembers a silent producer for a day (producer.id.expiration.ms), unless it is configured otherwise."""
 _REQUEST_OVERHEAD_BYTES = 512
 _CLOCK_S = 0.001
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("barnabas_clients.producer")
 
 
 class BrokerLane:
@@ -288,7 +288,7 @@ class Sender:
         except ClientError as error:
             if node.connection is not None:
                 # A new connection is worth a try, whatever keeps this one from taking requests.
-                await node.connection.close()
+                await node.connection.close(error.reason)
             queues, node.ready = list(node.ready), {}
             self._on_trouble(error)
             self._upkeep.learn()
@@ -313,7 +313,7 @@ class Sender:
             leaders = [view.leader(each.item.queue.topic, each.item.queue.partition) for each in suspect.chosen]
             if any(leader is not None and leader.node_id != suspect.node.node_id for leader in leaders):
                 # It stands still, and others lead. They recognise the batches that it has appended.
-                self._upkeep.spawn(suspect.connection.close())
+                self._upkeep.spawn(suspect.connection.close("it does not answer, and others lead its partitions"))
         for node in self._nodes.values():
             # A queue need not wait behind unanswered requests if another broker leads it now.
             for queue in list(node.ready):
@@ -455,7 +455,7 @@ class Sender:
             assert isinstance(failure, ClientError)
             if isinstance(failure, DeadlineExceededError):
                 # The requests behind the unanswered one share its fate.
-                self._upkeep.spawn(asked.connection.close())
+                self._upkeep.spawn(asked.connection.close(failure.reason))
             self._upkeep.learn()
             for under_way in chosen:
                 # It was sent, and no answer says what became of it.

@@ -14,13 +14,14 @@ from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.errors import ClientError
 from barnabas_clients.protocol.errors import KafkaError, error_for
 from barnabas_clients.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from barnabas_clients.wording import shown_reason
 from barnabas_raftlog.tasks import Tasks, report
 
 from .sequences import Identity
 
 __all__ = ["Upkeep"]
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("barnabas_clients.producer")
 
 
 class Upkeep:
@@ -106,13 +107,16 @@ class Upkeep:
                         InitProducerIdRequest(), self._request_timeout_s, check
                     )
                 except (ClientError, KafkaError) as error:
-                    _log.warning("no producer id: %s", error)
+                    if not failures:
+                        _log.warning("no producer id (%s); trying again", shown_reason(error))
                     self._on_trouble(error)
                     await asyncio.sleep(self._backoff.delay_s(failures, self._jitter))
                     failures += 1
                 else:
                     identity.producer_id = answer.producer_id
                     identity.epoch = answer.producer_epoch
+                    level = logging.INFO if failures else logging.DEBUG
+                    _log.log(level, "the producer id is %d", identity.producer_id)
         finally:
             self._is_identifying = False
         self._on_identity()

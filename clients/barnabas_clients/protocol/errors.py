@@ -10,6 +10,7 @@ from typing import Final
 from barnabas_raftlog.errors import BarnabasError
 
 from .error_codes import RETRIABLE, ErrorCode
+from .hints import HINTS, IN_DOUBT
 
 __all__ = [
     "ClusterAuthorizationFailedError",
@@ -82,16 +83,22 @@ __all__ = [
 
 
 class KafkaError(BarnabasError):
-    """An answer with an error code."""
+    """An answer with an error code.
+
+    `may_be_done` is None where the code leaves it open whether the request was carried out. The producer, which knows
+    about earlier attempts, sets it to True or False.
+    """
 
     code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
-    may_be_done = False
-    """The request, or an earlier attempt of it, may have been carried out all the same. Only the producer sets it."""
 
     def __init__(self, message: str = "", code: ErrorCode | None = None) -> None:
         if code is not None:
             self.code = code
-        super().__init__(f"{self.code.name}: {message}" if message else self.code.name)
+        name = self.code.name
+        super().__init__(f"{name}: {message}" if message else name)
+        self.reason = message or name.removesuffix("_EXCEPTION").replace("_", " ").lower()
+        self.hint = HINTS.get(self.code, "")
+        self.may_be_done = None if self.code in IN_DOUBT else False
 
     @property
     def retriable(self) -> bool:

@@ -113,6 +113,8 @@ class Refused(BarnabasError):  # noqa: N818  # an answer, not a fault: it says w
     `outcome_unknown` is set only with TIMED_OUT, when the command may have been, or may yet be, carried out.
     """
 
+    reason: RefusalReason  # type: ignore[assignment]  # one of a few, where others have words
+
     def __init__(self, reason: RefusalReason, message: str, *, outcome_unknown: bool = False) -> None:
         super().__init__(message)
         self.reason = reason

@@ -68,7 +68,7 @@ def with_stand_ins(*arguments: object, plans: Sequence[str] = ()) -> subprocess.
         (["cluster", "start", "--data", "/proc/nowhere"], 1, "/proc/nowhere"),
         (["cluster", "status", "--data", "/nowhere"], 1, "/nowhere holds no cluster"),
         (["cluster", "stop", "--data", "/nowhere"], 1, "/nowhere holds no cluster"),
-        (["topic", "list", "--bootstrap-server", "a:b:c"], 1, "--bootstrap-server: 'a:b:c' is no address"),
+        (["topic", "list", "--bootstrap-server", "a:b:c"], 1, "--bootstrap-server: 'a:b:c' is not a valid address"),
         (["topic", "list", "--bootstrap-server", "127.0.0.1:1", "--timeout", "0.2"], 1, "connection to 127.0.0.1:1"),
         (["topic", "create", "t", "--bootstrap-server", "x", "--partitions", "0"], 2, "--partitions must be 1 or more"),
         (

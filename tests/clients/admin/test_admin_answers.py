@@ -6,6 +6,7 @@ import pytest
 from clients.conftest import Run
 from clients.fake_broker import Answer, FakeBroker, FakeCluster, serving
 
+from barnabas_clients import Admin, ClientClosedError
 from barnabas_clients.admin import groups as admin_groups
 from barnabas_clients.admin import topics as admin
 from barnabas_clients.admin.configs import ConfigResource, ConfigSource, describe_configs
@@ -48,6 +49,31 @@ from barnabas_clients.protocol.list_offsets import (
 )
 
 FOREVER_S = 15.0
+
+
+def test_an_admin_client_is_open_between_start_and_stop(run: Run) -> None:
+    async def main() -> None:
+        broker = FakeBroker()
+        FakeCluster(broker).topics["t"] = [(1, 1)]
+        async with serving(broker):
+            bootstrap = f"127.0.0.1:{broker.port}"
+            asking = Admin(bootstrap)
+            with pytest.raises(ClientClosedError, match="is not open yet; use it as `async with`, or start it"):
+                await asking.list_topics()
+            assert await asking.start() is asking
+            with pytest.raises(RuntimeError, match="the admin client was started before; make another one"):
+                await asking.start()
+            assert [topic.name for topic in await asking.list_topics()] == ["t"]
+            await asking.stop()
+            await asking.stop()
+            with pytest.raises(ClientClosedError, match="the admin client is closed"):
+                await asking.list_topics()
+            never = Admin(bootstrap)
+            await never.stop()
+            with pytest.raises(ClientClosedError, match="the admin client is closed; make another one"):
+                await never.start()
+
+    run(main())
 
 
 def client(*brokers: FakeBroker) -> Cluster:

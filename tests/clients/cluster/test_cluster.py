@@ -152,7 +152,7 @@ def test_the_deadline_ends_the_attempts_and_names_the_last_failure(run: Run) -> 
         broker = FakeBroker(1)
         FakeCluster(broker).topics["t"] = [(-1, 3)]
         async with serving(broker), client(broker, backoff=Backoff(0.005, 0.005)) as asking:
-            with pytest.raises(DeadlineExceededError, match=r"t-0: no success within 0\.05 s; last: t-0 has no leader"):
+            with pytest.raises(DeadlineExceededError, match=r"t-0: timed out after 0\.05 s; last: t-0 has no leader"):
                 await asking.leader("t", 0, 0.05)
 
     run(main())

@@ -132,6 +132,7 @@ GOOD = ConsumerSettings(
     max_poll_interval_s=300,
     metadata_max_age_s=300,
     request_timeout_s=30,
+    outage_timeout_s=None,
     timeout_s=30,
     fetch=FETCH,
 )

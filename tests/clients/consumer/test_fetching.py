@@ -577,7 +577,7 @@ def test_one_task_at_a_time_asks(run: Run) -> None:
             with pytest.raises(ClientClosedError, match="not open yet"):
                 await anext(reader)
             async with reader:
-                with pytest.raises(RuntimeError, match="opened once"):
+                with pytest.raises(RuntimeError, match="started before"):
                     await reader.__aenter__()
                 waiting = asyncio.ensure_future(anext(reader))
                 await asyncio.sleep(0)

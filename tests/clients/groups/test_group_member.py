@@ -115,7 +115,7 @@ def test_a_rebalance_is_joined_again_and_so_is_a_sync_that_meets_one() -> None:
     subject = member()
     settle(subject)
     subject.on_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS, subject.identity)
-    assert subject.begin_join() == "the group is rebalancing"
+    assert subject.begin_join() == "the coordinator has begun a rebalance"
     subject.on_join(joined(2))
     assert subject.on_sync(SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)) is Verdict.AGAIN
     assert (subject.generation_id, subject.has_lost) == (2, False)
@@ -243,7 +243,7 @@ class AnyLife(RuleBasedStateMachine):
 
     @rule(has_lost=st.booleans())
     def leave(self, has_lost: bool) -> None:
-        self.subject.leave(has_lost=has_lost)
+        self.subject.leave(lost_because="a test" if has_lost else "")
 
     @rule()
     def fail(self) -> None:

@@ -248,7 +248,7 @@ async def test_a_batch_that_cannot_be_encoded_fails_alone(
                 assert not caught.value.may_be_done
                 assert isinstance(caught.value.__cause__, ValueError)
         assert leader.values == [b"good", b"better"]
-        told = [record for record in caplog.records if record.name == "barnabas_clients.producer.sender"]
+        told = [record for record in caplog.records if record.name == "barnabas_clients.producer"]
         assert [record.getMessage() for record in told] == ["a batch for t-0 cannot be encoded"] * 2
         assert all(record.exc_info for record in told)
         assert producer.metrics().buffered_bytes == 0

@@ -215,13 +215,13 @@ def test_other_calls_refuse_odd_values_or_work(odd: Odd) -> None:
 
 
 async def misuse(producer: Producer) -> None:
-    for call in (lambda: producer.send("t", b"x"), lambda: producer.partitions("t")):
+    for call in (lambda: producer.send("t", b"x"), lambda: producer.partitions("t"), producer.flush):
         with pytest.raises(ClientClosedError, match="not open"):
             await call()
     with pytest.raises(ClientClosedError, match="not open"):
         producer.metrics()
     async with producer:
-        with pytest.raises(RuntimeError, match="a producer is opened once; make another"):
+        with pytest.raises(RuntimeError, match="the producer was started before; make another one"):
             await producer.__aenter__()
         assert (await producer.send_and_wait("t", b"works")).offset == 0
     for call in (lambda: producer.send("t", b"x"), lambda: producer.partitions("t")):
@@ -237,6 +237,58 @@ def test_what_is_not_open_says_so() -> None:
     stage = Stage(1)
     stage.run(misuse(stage.producer()))
     assert stage.leaders.logs[0].values == [b"works"]
+
+
+def test_a_producer_is_started_and_stopped_without_a_block() -> None:
+    stage = Stage(1)
+
+    async def main() -> None:
+        producer = stage.producer()
+        assert await producer.start() is producer
+        with pytest.raises(RuntimeError, match="the producer was started before; make another one"):
+            await producer.start()
+        _ = await producer.send("t", b"flushed by stop")
+        await producer.stop()
+        await producer.stop()
+        with pytest.raises(ClientClosedError, match="the producer is closed"):
+            _ = await producer.send("t", b"late")
+        await stage.producer().stop()
+
+    stage.run(main())
+    assert stage.leaders.logs[0].values == [b"flushed by stop"]
+
+
+@pytest.mark.parametrize("topic", [["t"], {"t"}, {}])
+def test_a_topic_that_cannot_even_be_looked_up_is_refused_with_words(topic: Any) -> None:
+    stage = Stage(1)
+
+    async def main() -> None:
+        async with stage.producer() as producer:
+            with pytest.raises(TypeError, match=r"topic is \w+ of \d; it must be a str"):
+                _ = await producer.send(topic, b"x")
+
+    stage.run(main())
+
+
+def test_a_delivery_that_failed_for_lack_of_brokers_says_why() -> None:
+    stage = Stage(1)
+
+    async def main() -> None:
+        async with stage.producer(delivery_timeout_s=5) as producer:
+            await producer.send_and_wait("t", b"before")
+            stage.refuse(1)
+            delivery = await producer.send("t", b"lost")
+            with pytest.raises(DeadlineExceededError) as caught:
+                await delivery
+            assert str(caught.value) == (
+                "a batch for t-0 was not acknowledged within 5 s; last: connection to b1:9092: connection refused"
+            )
+            assert caught.value.reason == str(caught.value)
+            assert caught.value.hint
+            assert caught.value.may_be_done is False
+        stage.network.down.clear()
+
+    stage.run(main())
 
 
 def test_a_bytearray_that_grows_and_a_view_that_goes_while_send_waits_harm_nobody() -> None:

@@ -479,7 +479,7 @@ def test_without_acks_a_flush_says_that_the_broker_has_read_everything() -> None
 
 def test_failures_that_nobody_awaits_are_logged_once_until_a_delivery_works(caplog: pytest.LogCaptureFixture) -> None:
     stage = Stage(1, partitions=2)
-    caplog.set_level(logging.WARNING, logger="barnabas_clients.producer.producer")
+    caplog.set_level(logging.WARNING, logger="barnabas_clients.producer")
 
     def refuse(_: int, records: list[Record]) -> Fate:
         return Fate(ErrorCode.INVALID_RECORD, is_taken=False) if records[0].value == b"bad" else Fate()
@@ -501,3 +501,26 @@ def test_failures_that_nobody_awaits_are_logged_once_until_a_delivery_works(capl
     requests = Requests(stage)
     stage.run(main())
     assert sum("were not delivered" in record.getMessage() for record in caplog.records) == 2
+
+
+def test_failures_of_many_partitions_share_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage(1, partitions=40)
+    caplog.set_level(logging.WARNING, logger="barnabas_clients.producer")
+
+    async def main() -> None:
+        async with stage.producer(delivery_timeout_s=5) as producer:
+            await producer.send_and_wait("t", b"before")
+            stage.refuse(1)
+            for number in range(40):
+                _ = await producer.send("t", b"lost", partition=number)
+            await asyncio.sleep(10)
+            with pytest.raises(RecordsLostError, match="40 records were not delivered"):
+                await producer.flush()
+        stage.network.down.clear()
+
+    stage.run(main())
+    (told,) = [row.getMessage() for row in caplog.records if "were not delivered" in row.getMessage()]
+    assert told == (
+        "records for t-0, t-1, t-2, t-3, t-4 and 35 more were not delivered: "
+        "a batch for t-0 was not acknowledged within 5 s; last: connection to b1:9092: connection refused"
+    )
