@@ -12,14 +12,15 @@ defaults for topics that say nothing.
 
 import dataclasses
 import difflib
-import ipaddress
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
-from barnabas_raftlog.errors import BarnabasError
 from barnabas_raftlog.records.header import BATCH_BYTES_MAX
+
+from .addresses import Address, ConfigError, is_loopback, is_wildcard, parse_address
+from .listeners import NamedListener, parse_listeners
 
 __all__ = ["Address", "BrokerConfig", "ConfigError", "Setting", "is_wildcard", "quoted", "settings"]
 
@@ -35,20 +36,6 @@ _COARSER_UNITS = (
     ("log.retention.minutes", "log.retention.ms", 60_000),
     ("log.roll.hours", "log.roll.ms", 3_600_000),
 )
-
-
-class ConfigError(BarnabasError, ValueError):
-    """A setting that cannot work; the message names the setting and, where it can, the fix."""
-
-
-class Address(NamedTuple):
-    """Where to listen or to connect. Port 0 asks the operating system for a free one."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class Setting(NamedTuple):
@@ -97,9 +84,14 @@ class BrokerConfig:
         "",
         "Ids of the nodes that should vote on metadata, '1,2,3'. Empty: the first three (of five or more: five) nodes.",
     )
-    listeners: str = _text("127.0.0.1:9092", "host:port on which clients are served. Port 0: any free one.")
+    listeners: str = _text(
+        "127.0.0.1:9092",
+        "host:port on which clients are served, or several as name://host:port. Port 0: any free one.",
+    )
     advertised_listeners: str = _text(
-        "", "host:port that clients are told. Empty: the same as listeners, which then cannot be 0.0.0.0 or [::]."
+        "",
+        "host:port, or name://host:port for each listener, that its clients are told. Empty: the same as listeners, "
+        "which then cannot be 0.0.0.0 or [::].",
     )
     broker_rack: str = _text(
         "", "The rack (or zone) this broker stands in; replicas are spread over racks, consumers may read in theirs."
@@ -260,7 +252,7 @@ class BrokerConfig:
             known = ", ".join(map(str, sorted(self.cluster_nodes))) or "none"
             raise ConfigError(f"cluster.nodes does not name this node: node.id is {self.node_id}, named are {known}")
         for node_id, text in self.cluster_nodes.items():
-            _address(f"{_NODES_PREFIX}{node_id}", text)
+            parse_address(f"{_NODES_PREFIX}{node_id}", text)
         if strangers := sorted(set(self.voters) - set(self.cluster_nodes)):
             raise ConfigError(f"controller.quorum.voters names {strangers[0]}, which cluster.nodes does not")
         if self.raft_election_timeout_ms < 3 * self.raft_heartbeat_interval_ms:
@@ -283,34 +275,32 @@ class BrokerConfig:
                 f"queued.max.request.bytes ({self.queued_max_request_bytes}) is smaller than "
                 f"socket.request.max.bytes ({self.socket_request_max_bytes}): the largest request would wait for ever"
             )
-        if is_wildcard(self.advertised.host):
-            name = "advertised.listeners" if self.advertised_listeners else "listeners"
-            raise ConfigError(
-                f"{name} is {self.advertised_listeners or self.listeners!r}: clients are told this address, and nobody "
-                "can connect to it; name one that they can reach in advertised.listeners"
-            )
+        parse_listeners(self.listeners, self.advertised_listeners)
+
+    @property
+    def named_listeners(self) -> tuple[NamedListener, ...]:
+        """Where clients are served, and what they are told, the main one first; never empty."""
+        return parse_listeners(self.listeners, self.advertised_listeners)
 
     @property
     def listener(self) -> Address:
-        """Where clients are served."""
-        return _address("listeners", self.listeners)
+        """Where clients are served on the first listener."""
+        return self.named_listeners[0].bind
 
     @property
     def advertised(self) -> Address:
-        """Where clients are told to connect; port 0 means the port that `listener` got."""
-        return (
-            _address("advertised.listeners", self.advertised_listeners) if self.advertised_listeners else self.listener
-        )
+        """Where clients of the first listener are told to connect; port 0 means the port that it got."""
+        return self.named_listeners[0].advertised
 
     @property
     def nodes(self) -> dict[int, Address]:
         """Every node's address for traffic between nodes, this one's too."""
-        return {node_id: _address("cluster.nodes", text) for node_id, text in sorted(self.cluster_nodes.items())}
+        return {node_id: parse_address("cluster.nodes", text) for node_id, text in sorted(self.cluster_nodes.items())}
 
     @property
     def exposed_nodes(self) -> list[Address]:
         """The nodes that others than this machine may reach: those that are not on the loopback."""
-        return [address for address in self.nodes.values() if not _is_loopback(address)]
+        return [address for address in self.nodes.values() if not is_loopback(address)]
 
     def check_keyed(self) -> None:
         """Refuse to run without a secret where strangers may reach the nodes.
@@ -505,37 +495,6 @@ def _nodes(text: str) -> dict[int, str]:
             raise ConfigError(f"cluster.nodes has {part!r}; write each node as id@host:port")
         nodes[_integer("cluster.nodes", node_id)] = address
     return nodes
-
-
-def _is_loopback(address: Address) -> bool:
-    try:
-        return ipaddress.ip_address(address.host).is_loopback
-    except ValueError:
-        return address.host == "localhost"
-
-
-def is_wildcard(host: str) -> bool:
-    """Say whether a host means "every address of this machine", which can be listened on and not connected to."""
-    try:
-        return ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        # A name; or what the system's resolver takes for 0.0.0.0, too.
-        return host in {"", "0", "*"}
-
-
-def _address(name: str, text: str) -> Address:
-    # Kafka writes PLAINTEXT://host:port; the prefix is taken, another protocol is not one that we speak.
-    protocol, separator, rest = text.rpartition("://")
-    if separator and protocol.upper() != "PLAINTEXT":
-        raise ConfigError(f"{name} is {text!r}; the only protocol is PLAINTEXT")
-    host, colon, port_text = rest.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host:
-        raise ConfigError(f"{name} is {text!r}; write host:port")
-    port = _integer(name, port_text)
-    if not 0 <= port <= 65_535:
-        raise ConfigError(f"{name} has port {port}; ports are from 0 to 65535")
-    return Address(host, port)
 
 
 def _unknown(name: str, known: list[str]) -> str:

@@ -288,8 +288,11 @@ def test_a_leader_may_have_the_id_0() -> None:
     desired = Topic(b"t" * 16, "t", (PartitionPlacement((0, 1)),), {})
     hosted: Any = SimpleNamespace(topic=desired)
     broker: Any = SimpleNamespace(
-        brokers=lambda: [SimpleNamespace(node_id=0)], where_to_ask=lambda *_: Leader(0, 3, (0,))
+        brokers=lambda: [SimpleNamespace(node_id=0)],
+        image=SimpleNamespace(brokers={}),
+        where_to_ask=lambda *_: Leader(0, 3, (0,)),
     )
-    (row,) = outcome(metadata._topic(broker, hosted))[0].partitions
+    exchange: Any = SimpleNamespace(listener_name="PLAINTEXT", version=9)
+    (row,) = outcome(metadata._topic(broker, exchange, hosted))[0].partitions
     assert (row.error_code, row.leader_id, row.leader_epoch, row.isr_nodes) == (ErrorCode.NONE, 0, 3, (0,))
     assert row.offline_replicas == (1,)
