@@ -13,19 +13,40 @@ defaults for topics that say nothing.
 import dataclasses
 import difflib
 import json
+import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from barnabas_raftlog.records.header import BATCH_BYTES_MAX
 
 from .addresses import Address, ConfigError, is_loopback, is_wildcard, parse_address
 from .listeners import NamedListener, parse_listeners
+from .quantities import parse_bytes, parse_duration_ms
 
-__all__ = ["Address", "BrokerConfig", "ConfigError", "Setting", "is_wildcard", "quoted", "settings"]
+__all__ = [
+    "Address",
+    "BrokerConfig",
+    "ConfigError",
+    "Setting",
+    "SettingValue",
+    "accepted_names",
+    "is_wildcard",
+    "nearest",
+    "quoted",
+    "read_settings",
+    "read_toml",
+    "settings",
+]
 
 SettingValue = str | int | bool
 _NODES_PREFIX = "cluster.nodes."
+_TIME_UNITS = {
+    "ms": ("milliseconds", 1),
+    "seconds": ("seconds", 1_000),
+    "minutes": ("minutes", 60_000),
+    "hours": ("hours", 3_600_000),
+}
 _MIB = 1 << 20
 _GIB = 1 << 30
 _INT_MAX = (1 << 31) - 1
@@ -336,11 +357,7 @@ class BrokerConfig:
         Raises:
             ConfigError: the text is not TOML, or a setting is unknown, missing or out of range.
         """
-        try:
-            tables = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise ConfigError(f"not valid TOML: {error}") from error
-        return cls.from_settings(_flatten(tables, ""))
+        return cls.from_settings(read_toml(text))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -349,11 +366,7 @@ class BrokerConfig:
         Raises:
             ConfigError: as `from_toml`.
         """
-        try:
-            text = data.decode()
-        except UnicodeDecodeError as error:
-            raise ConfigError(f"not valid TOML: byte {error.start} is not UTF-8") from error
-        return cls.from_toml(text)
+        return cls.from_settings(read_toml(data))
 
     @classmethod
     def from_settings(cls, values: Mapping[str, SettingValue]) -> Self:
@@ -365,23 +378,20 @@ class BrokerConfig:
         Raises:
             ConfigError: a setting is unknown, missing or out of range.
         """
-        fields = {field.name.replace("_", "."): field for field in dataclasses.fields(cls)}
-        values = _in_milliseconds(values)
+        fields = _fields()
         given: dict[str, Any] = {}
         nodes: dict[int, str] = {}
-        for name, value in values.items():
-            if name == "cluster.nodes":
-                nodes = _nodes(str(value)) | nodes
-            elif name.startswith(_NODES_PREFIX):
-                nodes[_integer(name, name.removeprefix(_NODES_PREFIX))] = str(value)
-            elif name in fields:
-                given[fields[name].name] = _parse(name, fields[name].metadata["kind"], value)
-            else:
-                raise ConfigError(_unknown(name, list(fields)))
+        for name, value in read_settings(values).items():
+            if name.startswith(_NODES_PREFIX):
+                nodes[int(name.removeprefix(_NODES_PREFIX))] = str(value)
+            elif name != "cluster.nodes":
+                given[fields[name].name] = value
         missing = [
             name
             for name, field in fields.items()
-            if field.default is dataclasses.MISSING and field.name not in given and name != "cluster.nodes"
+            if field.default is dataclasses.MISSING
+            and field.name not in given
+            and (name != "cluster.nodes" or not nodes)
         ]
         if missing:
             raise ConfigError(f"missing settings: {', '.join(missing)}")
@@ -425,15 +435,71 @@ def settings() -> list[Setting]:
     ]
 
 
-def _in_milliseconds(values: Mapping[str, SettingValue]) -> dict[str, SettingValue]:
-    """Return `values` with hours and minutes turned into the setting in milliseconds, unless that is given."""
-    known = dict(values)
-    for name, target, unit_ms in _COARSER_UNITS:
-        if name in known:
-            count = _integer(name, known.pop(name))
+def accepted_names() -> list[str]:
+    """Return every name that a source of settings may use, coarser units included, but for `cluster.nodes.N`."""
+    return [*_fields(), *(coarser for coarser, _, _ in _COARSER_UNITS)]
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return " (did you mean ...?)" if a known name is near, or else nothing."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def read_toml(text: str | bytes) -> dict[str, SettingValue]:
+    """Return the settings of a configuration file, as `read_settings` does.
+
+    Raises:
+        ConfigError: the text is not TOML, or a setting is unknown or out of range.
+    """
+    try:
+        tables = tomllib.loads(text if isinstance(text, str) else text.decode())
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"not valid TOML: byte {error.start} is not UTF-8") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"not valid TOML: {error}") from error
+    return read_settings(_flatten(tables, ""))
+
+
+def read_settings(values: Mapping[str, SettingValue]) -> dict[str, SettingValue]:
+    """Return the settings of one source: each of its type, in its finest unit, and in its range.
+
+    `cluster.nodes` stays beside the nodes that it names, which stand there one by one, so that the next source can tell
+    all nodes from some. What is missing, or fits nothing else, is not found out here.
+
+    Raises:
+        ConfigError: a setting is unknown or out of range.
+    """
+    fields = _fields()
+    coarser = {name: (target, unit_ms) for name, target, unit_ms in _COARSER_UNITS}
+    read: dict[str, SettingValue] = {}
+    nodes: dict[str, SettingValue] = {}
+    # The coarsest first: a finer one takes its place.
+    order = list(coarser)
+    for name, value in sorted(
+        values.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order)
+    ):
+        if name == "cluster.nodes":
+            read[name] = str(value)
+            nodes = {**{f"{_NODES_PREFIX}{node_id}": place for node_id, place in _nodes(str(value)).items()}, **nodes}
+        elif name.startswith(_NODES_PREFIX):
+            nodes[f"{_NODES_PREFIX}{_integer(name, name.removeprefix(_NODES_PREFIX))}"] = str(value)
+        elif name in coarser:
+            target, unit_ms = coarser[name]
+            count = _integer(name, value)
             if target not in values:
-                known[target] = count * unit_ms if count > 0 else count
-    return known
+                read[target] = count * unit_ms if count > 0 else count
+                _check(fields[target], read[target])
+        elif name in fields:
+            read[name] = _parse(name, fields[name].metadata["kind"], value)
+            _check(fields[name], read[name])
+        else:
+            raise ConfigError(f"unknown setting: {name}{nearest(name, accepted_names())}")
+    return read | nodes
+
+
+def _fields() -> dict[str, "dataclasses.Field[Any]"]:
+    return {field.name.replace("_", "."): field for field in dataclasses.fields(BrokerConfig)}
 
 
 def _flatten(tables: Mapping[str, Any], prefix: str) -> dict[str, SettingValue]:
@@ -476,11 +542,36 @@ def _parse(name: str, kind: type, value: SettingValue) -> SettingValue:
 
 
 def _integer(name: str, value: SettingValue) -> int:
+    """Read a whole number; of what is a time or a size, also one with a unit."""
+    # bool is an int to Python, but `node.id = true` is a mistake.
+    if type(value) is int:
+        return value
+    text = str(value).strip()
+    if re.fullmatch(r"[+-]?[0-9]{1,40}", text):
+        return int(text)
+    unit = name.rpartition(".")[2]
+    if unit in _TIME_UNITS:
+        return _in_units(name, text, unit)
+    if "bytes" in name.split(".") or name.endswith("buffer.size"):
+        try:
+            return parse_bytes(text)
+        except ValueError as error:
+            raise ConfigError(f"{name}: {error}") from error
+    raise ConfigError(f"{name} is {value!r}, which is not an integer")
+
+
+def _in_units(name: str, text: str, unit: str) -> int:
+    """Read a time with units (`7d`) for a setting that is in `unit`."""
     try:
-        # bool is an int to Python, but `node.id = true` is a mistake.
-        return value if type(value) is int else int(str(value))
+        found_ms = parse_duration_ms(text)
     except ValueError as error:
-        raise ConfigError(f"{name} is {value!r}, which is not an integer") from error
+        raise ConfigError(
+            f"{name} is {text!r}, which is not a time: write 7d, 1h30m, 500ms, or a number (of {_TIME_UNITS[unit][0]})"
+        ) from error
+    words, unit_ms = _TIME_UNITS[unit]
+    if found_ms % unit_ms:
+        raise ConfigError(f"{name} is {text!r}, which is not a whole number of {words}")
+    return found_ms // unit_ms
 
 
 def _ids(name: str, text: str) -> Sequence[int]:
@@ -495,11 +586,6 @@ def _nodes(text: str) -> dict[int, str]:
             raise ConfigError(f"cluster.nodes has {part!r}; write each node as id@host:port")
         nodes[_integer("cluster.nodes", node_id)] = address
     return nodes
-
-
-def _unknown(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"unknown setting: {name}" + (f" (did you mean {close[0]}?)" if close else "")
 
 
 def quoted(value: SettingValue) -> str:

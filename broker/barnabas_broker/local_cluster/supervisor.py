@@ -25,6 +25,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from barnabas_broker.config.sources import PREFIX
+
 from .files import ClusterError, ClusterFiles
 from .interrupts import Interrupts
 from .plan import Request, plan
@@ -238,6 +240,8 @@ def _spawn(files: ClusterFiles, node_id: int, program: tuple[str, ...]) -> tuple
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
+            # Settings are for `broker run`: here one `BARNABAS_LOG_DIR` would be that of all brokers.
+            env={name: value for name, value in os.environ.items() if not name.startswith(PREFIX)},
             pass_fds=(writer,),
             start_new_session=True,
         )
