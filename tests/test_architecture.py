@@ -58,7 +58,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     "barnabas_broker.coordinators.runtime": (
         "append_errors contracts shard_host < standby under_way upkeep < shard < rewriting < coordinator"
     ),
-    "barnabas_broker.server": "cold_window transient_bytes < connections < context < handlers < dispatch",
+    "barnabas_broker.server": ("cold_window transient_bytes < connections < context request_log < handlers < dispatch"),
     "barnabas_broker.cli": (
         "lines near_names output quick_start < errors pipes < admin times < commands < parser < entry"
     ),

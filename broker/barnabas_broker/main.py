@@ -31,7 +31,7 @@ from typing import Any, NoReturn
 from barnabas_broker.config.broker import BrokerConfig, ConfigError, nearest
 from barnabas_broker.config.sources import gather
 from barnabas_broker.process.heap_upkeep import HeapUpkeep
-from barnabas_broker.process.log_lines import log_to_stderr
+from barnabas_broker.process.log_lines import log_as_configured
 from barnabas_broker.process.loop_errors import end_on_bugs
 from barnabas_raftlog.errors import BarnabasError
 from barnabas_raftlog.memory import keep_freed
@@ -72,11 +72,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return ASKED_WRONGLY
     try:
         config = _configuration(options)
+        log_as_configured(
+            config.log_level, config.log_format, config.log_file_path, config.log_file_max_bytes, config.log_file_count
+        )
     except OSError as error:
         return _refuse(f"{error.filename}: {error.strerror}" if error.filename else str(error), options.ready_fd)
     except BarnabasError as error:
         return _refuse(str(error), options.ready_fd)
-    log_to_stderr(config.log_level, "%(asctime)s %(levelname)s %(name)s: %(message)s")
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     keep_freed()
     gc.set_threshold(*GC_THRESHOLDS_STARTING)

@@ -30,6 +30,7 @@ from barnabas_broker.replicas.hosted_topic import place_of
 from barnabas_broker.replicas.lost_voters import METHOD as LOST_VOTER
 from barnabas_broker.replicas.lost_voters import LostVoters
 from barnabas_broker.replicas.partitions import Partitions
+from barnabas_broker.server import request_log
 from barnabas_broker.server.connections import Exchange, Limits, Listener
 from barnabas_broker.server.context import BrokerContext
 from barnabas_broker.server.dispatch import Dispatcher
@@ -105,6 +106,8 @@ class Node:
         self._watch_storage()
         self._make_groups(rng)
         self.listener = Listener(self._limits(), self._serve, self.meter)
+        if request_log.is_wanted():
+            self.listener.new_exchange = request_log.RequestLog().exchange
         for one in self.config.named_listeners:
             await self.listener.bind(*one.bind, one.name)
         clocks = Clocks(environment.monotonic_ms, environment.wall_ms)

@@ -255,8 +255,16 @@ class BrokerConfig:
     broker_session_timeout_ms: int = _number(3_000, "Silence after which the controller fences a broker.", low=200)
     controlled_shutdown_timeout_ms: int = _number(10_000, "How long a clean stop may take.", low=100, high=600_000)
     log_level: str = _text(
-        "INFO", "Least level that is logged to stderr.", choices=("DEBUG", "INFO", "WARNING", "ERROR")
+        "INFO",
+        "Least level that is logged; DEBUG has a line for each connection and request.",
+        choices=("DEBUG", "INFO", "WARNING", "ERROR"),
     )
+    log_format: str = _text("text", "Lines of the log: text, or one JSON object each.", choices=("text", "json"))
+    log_file_path: str = _text("", "The file to log to. Empty: standard error.")
+    log_file_max_bytes: int = _number(
+        64 * _MIB, "Size at which that file is put aside, as its name with .1 behind it.", low=64 * 1024, high=_LONG_MAX
+    )
+    log_file_count: int = _number(1, "Files that were put aside and are kept.", high=1_000)
     test_link_delay_us: int = _number(
         0, "Time by which this broker delays its traffic to others.", high=10_000_000, for_tests=True
     )

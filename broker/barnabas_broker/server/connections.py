@@ -519,7 +519,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pause_if_blocked()
 
     def _begin(self, frame: bytearray) -> None:
-        exchange = Exchange(self, frame)
+        exchange = self._listener.new_exchange(self, frame)
         self._exchanges.append(exchange)
         self._listener.serve(exchange)
 
@@ -672,6 +672,7 @@ class Listener:
         self.limits = limits
         self.serve = serve
         self.meter = meter or LoopMeter()
+        self.new_exchange: Callable[[Connection, bytearray], Exchange] = Exchange  # `request_log` has another one
         self.crowd = Crowd()
         self.turns = Turns(meter=self.meter, crowd=self.crowd)
         self.account = TransientBytes(limits.bytes_max, limits.bytes_max // 8)
@@ -754,6 +755,7 @@ class Listener:
     def _connected(self, connection: Connection) -> None:
         self._connections[connection] = None
         self.accepted_count += 1
+        logger.debug("connection from %s on %s", connection, connection.listener_name)
         limits = self.limits
         host = connection.host
         self._by_host[host] = of_host = self._by_host.get(host, 0) + 1
@@ -768,6 +770,7 @@ class Listener:
 
     def _disconnected(self, connection: Connection) -> None:
         del self._connections[connection]
+        logger.debug("the connection from %s has ended", connection)
         host = connection.host
         self._by_host[host] -= 1
         if not self._by_host[host]:

@@ -1,6 +1,7 @@
 """The process of a broker: readiness, one clear line on failure, a clean stop."""
 
 import dataclasses
+import json
 import os
 import signal
 import socket
@@ -239,3 +240,24 @@ def test_a_broker_comes_up_from_its_environment_and_set_alone(config: BrokerConf
     _, log = process.communicate(timeout=20)
     assert process.returncode == 0
     assert f"clients are served on ports {config.listener.port} (inside), " in log
+
+
+def test_a_broker_logs_to_its_file_in_the_form_that_was_asked_for(config: BrokerConfig, tmp_path: Path) -> None:
+    path = tmp_path / "logged.json"
+    file = tmp_path / "broker.toml"
+    asked = dataclasses.replace(config, log_format="json", log_file_path=str(path), log_level="DEBUG")
+    file.write_text(asked.to_toml())
+    process = Process(file)
+    assert process.line == "ready"
+    process.popen.send_signal(signal.SIGTERM)
+    assert process.end() == (0, "")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert "serving" in [line.get("event") for line in lines]
+    assert lines[-1]["message"] == "node 1 has stopped"
+
+
+def test_a_log_that_cannot_be_written_is_one_clear_line(config: BrokerConfig, tmp_path: Path) -> None:
+    path = tmp_path / "nowhere" / "broker.log"
+    file = tmp_path / "broker.toml"
+    file.write_text(dataclasses.replace(config, log_file_path=str(path)).to_toml())
+    assert Process(file).end() == (1, f"barnabas broker: {path}: No such file or directory\n")
