@@ -41,7 +41,7 @@ from .node import Node
 
 __all__ = ["main", "parse"]
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("barnabas_broker.main")  # also where it is `__main__`
 
 SWITCH_INTERVAL_S = 0.0005
 # Objects more than there were, then how many collections of these may come between two of the next older ones. Young

@@ -107,7 +107,7 @@ class Node:
         self._make_groups(rng)
         self.listener = Listener(self._limits(), self._serve, self.meter)
         if request_log.is_wanted():
-            self.listener.new_exchange = request_log.RequestLog().exchange
+            self.listener.new_exchange = request_log.RequestLog(environment.precise_ns).exchange
         for one in self.config.named_listeners:
             await self.listener.bind(*one.bind, one.name)
         clocks = Clocks(environment.monotonic_ms, environment.wall_ms)

@@ -45,7 +45,7 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        values = {
+        values: dict[str, object] = {
             "time": f"{at}.{int(record.msecs):03d}Z",
             "level": record.levelname,
             "logger": record.name,
@@ -54,7 +54,7 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             values["traceback"] = self.formatException(record.exc_info)
         fields: dict[str, object] = getattr(record, "fields", {})
-        return json.dumps({**fields, **values} if fields else values, default=str)
+        return json.dumps(values | {name: value for name, value in fields.items() if name not in values}, default=str)
 
 
 class RotatingFile(logging.StreamHandler[TextIO]):

@@ -6,7 +6,6 @@ was given: for a fetch that waited for records, with the wait. A second has at m
 next begins with how many there would have been more. Requests whose client has left before the answer have none.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
@@ -32,21 +31,21 @@ def is_wanted() -> bool:
 class RequestLog:
     """Writes the lines of one listener, and makes its exchanges."""
 
-    def __init__(self, clock_s: Callable[[], float] | None = None) -> None:
-        self._clock_s = clock_s or asyncio.get_running_loop().time
+    def __init__(self, clock_ns: Callable[[], int]) -> None:
+        self._clock_ns = clock_ns  # The loop's own clock stands still during a turn, which is as long as most requests.
         self._second = -1
         self._lines = 0
         self._unsaid = 0
 
     def exchange(self, connection: Connection, frame: bytearray) -> Exchange:
         """Return an exchange that tells this of its answer."""
-        return LoggedExchange(connection, frame, self, self._clock_s())
+        return LoggedExchange(connection, frame, self, self._clock_ns())
 
-    def add(self, exchange: Exchange, begun_s: float, asked_bytes: int, answered_bytes: int) -> None:
+    def add(self, exchange: Exchange, begun_ns: int, asked_bytes: int, answered_bytes: int) -> None:
         """Say what was asked and answered, unless this second has had enough lines."""
-        now_s = self._clock_s()
-        if int(now_s) != self._second:
-            self._second = int(now_s)
+        now_ns = self._clock_ns()
+        if now_ns // 1_000_000_000 != self._second:
+            self._second = now_ns // 1_000_000_000
             self._lines = 0
             if self._unsaid:
                 logger.debug("%d more requests, too many for a line each", self._unsaid)
@@ -58,7 +57,7 @@ class RequestLog:
         api = APIS.get(exchange.api_key)
         name = f"{api.name if api else f'API key {exchange.api_key}'} v{exchange.version}"
         client_id = printable(exchange.client_id or "-", CLIENT_ID_CHARACTERS_MAX)
-        took_ms = (now_s - begun_s) * 1000
+        took_ms = (now_ns - begun_ns) / 1_000_000
         fields = {"api": name, "client": str(exchange.connection), "client_id": client_id, "took_ms": round(took_ms, 3)}
         text = "%s from %s as %s: %d bytes asked, %d answered, took %.1f ms"
         words = (name, exchange.connection, client_id, asked_bytes, answered_bytes, took_ms)
@@ -68,12 +67,12 @@ class RequestLog:
 class LoggedExchange(Exchange):
     """An exchange that has its answer logged."""
 
-    __slots__ = ("_asked_bytes", "_begun_s", "_log")
+    __slots__ = ("_asked_bytes", "_begun_ns", "_log")
 
-    def __init__(self, connection: Connection, frame: bytearray, log: RequestLog, begun_s: float) -> None:
+    def __init__(self, connection: Connection, frame: bytearray, log: RequestLog, begun_ns: int) -> None:
         super().__init__(connection, frame)
         self._log = log
-        self._begun_s = begun_s
+        self._begun_ns = begun_ns
         self._asked_bytes = len(frame)
 
     def answer(self, buffers: Sequence[Buffer], *, keeps_frame: bool = False) -> None:
@@ -81,4 +80,4 @@ class LoggedExchange(Exchange):
         size_bytes = sum(map(len, buffers))
         super().answer(buffers, keeps_frame=keeps_frame)
         if not self.is_gone:
-            self._log.add(self, self._begun_s, self._asked_bytes, size_bytes)
+            self._log.add(self, self._begun_ns, self._asked_bytes, size_bytes)

@@ -141,16 +141,16 @@ def test_no_exchange_knows_of_the_log_where_nobody_wants_it() -> None:
 def test_a_second_has_so_many_lines_and_the_next_says_how_many_were_left_out(
     records: list[logging.LogRecord],
 ) -> None:
-    now_s = [5.0]
-    log = RequestLog(lambda: now_s[0])
+    now_ns = [5_000_000_000]
+    log = RequestLog(lambda: now_ns[0])
     connection: Any = "a client"
-    exchange = LoggedExchange(connection, bytearray(8), log, 5.0)
+    exchange = LoggedExchange(connection, bytearray(8), log, now_ns[0])
     exchange.api_key, exchange.version, exchange.client_id = 18, 3, "x\nforged"
     for _ in range(LINES_PER_SECOND + 3):
-        log.add(exchange, 4.5, 8, 9)
+        log.add(exchange, 4_500_000_000, 8, 9)
     assert len(records) == LINES_PER_SECOND
     expected = r"ApiVersions v3 from a client as x\nforged: 8 bytes asked, 9 answered, took 500.0 ms"
     assert records[0].getMessage() == expected
-    now_s[0] = 6.0
-    log.add(exchange, 5.5, 8, 9)
+    now_ns[0] = 6_000_000_000
+    log.add(exchange, 5_500_000_000, 8, 9)
     assert records[-2].getMessage() == "3 more requests, too many for a line each"
