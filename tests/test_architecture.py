@@ -60,7 +60,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     "barnabas_broker.coordinators.runtime": (
         "append_errors contracts shard_host < standby under_way upkeep < shard < rewriting < coordinator"
     ),
-    "barnabas_broker.server": "cold_window transient_bytes < connections < context < handlers < dispatch",
+    "barnabas_broker.server": ("cold_window transient_bytes < connections < context request_log < handlers < dispatch"),
     "barnabas_broker.cli": (
         "connecting lines near_names output quick_start < errors formats < pipes < admin missing_topics times"
         " < dates offset_ranges stream_options"

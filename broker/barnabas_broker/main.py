@@ -1,8 +1,11 @@
-"""Runs one broker: `python -m barnabas_broker.main --config FILE [--token T] [--ready-fd N]`.
+"""Runs one broker: `python -m barnabas_broker.main [--config FILE] [--set NAME=VALUE] [--token T] [--ready-fd N]`.
+
+Settings come from the file, from the environment (`BARNABAS_LOG_DIR`) and from `--set`; `config.sources` says which
+counts. `barnabas broker run` is this, without `--ready-fd` in its help.
 
 Signals: SIGTERM and SIGINT stop the broker in good order, once; a second one ends it at once, as `kill -9` would, which
-costs nothing but a scan at the next start. Exit status: 0 stopped as asked, 1 could not start, 70 a bug, or a
-failed replica of the metadata, stopped it.
+costs nothing but a scan at the next start. Exit status: 0 stopped as asked, 1 could not start, 2 the
+command line makes no sense, 70 a bug, or a failed replica of the metadata, stopped it.
 
 With `--ready-fd` one line is written to that descriptor: `ready` when clients find every leader, or `error: ...`.
 
@@ -23,11 +26,12 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from barnabas_broker.config.broker import BrokerConfig
+from barnabas_broker.config.broker import BrokerConfig, ConfigError, nearest
+from barnabas_broker.config.sources import gather
 from barnabas_broker.process.heap_upkeep import HeapUpkeep
-from barnabas_broker.process.log_lines import log_to_stderr
+from barnabas_broker.process.log_lines import log_as_configured
 from barnabas_broker.process.loop_errors import end_on_bugs
 from barnabas_raftlog.errors import BarnabasError
 from barnabas_raftlog.memory import keep_freed
@@ -35,9 +39,9 @@ from barnabas_raftlog.printable import printable
 
 from .node import Node
 
-__all__ = ["main"]
+__all__ = ["main", "parse"]
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("barnabas_broker.main")  # also where it is `__main__`
 
 SWITCH_INTERVAL_S = 0.0005
 # Objects more than there were, then how many collections of these may come between two of the next older ones. Young
@@ -49,7 +53,9 @@ SWITCH_INTERVAL_S = 0.0005
 GC_THRESHOLDS = 7_000, 0, 2_000_000
 # Nearly all that a start makes stays. To look at a million objects takes half a second, in the midst of elections.
 GC_THRESHOLDS_STARTING = 10_000_000, 20, 100
+OPTIONS = ("--config", "--set", "--token")
 FAILED = 1
+ASKED_WRONGLY = 2
 BROKEN = 70
 
 
@@ -58,27 +64,85 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not __debug__:
         sys.stderr.write("barnabas broker: refuses to run under -O: its assertions guard your data\n")
         return FAILED
-    parser = argparse.ArgumentParser(prog="barnabas broker run", description="Run one broker in the foreground.")
-    parser.add_argument("--config", type=Path, required=True, help="the broker's configuration, a TOML file")
-    parser.add_argument("--token", help="get the cluster's secret, if the file has none, and write it there")
-    parser.add_argument("--ready-fd", type=int, help="write one line there when the broker is ready")
-    options = parser.parse_args(argv)
     try:
-        config = BrokerConfig.from_bytes(options.config.read_bytes())
-        if options.token is not None and not config.cluster_secret:
-            from barnabas_broker.local_cluster.joining import keep_secret  # noqa: PLC0415 - needed once in the life of a broker
-
-            config = keep_secret(options.config, options.token)
-        config.check_keyed()
-    except (BarnabasError, OSError) as error:
-        return _refuse(f"{options.config}: {error}", options.ready_fd)
-    log_to_stderr(config.log_level, "%(asctime)s %(levelname)s %(name)s: %(message)s")
+        options = parse(sys.argv[1:] if argv is None else argv)
+    except argparse.ArgumentError as error:
+        options_near = nearest(error.message.rpartition(": ")[2].split(" ")[0], OPTIONS)
+        _say(f"{error.message}{options_near or ' (see barnabas broker run --help)'}")
+        return ASKED_WRONGLY
+    try:
+        config = _configuration(options)
+        log_as_configured(
+            config.log_level, config.log_format, config.log_file_path, config.log_file_max_bytes, config.log_file_count
+        )
+    except OSError as error:
+        return _refuse(f"{error.filename}: {error.strerror}" if error.filename else str(error), options.ready_fd)
+    except BarnabasError as error:
+        return _refuse(str(error), options.ready_fd)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     keep_freed()
     gc.set_threshold(*GC_THRESHOLDS_STARTING)
     _raise_file_limit()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(_run(config, options.ready_fd))
+
+
+class _Parser(argparse.ArgumentParser):
+    """Lets the caller say what is wrong: in one line, as other commands do."""
+
+    def error(self, message: str) -> NoReturn:
+        raise argparse.ArgumentError(None, message)
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Read the command line of a broker.
+
+    Raises:
+        argparse.ArgumentError: it makes no sense.
+        SystemExit: it asked for help, which has been printed.
+    """
+    parser = _Parser(prog="barnabas broker run", description="Run one broker in the foreground.", allow_abbrev=False)
+    parser.add_argument("--config", type=Path, metavar="FILE", help="the broker's configuration, a TOML file")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting; may be repeated")
+    parser.add_argument("--token", metavar="T", help="get the cluster's secret, if there is none, and write it there")
+    parser.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)  # of the process that starts this one
+    return parser.parse_args(argv)
+
+
+def _configuration(options: argparse.Namespace) -> BrokerConfig:
+    """Return the settings of all sources, after getting the secret if there is none but a token.
+
+    Raises:
+        OSError: the file cannot be read.
+        BarnabasError: a setting is wrong, the token is worthless, or there must be a secret and is none.
+    """
+    config = _with_secret(options)
+    try:
+        config.check_keyed()
+    except ConfigError as error:
+        raise ConfigError(f"{options.config}: {error}" if options.config else str(error)) from error
+    return config
+
+
+def _with_secret(options: argparse.Namespace) -> BrokerConfig:
+    file: Path | None = options.config
+
+    def gathered() -> BrokerConfig:
+        contents = None if file is None else file.read_bytes()
+        return gather(contents, os.environ, options.set, file_name="" if file is None else str(file))
+
+    config = gathered()
+    if options.token is None or config.cluster_secret:
+        return config
+    if file is None:
+        raise ConfigError("--token writes the secret into the broker's file: give --config FILE")
+    from barnabas_broker.local_cluster.joining import keep_secret  # noqa: PLC0415 - needed once in the life of a broker
+
+    try:
+        keep_secret(file, options.token)
+    except BarnabasError as error:
+        raise ConfigError(f"{file}: {error}") from error
+    return gathered()
 
 
 async def _run(config: BrokerConfig, ready_fd: int | None) -> int:
@@ -130,9 +194,13 @@ async def _announce(node: Node, ready_fd: int | None) -> None:
     gc.set_threshold(*GC_THRESHOLDS)
 
 
+def _say(text: str) -> None:
+    sys.stderr.write(f"barnabas broker: {printable(text)}\n")
+
+
 def _refuse(text: str, ready_fd: int | None) -> int:
     text = printable(text)
-    sys.stderr.write(f"barnabas broker: {text}\n")
+    _say(text)
     _tell(ready_fd, f"error: {text}")
     return FAILED
 

@@ -19,6 +19,7 @@ import msgspec
 
 from barnabas_broker.access.join_tokens import ISSUE, JOIN, JoinTokens
 from barnabas_broker.config.broker import BrokerConfig
+from barnabas_broker.config.listeners import DEFAULT_NAME
 from barnabas_broker.leadership.hand_over import hand_over
 from barnabas_broker.leadership.no_room import Led, LedGroup, NoRoom
 from barnabas_broker.leadership.pings import METHOD as PING
@@ -29,6 +30,7 @@ from barnabas_broker.replicas.hosted_topic import place_of
 from barnabas_broker.replicas.lost_voters import METHOD as LOST_VOTER
 from barnabas_broker.replicas.lost_voters import LostVoters
 from barnabas_broker.replicas.partitions import Partitions
+from barnabas_broker.server import request_log
 from barnabas_broker.server.connections import Exchange, Limits, Listener
 from barnabas_broker.server.context import BrokerContext
 from barnabas_broker.server.dispatch import Dispatcher
@@ -40,6 +42,7 @@ from barnabas_metadata_quorum.active_controller import Clocks
 from barnabas_metadata_quorum.controller.commands import Refused
 from barnabas_metadata_quorum.controller.controller import ControllerConfig
 from barnabas_metadata_quorum.image.image import Image
+from barnabas_metadata_quorum.image.records import ListenerAddress
 from barnabas_metadata_quorum.leaders.announcer import LeaderAnnouncer
 from barnabas_metadata_quorum.registration import BrokerIdentity
 from barnabas_metadata_quorum.service import Membership, MetadataService, open_log
@@ -83,7 +86,7 @@ class Node:
 
     @property
     def port(self) -> int:
-        """Where clients are served."""
+        """Where clients are served, on the first listener."""
         return self.listener.port
 
     async def start(self) -> None:
@@ -103,7 +106,10 @@ class Node:
         self._watch_storage()
         self._make_groups(rng)
         self.listener = Listener(self._limits(), self._serve, self.meter)
-        await self.listener.bind(*self.config.listener)
+        if request_log.is_wanted():
+            self.listener.new_exchange = request_log.RequestLog(environment.precise_ns).exchange
+        for one in self.config.named_listeners:
+            await self.listener.bind(*one.bind, one.name)
         clocks = Clocks(environment.monotonic_ms, environment.wall_ms)
         self._make_metadata(incarnation, clocks)
         self._make_broker(clocks)
@@ -292,7 +298,8 @@ class Node:
     def _make_metadata(self, incarnation: int, clocks: Clocks) -> None:
         config = self.config
         voters = frozenset(config.voters)
-        host, port = config.advertised
+        places = self._places()
+        has_names = [one.name for one in places] != [DEFAULT_NAME]
         self.metadata = MetadataService(
             Membership(
                 node_id=config.node_id,
@@ -307,10 +314,11 @@ class Node:
             SnapshotStore(self._environment.files, config.log_dir, self._write_worker),
             broker=BrokerIdentity(
                 incarnation=incarnation,
-                host=host,
-                port=port or self.listener.port,
+                host=places[0].host,
+                port=places[0].port,
                 rack=config.broker_rack or None,
                 directory_id=self.storage.directory_id,
+                listeners=places if has_names else (),
             ),
             config=ControllerConfig(
                 default_partitions=config.num_partitions,
@@ -323,6 +331,14 @@ class Node:
             on_fact=self._on_metadata_fact,
             new_id=self._environment.new_id,
             meter=self.meter,
+        )
+
+    def _places(self) -> tuple[ListenerAddress, ...]:
+        """Return what clients of each listener are told, the first one first."""
+        ports = self.listener.ports
+        return tuple(
+            ListenerAddress(one.name, one.advertised.host, one.advertised.port or ports[one.name])
+            for one in self.config.named_listeners
         )
 
     def _make_broker(self, clocks: Clocks) -> None:
@@ -393,7 +409,13 @@ class Node:
         self.broker.compaction.start()
         await self.listener.accept()
         self.state = "running"
-        self.events.add("serving", f"node {self.config.node_id}", f"clients are served on port {self.port}")
+        self.events.add("serving", f"node {self.config.node_id}", f"clients are served on {self._served_on()}")
+
+    def _served_on(self) -> str:
+        ports = self.listener.ports
+        if len(ports) == 1:
+            return f"port {self.port}"
+        return "ports " + ", ".join(f"{port} ({name.lower()})" for name, port in ports.items())
 
     async def _scrub(self) -> None:
         """Look for damage on the disk, from when all replicas are open."""
@@ -547,6 +569,7 @@ class Node:
             "state": self.state,
             "host": self.config.advertised.host,
             "port": self.config.advertised.port or self.port,
+            "listeners": {one.name: f"{one.host}:{one.port}" for one in self._places()},
             "pid": os.getpid(),
             **counts,
             "ready": self.state == "running" and self.is_ready,

@@ -94,7 +94,23 @@ class Cluster:
     @property
     def bootstrap(self) -> str:
         """The bootstrap servers for clients."""
-        return ",".join(str(config.listener) for config in self.configs.values())
+        return self.bootstrap_of()
+
+    def bootstrap_of(self, listener: str = "") -> str:
+        """Return the bootstrap servers for clients of the listener of that name; of the first if it is empty.
+
+        A broker that listens on any free port counts while it runs.
+        """
+        return ",".join(
+            str(one.bind._replace(port=port))
+            for node_id, config in self.configs.items()
+            for number, one in enumerate(config.named_listeners)
+            if one.name == listener.upper() or (not listener and number == 0)
+            if (port := one.bind.port or self._port_of(node_id, one.name))
+        )
+
+    def _port_of(self, node_id: int, listener: str) -> int:
+        return self.nodes[node_id].listener.ports[listener] if node_id in self.nodes else 0
 
     async def start(self, node_id: int) -> Node:
         """Start one broker; it is ready some time later."""

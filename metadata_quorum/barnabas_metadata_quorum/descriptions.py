@@ -27,7 +27,9 @@ def fact_of(record: Record, term: int) -> Fact | None:
     """Return the event that this record is, or None when nobody would ask about it."""
     match record:
         case BrokerRegistered():
-            cause = f"node {record.node_id} at {record.host}:{record.port}, epoch {record.epoch}"
+            places = ", ".join(f"{one.name.lower()}://{one.host}:{one.port}" for one in record.listeners or ())
+            place = places or f"{record.host}:{record.port}"
+            cause = f"node {record.node_id} at {place}, epoch {record.epoch}"
             return Fact("broker registered", term, cause)
         case BrokerUnfenced():
             return Fact("broker unfenced", term, f"node {record.node_id} has applied its registration")

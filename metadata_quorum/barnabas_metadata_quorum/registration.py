@@ -32,7 +32,7 @@ from barnabas_metadata_quorum.controller.commands import (
     Reply,
 )
 from barnabas_metadata_quorum.image.image import Image
-from barnabas_metadata_quorum.image.records import UNKNOWN_DIRECTORY
+from barnabas_metadata_quorum.image.records import UNKNOWN_DIRECTORY, ListenerAddress
 
 __all__ = ["BrokerIdentity", "Registration"]
 
@@ -45,13 +45,17 @@ WaitUntil = Callable[[Callable[[Image], bool], float], Awaitable[Image]]
 
 
 class BrokerIdentity(msgspec.Struct, frozen=True):
-    """The identity of this process: the address for clients, the start of the process, and the disk."""
+    """The identity of this process: the addresses for clients, the start of the process, and the disk.
+
+    `listeners` is empty if there is one address, for everybody.
+    """
 
     incarnation: int
     host: str
     port: int
     rack: str | None = None
     directory_id: bytes = UNKNOWN_DIRECTORY
+    listeners: tuple[ListenerAddress, ...] = ()
 
 
 class Registration:
@@ -98,6 +102,7 @@ class Registration:
                 port=me.port,
                 rack=me.rack,
                 directory_id=me.directory_id,
+                listeners=me.listeners or msgspec.UNSET,
             )
             reply = await self._submit(command, ATTEMPT_S)
             assert isinstance(reply.answer, BrokerRegistration)

@@ -11,7 +11,7 @@ from trials.times import LogReader, Pause, Phases, medians, percentile, phases_o
 STRUCK = datetime(2026, 3, 1, 12, 0, 0)  # noqa: DTZ001 - brokers log local time
 LINES = """\
 2026-03-01 11:59:59,900 INFO barnabas_broker.status.events: torture-1: leader elected: votes of [1, 2] (term 1)
-2026-03-01 12:00:00,950 INFO barnabas_raftlog.links.links: node 1: peer is silent, node 3: no fresh datagram
+2026-03-01 12:00:00,950 INFO barnabas_broker.status.events: links: peer silent: node 3: no fresh datagram
 2026-03-01 12:00:01,000 INFO barnabas_broker.status.events: torture-1: leader lost: node 3 fell silent (term 1)
 2026-03-01 12:00:01,050 INFO barnabas_broker.status.events: torture-2: leader elected: votes of [1, 2] (term 4)
 2026-03-01 12:00:01,100 INFO barnabas_broker.status.events: torture-1: campaign: no leader known (term 1)

@@ -12,19 +12,41 @@ defaults for topics that say nothing.
 
 import dataclasses
 import difflib
-import ipaddress
 import json
+import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
-from barnabas_raftlog.errors import BarnabasError
 from barnabas_raftlog.records.header import BATCH_BYTES_MAX
 
-__all__ = ["Address", "BrokerConfig", "ConfigError", "Setting", "is_wildcard", "quoted", "settings"]
+from .addresses import Address, ConfigError, is_loopback, is_wildcard, parse_address
+from .listeners import NamedListener, parse_listeners
+from .quantities import parse_bytes, parse_duration_ms
+
+__all__ = [
+    "Address",
+    "BrokerConfig",
+    "ConfigError",
+    "Setting",
+    "SettingValue",
+    "accepted_names",
+    "is_wildcard",
+    "nearest",
+    "quoted",
+    "read_settings",
+    "read_toml",
+    "settings",
+]
 
 SettingValue = str | int | bool
 _NODES_PREFIX = "cluster.nodes."
+_TIME_UNITS = {
+    "ms": ("milliseconds", 1),
+    "seconds": ("seconds", 1_000),
+    "minutes": ("minutes", 60_000),
+    "hours": ("hours", 3_600_000),
+}
 _MIB = 1 << 20
 _GIB = 1 << 30
 _INT_MAX = (1 << 31) - 1
@@ -35,20 +57,6 @@ _COARSER_UNITS = (
     ("log.retention.minutes", "log.retention.ms", 60_000),
     ("log.roll.hours", "log.roll.ms", 3_600_000),
 )
-
-
-class ConfigError(BarnabasError, ValueError):
-    """A setting that cannot work; the message names the setting and, where it can, the fix."""
-
-
-class Address(NamedTuple):
-    """Where to listen or to connect. Port 0 asks the operating system for a free one."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class Setting(NamedTuple):
@@ -97,9 +105,14 @@ class BrokerConfig:
         "",
         "Ids of the nodes that should vote on metadata, '1,2,3'. Empty: the first three (of five or more: five) nodes.",
     )
-    listeners: str = _text("127.0.0.1:9092", "host:port on which clients are served. Port 0: any free one.")
+    listeners: str = _text(
+        "127.0.0.1:9092",
+        "host:port on which clients are served, or several as name://host:port. Port 0: any free one.",
+    )
     advertised_listeners: str = _text(
-        "", "host:port that clients are told. Empty: the same as listeners, which then cannot be 0.0.0.0 or [::]."
+        "",
+        "host:port, or name://host:port for each listener, that its clients are told. Empty: the same as listeners, "
+        "which then cannot be 0.0.0.0 or [::].",
     )
     broker_rack: str = _text(
         "", "The rack (or zone) this broker stands in; replicas are spread over racks, consumers may read in theirs."
@@ -242,8 +255,16 @@ class BrokerConfig:
     broker_session_timeout_ms: int = _number(3_000, "Silence after which the controller fences a broker.", low=200)
     controlled_shutdown_timeout_ms: int = _number(10_000, "How long a clean stop may take.", low=100, high=600_000)
     log_level: str = _text(
-        "INFO", "Least level that is logged to stderr.", choices=("DEBUG", "INFO", "WARNING", "ERROR")
+        "INFO",
+        "Least level that is logged; DEBUG has a line for each connection and request.",
+        choices=("DEBUG", "INFO", "WARNING", "ERROR"),
     )
+    log_format: str = _text("text", "Lines of the log: text, or one JSON object each.", choices=("text", "json"))
+    log_file_path: str = _text("", "The file to log to. Empty: standard error.")
+    log_file_max_bytes: int = _number(
+        64 * _MIB, "Size at which that file is put aside, as its name with .1 behind it.", low=64 * 1024, high=_LONG_MAX
+    )
+    log_file_count: int = _number(1, "Files that were put aside and are kept.", high=1_000)
     test_link_delay_us: int = _number(
         0, "Time by which this broker delays its traffic to others.", high=10_000_000, for_tests=True
     )
@@ -260,7 +281,7 @@ class BrokerConfig:
             known = ", ".join(map(str, sorted(self.cluster_nodes))) or "none"
             raise ConfigError(f"cluster.nodes does not name this node: node.id is {self.node_id}, named are {known}")
         for node_id, text in self.cluster_nodes.items():
-            _address(f"{_NODES_PREFIX}{node_id}", text)
+            parse_address(f"{_NODES_PREFIX}{node_id}", text)
         if strangers := sorted(set(self.voters) - set(self.cluster_nodes)):
             raise ConfigError(f"controller.quorum.voters names {strangers[0]}, which cluster.nodes does not")
         if self.raft_election_timeout_ms < 3 * self.raft_heartbeat_interval_ms:
@@ -283,34 +304,32 @@ class BrokerConfig:
                 f"queued.max.request.bytes ({self.queued_max_request_bytes}) is smaller than "
                 f"socket.request.max.bytes ({self.socket_request_max_bytes}): the largest request would wait for ever"
             )
-        if is_wildcard(self.advertised.host):
-            name = "advertised.listeners" if self.advertised_listeners else "listeners"
-            raise ConfigError(
-                f"{name} is {self.advertised_listeners or self.listeners!r}: clients are told this address, and nobody "
-                "can connect to it; name one that they can reach in advertised.listeners"
-            )
+        parse_listeners(self.listeners, self.advertised_listeners)
+
+    @property
+    def named_listeners(self) -> tuple[NamedListener, ...]:
+        """Where clients are served, and what they are told, the main one first; never empty."""
+        return parse_listeners(self.listeners, self.advertised_listeners)
 
     @property
     def listener(self) -> Address:
-        """Where clients are served."""
-        return _address("listeners", self.listeners)
+        """Where clients are served on the first listener."""
+        return self.named_listeners[0].bind
 
     @property
     def advertised(self) -> Address:
-        """Where clients are told to connect; port 0 means the port that `listener` got."""
-        return (
-            _address("advertised.listeners", self.advertised_listeners) if self.advertised_listeners else self.listener
-        )
+        """Where clients of the first listener are told to connect; port 0 means the port that it got."""
+        return self.named_listeners[0].advertised
 
     @property
     def nodes(self) -> dict[int, Address]:
         """Every node's address for traffic between nodes, this one's too."""
-        return {node_id: _address("cluster.nodes", text) for node_id, text in sorted(self.cluster_nodes.items())}
+        return {node_id: parse_address("cluster.nodes", text) for node_id, text in sorted(self.cluster_nodes.items())}
 
     @property
     def exposed_nodes(self) -> list[Address]:
         """The nodes that others than this machine may reach: those that are not on the loopback."""
-        return [address for address in self.nodes.values() if not _is_loopback(address)]
+        return [address for address in self.nodes.values() if not is_loopback(address)]
 
     def check_keyed(self) -> None:
         """Refuse to run without a secret where strangers may reach the nodes.
@@ -346,11 +365,7 @@ class BrokerConfig:
         Raises:
             ConfigError: the text is not TOML, or a setting is unknown, missing or out of range.
         """
-        try:
-            tables = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise ConfigError(f"not valid TOML: {error}") from error
-        return cls.from_settings(_flatten(tables, ""))
+        return cls.from_settings(read_toml(text))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -359,11 +374,7 @@ class BrokerConfig:
         Raises:
             ConfigError: as `from_toml`.
         """
-        try:
-            text = data.decode()
-        except UnicodeDecodeError as error:
-            raise ConfigError(f"not valid TOML: byte {error.start} is not UTF-8") from error
-        return cls.from_toml(text)
+        return cls.from_settings(read_toml(data))
 
     @classmethod
     def from_settings(cls, values: Mapping[str, SettingValue]) -> Self:
@@ -375,23 +386,20 @@ class BrokerConfig:
         Raises:
             ConfigError: a setting is unknown, missing or out of range.
         """
-        fields = {field.name.replace("_", "."): field for field in dataclasses.fields(cls)}
-        values = _in_milliseconds(values)
+        fields = _fields()
         given: dict[str, Any] = {}
         nodes: dict[int, str] = {}
-        for name, value in values.items():
-            if name == "cluster.nodes":
-                nodes = _nodes(str(value)) | nodes
-            elif name.startswith(_NODES_PREFIX):
-                nodes[_integer(name, name.removeprefix(_NODES_PREFIX))] = str(value)
-            elif name in fields:
-                given[fields[name].name] = _parse(name, fields[name].metadata["kind"], value)
-            else:
-                raise ConfigError(_unknown(name, list(fields)))
+        for name, value in read_settings(values).items():
+            if name.startswith(_NODES_PREFIX):
+                nodes[int(name.removeprefix(_NODES_PREFIX))] = str(value)
+            elif name != "cluster.nodes":
+                given[fields[name].name] = value
         missing = [
             name
             for name, field in fields.items()
-            if field.default is dataclasses.MISSING and field.name not in given and name != "cluster.nodes"
+            if field.default is dataclasses.MISSING
+            and field.name not in given
+            and (name != "cluster.nodes" or not nodes)
         ]
         if missing:
             raise ConfigError(f"missing settings: {', '.join(missing)}")
@@ -435,15 +443,71 @@ def settings() -> list[Setting]:
     ]
 
 
-def _in_milliseconds(values: Mapping[str, SettingValue]) -> dict[str, SettingValue]:
-    """Return `values` with hours and minutes turned into the setting in milliseconds, unless that is given."""
-    known = dict(values)
-    for name, target, unit_ms in _COARSER_UNITS:
-        if name in known:
-            count = _integer(name, known.pop(name))
+def accepted_names() -> list[str]:
+    """Return every name that a source of settings may use, coarser units included, but for `cluster.nodes.N`."""
+    return [*_fields(), *(coarser for coarser, _, _ in _COARSER_UNITS)]
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return " (did you mean ...?)" if a known name is near, or else nothing."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def read_toml(text: str | bytes) -> dict[str, SettingValue]:
+    """Return the settings of a configuration file, as `read_settings` does.
+
+    Raises:
+        ConfigError: the text is not TOML, or a setting is unknown or out of range.
+    """
+    try:
+        tables = tomllib.loads(text if isinstance(text, str) else text.decode())
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"not valid TOML: byte {error.start} is not UTF-8") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"not valid TOML: {error}") from error
+    return read_settings(_flatten(tables, ""))
+
+
+def read_settings(values: Mapping[str, SettingValue]) -> dict[str, SettingValue]:
+    """Return the settings of one source: each of its type, in its finest unit, and in its range.
+
+    `cluster.nodes` stays beside the nodes that it names, which stand there one by one, so that the next source can tell
+    all nodes from some. What is missing, or fits nothing else, is not found out here.
+
+    Raises:
+        ConfigError: a setting is unknown or out of range.
+    """
+    fields = _fields()
+    coarser = {name: (target, unit_ms) for name, target, unit_ms in _COARSER_UNITS}
+    read: dict[str, SettingValue] = {}
+    nodes: dict[str, SettingValue] = {}
+    # The coarsest first: a finer one takes its place.
+    order = list(coarser)
+    for name, value in sorted(
+        values.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order)
+    ):
+        if name == "cluster.nodes":
+            read[name] = str(value)
+            nodes = {**{f"{_NODES_PREFIX}{node_id}": place for node_id, place in _nodes(str(value)).items()}, **nodes}
+        elif name.startswith(_NODES_PREFIX):
+            nodes[f"{_NODES_PREFIX}{_integer(name, name.removeprefix(_NODES_PREFIX))}"] = str(value)
+        elif name in coarser:
+            target, unit_ms = coarser[name]
+            count = _integer(name, value)
             if target not in values:
-                known[target] = count * unit_ms if count > 0 else count
-    return known
+                read[target] = count * unit_ms if count > 0 else count
+                _check(fields[target], read[target])
+        elif name in fields:
+            read[name] = _parse(name, fields[name].metadata["kind"], value)
+            _check(fields[name], read[name])
+        else:
+            raise ConfigError(f"unknown setting: {name}{nearest(name, accepted_names())}")
+    return read | nodes
+
+
+def _fields() -> dict[str, "dataclasses.Field[Any]"]:
+    return {field.name.replace("_", "."): field for field in dataclasses.fields(BrokerConfig)}
 
 
 def _flatten(tables: Mapping[str, Any], prefix: str) -> dict[str, SettingValue]:
@@ -486,11 +550,36 @@ def _parse(name: str, kind: type, value: SettingValue) -> SettingValue:
 
 
 def _integer(name: str, value: SettingValue) -> int:
+    """Read a whole number; of what is a time or a size, also one with a unit."""
+    # bool is an int to Python, but `node.id = true` is a mistake.
+    if type(value) is int:
+        return value
+    text = str(value).strip()
+    if re.fullmatch(r"[+-]?[0-9]{1,40}", text):
+        return int(text)
+    unit = name.rpartition(".")[2]
+    if unit in _TIME_UNITS:
+        return _in_units(name, text, unit)
+    if "bytes" in name.split(".") or name.endswith("buffer.size"):
+        try:
+            return parse_bytes(text)
+        except ValueError as error:
+            raise ConfigError(f"{name}: {error}") from error
+    raise ConfigError(f"{name} is {value!r}, which is not an integer")
+
+
+def _in_units(name: str, text: str, unit: str) -> int:
+    """Read a time with units (`7d`) for a setting that is in `unit`."""
     try:
-        # bool is an int to Python, but `node.id = true` is a mistake.
-        return value if type(value) is int else int(str(value))
+        found_ms = parse_duration_ms(text)
     except ValueError as error:
-        raise ConfigError(f"{name} is {value!r}, which is not an integer") from error
+        raise ConfigError(
+            f"{name} is {text!r}, which is not a time: write 7d, 1h30m, 500ms, or a number (of {_TIME_UNITS[unit][0]})"
+        ) from error
+    words, unit_ms = _TIME_UNITS[unit]
+    if found_ms % unit_ms:
+        raise ConfigError(f"{name} is {text!r}, which is not a whole number of {words}")
+    return found_ms // unit_ms
 
 
 def _ids(name: str, text: str) -> Sequence[int]:
@@ -505,42 +594,6 @@ def _nodes(text: str) -> dict[int, str]:
             raise ConfigError(f"cluster.nodes has {part!r}; write each node as id@host:port")
         nodes[_integer("cluster.nodes", node_id)] = address
     return nodes
-
-
-def _is_loopback(address: Address) -> bool:
-    try:
-        return ipaddress.ip_address(address.host).is_loopback
-    except ValueError:
-        return address.host == "localhost"
-
-
-def is_wildcard(host: str) -> bool:
-    """Say whether a host means "every address of this machine", which can be listened on and not connected to."""
-    try:
-        return ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        # A name; or what the system's resolver takes for 0.0.0.0, too.
-        return host in {"", "0", "*"}
-
-
-def _address(name: str, text: str) -> Address:
-    # Kafka writes PLAINTEXT://host:port; the prefix is taken, another protocol is not one that we speak.
-    protocol, separator, rest = text.rpartition("://")
-    if separator and protocol.upper() != "PLAINTEXT":
-        raise ConfigError(f"{name} is {text!r}; the only protocol is PLAINTEXT")
-    host, colon, port_text = rest.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host:
-        raise ConfigError(f"{name} is {text!r}; write host:port")
-    port = _integer(name, port_text)
-    if not 0 <= port <= 65_535:
-        raise ConfigError(f"{name} has port {port}; ports are from 0 to 65535")
-    return Address(host, port)
-
-
-def _unknown(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"unknown setting: {name}" + (f" (did you mean {close[0]}?)" if close else "")
 
 
 def quoted(value: SettingValue) -> str:

@@ -13,8 +13,11 @@ TIME_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_0
 BYTE_UNITS = {"": 1, "b": 1} | {
     f"{letter}{rest}": 1 << 10 * (power + 1) for power, letter in enumerate("kmgtp") for rest in ("", "ib")
 }
-_TIME_PART = r"(\d+(?:\.\d+)?)(ms|[smhdw])"
-_SIZE = r"(\d+(?:\.\d+)?)\s*([a-z]*)"
+# More digits than any duration or size needs; longer numbers are refused as what they are, a mistake.
+_NUMBER = r"[0-9]{1,20}(?:\.[0-9]{1,20})?"
+_PLAIN = r"-?[0-9]{1,20}"
+_TIME_PART = rf"({_NUMBER})(ms|[smhdw])"
+_SIZE = rf"({_NUMBER})\s*([a-z]*)"
 
 
 def parse_duration_ms(text: str) -> int:
@@ -24,11 +27,11 @@ def parse_duration_ms(text: str) -> int:
         ValueError: the text is neither; it says what to write.
     """
     word = text.strip().lower()
-    if re.fullmatch(r"-?[0-9]+", word):
+    if re.fullmatch(_PLAIN, word):
         return int(word)
     if not re.fullmatch(f"(?:{_TIME_PART})+", word):
         raise ValueError(f"{text!r} is not a duration: write 7d, 1h30m, 500ms, or a number of milliseconds")
-    return round(sum(float(number) * TIME_UNITS_MS[unit] for number, unit in re.findall(_TIME_PART, word)))
+    return sum(_product(number, TIME_UNITS_MS[unit]) for number, unit in re.findall(_TIME_PART, word))
 
 
 def parse_bytes(text: str) -> int:
@@ -38,12 +41,19 @@ def parse_bytes(text: str) -> int:
         ValueError: the text is neither; it says what to write.
     """
     word = text.strip().lower()
-    if re.fullmatch(r"-?[0-9]+", word):
+    if re.fullmatch(_PLAIN, word):
         return int(word)
     found = re.fullmatch(_SIZE, word)
     if found is None or found[2] not in BYTE_UNITS:
         raise ValueError(f"{text!r} is not a size: write 10GiB, 512KiB, or a number of bytes")
-    return round(float(found[1]) * BYTE_UNITS[found[2]])
+    return _product(found[1], BYTE_UNITS[found[2]])
+
+
+def _product(number: str, unit: int) -> int:
+    """Return a decimal number times `unit`, exact up to the half of one: a float has 53 bits only."""
+    whole, _, places = number.partition(".")
+    scale = int(10 ** len(places))
+    return (int(whole + places) * unit * 2 + scale) // (scale * 2)
 
 
 def shown_bytes(count: int) -> str:

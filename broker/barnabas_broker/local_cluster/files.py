@@ -44,7 +44,7 @@ KEY_SETTING = "cluster.secret"
 SECRET_BYTES = 32
 LOG_BYTES_MAX = 64 * 1024 * 1024
 # The identity of a broker. `cluster start` writes these; --set may not.
-MANAGED = ("node.id", "cluster.id", "cluster.nodes", "listeners", "advertised.listeners", "log.dir")
+MANAGED = ("node.id", "cluster.id", "cluster.nodes", "listeners", "advertised.listeners", "log.dir", "log.file.path")
 
 
 class ClusterError(BarnabasError):

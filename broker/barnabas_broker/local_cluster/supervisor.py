@@ -25,6 +25,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from barnabas_broker.config.sources import PREFIX, variable_of
+
 from .files import ClusterError, ClusterFiles
 from .interrupts import Interrupts
 from .plan import Request, plan
@@ -251,6 +253,17 @@ def _neighbour(files: ClusterFiles, node_id: int) -> str:
     return f" by broker {answer.get('node_id')} of cluster {answer.get('cluster_id')} (process {answer.get('pid')})"
 
 
+def _environment(files: ClusterFiles, node_id: int) -> dict[str, str]:
+    """Return the environment of a broker, which is to log where its other words go, and to put that file aside.
+
+    Settings of ours are for `broker run`: here one `BARNABAS_LOG_DIR` would be that of all brokers.
+    """
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    if files.config(node_id).log_file_path:
+        return plain
+    return plain | {variable_of("log.file.path"): str(files.log_file(node_id))}
+
+
 def _spawn(files: ClusterFiles, node_id: int, program: tuple[str, ...]) -> tuple["subprocess.Popen[bytes]", int, int]:
     """Start a broker; return it, the end of the pipe to read its line from, and where its log begins."""
     log = files.open_log(node_id)
@@ -262,6 +275,7 @@ def _spawn(files: ClusterFiles, node_id: int, program: tuple[str, ...]) -> tuple
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
+            env=_environment(files, node_id),
             pass_fds=(writer,),
             start_new_session=True,
         )

@@ -58,6 +58,7 @@ from itertools import count, islice
 from typing import cast
 
 from barnabas_broker.access.client_proof import Challenge
+from barnabas_broker.config.listeners import DEFAULT_NAME
 from barnabas_broker.timing.patience import LITTLE, Crowd, Patience
 from barnabas_broker.timing.turns import SLICE_S, Turns
 from barnabas_raftlog.callbacks import call_each
@@ -258,6 +259,11 @@ class Exchange:
         return -1 if account.must_wait(self.connection) else account.room_for_answer()
 
     @property
+    def listener_name(self) -> str:
+        """The listener that its client came in on, whose addresses it is to be told."""
+        return self.connection.listener_name
+
+    @property
     def is_gone(self) -> bool:
         """True once there is no client any more to answer."""
         return self.connection.is_closed
@@ -299,14 +305,16 @@ class Connection(asyncio.BufferedProtocol):
         "host",
         "is_closed",
         "last_sweep",
+        "listener_name",
         "peer",
         "received_bytes",
         "slices",
         "software",
     )
 
-    def __init__(self, listener: "Listener") -> None:
+    def __init__(self, listener: "Listener", listener_name: str = DEFAULT_NAME) -> None:
         self._listener = listener
+        self.listener_name = listener_name  # the one that the client came in on
         self._transport: asyncio.Transport | None = None
         self._exchanges: deque[Exchange] = deque()
         self._frame: bytearray | None = None
@@ -514,7 +522,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pause_if_blocked()
 
     def _begin(self, frame: bytearray) -> None:
-        exchange = Exchange(self, frame)
+        exchange = self._listener.new_exchange(self, frame)
         self._exchanges.append(exchange)
         self._listener.serve(exchange)
 
@@ -658,7 +666,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 class Listener:
-    """The listening socket and all its connections.
+    """The listening sockets, one for each name, and all their connections, which share every limit.
 
     `serve` gets each exchange, synchronously and in order; it must not raise for anything a client can cause.
     """
@@ -667,12 +675,13 @@ class Listener:
         self.limits = limits
         self.serve = serve
         self.meter = meter or LoopMeter()
+        self.new_exchange: Callable[[Connection, bytearray], Exchange] = Exchange  # `request_log` has another one
         self.crowd = Crowd()
         self.turns = Turns(meter=self.meter, crowd=self.crowd)
         self.account = TransientBytes(limits.bytes_max, limits.bytes_max // 8)
         self.sweep_count = 0
         self.accepted_count = self.refused_count = 0
-        self.port = 0
+        self.ports: dict[str, int] = {}  # that were taken, by the listener's name
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._connections: dict[Connection, None] = {}  # in the order of their beginning
         self._by_host: dict[str, int] = {}  # how many of them there are
@@ -689,37 +698,45 @@ class Listener:
         self._numbers = count()
         self._feeding: asyncio.Handle | None = None
         self._sweeping: asyncio.TimerHandle | None = None
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._reasons = 0
         self._all_closed: asyncio.Event | None = None
 
     def __len__(self) -> int:
         return len(self._connections)
 
-    async def bind(self, host: str, port: int) -> None:
-        """Take the address without accepting anybody yet. Port 0 takes a free one, which `port` then tells.
+    @property
+    def port(self) -> int:
+        """The port of the first listener; 0 before there is one."""
+        return next(iter(self.ports.values()), 0)
+
+    async def bind(self, host: str, port: int, name: str = DEFAULT_NAME) -> None:
+        """Take an address without accepting anybody yet. Port 0 takes a free one, which `ports` then tells.
 
         Raises:
             OSError: the address cannot be had; most often another process listens there.
         """
+        assert name not in self.ports
         loop = asyncio.get_running_loop()
         backlog = self.limits.backlog
-        self._server = await loop.create_server(
-            lambda: Connection(self), host, port, backlog=backlog, start_serving=False
+        server = await loop.create_server(
+            lambda: Connection(self, name), host, port, backlog=backlog, start_serving=False
         )
-        self.port = int(self._server.sockets[0].getsockname()[1])
+        self._servers.append(server)
+        self.ports[name] = int(server.sockets[0].getsockname()[1])
 
     async def accept(self) -> None:
         """Let clients in."""
-        assert self._server is not None, "bind() first"
-        await self._server.start_serving()
+        assert self._servers, "bind() first"
+        for server in self._servers:
+            await server.start_serving()
         self._sweep()
 
     def stop_accepting(self) -> None:
-        """Close the listening socket; open connections go on."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        """Close the listening sockets; open connections go on."""
+        servers, self._servers = self._servers, []
+        for server in servers:
+            server.close()
 
     async def close(self, timeout_s: float = 1.0) -> None:
         """Close every connection after what is written to it; abort those that do not take it in time."""
@@ -741,6 +758,7 @@ class Listener:
     def _connected(self, connection: Connection) -> None:
         self._connections[connection] = None
         self.accepted_count += 1
+        logger.debug("connection from %s on %s", connection, connection.listener_name)
         limits = self.limits
         host = connection.host
         self._by_host[host] = of_host = self._by_host.get(host, 0) + 1
@@ -755,6 +773,7 @@ class Listener:
 
     def _disconnected(self, connection: Connection) -> None:
         del self._connections[connection]
+        logger.debug("the connection from %s has ended", connection)
         host = connection.host
         self._by_host[host] -= 1
         if not self._by_host[host]:

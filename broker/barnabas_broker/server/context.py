@@ -184,11 +184,15 @@ class BrokerContext:
         brokers = sorted(self.image.brokers.items())
         return [known for node_id, known in brokers if self.is_there(known) or left(node_id)]
 
-    def endpoints(self, leader_ids: Iterable[int]) -> list[NodeEndpoint]:
-        """Return where the brokers among `leader_ids` are, by id, each once (KIP-951)."""
+    def endpoints(self, leader_ids: Iterable[int], listener: str) -> list[NodeEndpoint]:
+        """Return where the brokers among `leader_ids` are for clients of a listener, by id, each once (KIP-951)."""
         brokers = self.image.brokers
         known = [brokers[leader_id] for leader_id in sorted(set(leader_ids)) if leader_id in brokers]
-        return [NodeEndpoint(node_id=one.node_id, host=one.host, port=one.port, rack=one.rack) for one in known]
+        return [
+            NodeEndpoint(node_id=one.node_id, host=address[0], port=address[1], rack=one.rack)
+            for one in known
+            if (address := one.address_on(listener)) is not None
+        ]
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run what must wait, and end the node if it fails. Bounded by the unanswered requests of all connections."""

@@ -115,7 +115,7 @@ def _api_versions(_: BrokerContext, exchange: Exchange, request: ApiVersionsRequ
         if not (_is_software(name) and _is_software(version)):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         exchange.connection.software = printable(f"{name} {version}", SOFTWARE_CHARACTERS_MAX)
-        logger.info("client %s is %s", exchange.connection.peer, exchange.connection.software)
+        logger.debug("client %s is %s", exchange.connection.peer, exchange.connection.software)
     _answer_what_we_speak(exchange, exchange.version, ErrorCode.NONE)
     return None
 

@@ -78,7 +78,9 @@ class EventHistory:
         if self._lines < LINES_PER_SECOND and self._lines_of_tenth < LINES_PER_TENTH:
             self._lines += 1
             self._lines_of_tenth += 1
-            logger.log(LEVELS.get(kind, logging.INFO), "%s: %s: %s", subject, kind, cause)
+            fields = {"event": kind, "subject": subject, "cause": cause}
+            level = LEVELS.get(kind, logging.INFO)
+            logger.log(level, "%s: %s: %s", subject, kind, cause, extra={"fields": fields})
         else:
             self._unsaid[kind] = self._unsaid.get(kind, 0) + 1
 

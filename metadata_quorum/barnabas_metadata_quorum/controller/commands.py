@@ -23,7 +23,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from barnabas_metadata_quorum.image.records import UNKNOWN_DIRECTORY
+from barnabas_metadata_quorum.image.records import UNKNOWN_DIRECTORY, ListenerAddress
 from barnabas_raftlog.errors import BarnabasError, MalformedMessageError
 from barnabas_raftlog.unpacking import UNREADABLE
 
@@ -138,7 +138,10 @@ class _Tagged(msgspec.Struct, frozen=True, tag_field="type"):
 
 
 class RegisterBroker(_Tagged, frozen=True, tag="register_broker"):
-    """A process that started as `node_id` asks to be known. A new incarnation replaces an older one at once."""
+    """A process that started as `node_id` asks to be known. A new incarnation replaces an older one at once.
+
+    `listeners` as in the record: left out where there is one address for all.
+    """
 
     node_id: int
     incarnation: int
@@ -146,6 +149,7 @@ class RegisterBroker(_Tagged, frozen=True, tag="register_broker"):
     port: int
     rack: str | None = None
     directory_id: bytes = UNKNOWN_DIRECTORY
+    listeners: tuple[ListenerAddress, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class BrokerHeartbeat(_Tagged, frozen=True, tag="broker_heartbeat"):

@@ -189,13 +189,15 @@ def _register(image: Image, sessions: Sessions, command: RegisterBroker, now_ms:
     known = image.brokers.get(command.node_id)
     epoch = image.version
     wanted = (command.host, command.port, command.rack, command.directory_id)
+    listeners = command.listeners or ()
     sessions.touch(command.node_id, now_ms)
     if known is not None and known.incarnation == command.incarnation:
         # The same process again: its first answer was lost, or it moved to another listener.
-        same = (known.host, known.port, known.rack, known.directory_id) == wanted
+        same = (known.host, known.port, known.rack, known.directory_id) == wanted and known.listeners == listeners
         if same and not known.shutting_down:
             return Decision((), BrokerRegistration(known.epoch))
-    registered = BrokerRegistered(command.node_id, command.incarnation, epoch, *wanted)
+    of_listeners = listeners or msgspec.UNSET
+    registered = BrokerRegistered(command.node_id, command.incarnation, epoch, *wanted, listeners=of_listeners)
     return Decision((registered,), BrokerRegistration(epoch))
 
 

@@ -32,6 +32,7 @@ from .records import (
     BrokerShuttingDown,
     BrokerUnfenced,
     CommandAnswered,
+    ListenerAddress,
     PartitionMoved,
     PartitionsAdded,
     ProducerIdsAllocated,
@@ -73,6 +74,7 @@ Value = TypeVar("Value")
 class Broker(msgspec.Struct, frozen=True):
     """One registered broker process. It takes part when it is neither fenced nor shutting down.
 
+    `listeners` is empty if it has one address, for everybody; else `host` and `port` are those of its first listener.
     `has_served`: it was unfenced at some time since it registered, so clients find it where the registration says.
     """
 
@@ -86,10 +88,17 @@ class Broker(msgspec.Struct, frozen=True):
     fenced: bool = True
     shutting_down: bool = False
     has_served: bool = False
+    listeners: tuple[ListenerAddress, ...] = ()
 
     @property
     def is_available(self) -> bool:
         return not self.fenced and not self.shutting_down
+
+    def address_on(self, listener: str) -> tuple[str, int] | None:
+        """Return host and port for clients of the listener of that name; None if this broker does not have it."""
+        if not self.listeners:
+            return self.host, self.port
+        return next(((one.host, one.port) for one in self.listeners if one.name == listener), None)
 
 
 class Founders(msgspec.Struct, frozen=True):
@@ -344,6 +353,7 @@ class ImageBuilder:
             port=record.port,
             rack=record.rack,
             directory_id=record.directory_id,
+            listeners=record.listeners or (),
         )
 
     def _create(self, record: TopicCreated) -> None:

@@ -15,6 +15,8 @@ Version 2 of three types came with directories and moves: a registration, and th
 directories that hold their data. In a record of version 1, a directory is `UNKNOWN_DIRECTORY`. Version 2 of a move came
 with witnesses: a node that ignored the former ones would let them delete data with which they may still have to vote.
 
+Listeners came to registrations without a new version: a node that ignores them tells all clients the first address.
+
 Not here: ACLs, SCRAM credentials, client quotas and feature levels have no record types yet; an older node will answer
 `UnknownRecordError` when they come.
 """
@@ -35,6 +37,7 @@ __all__ = [
     "BrokerShuttingDown",
     "BrokerUnfenced",
     "CommandAnswered",
+    "ListenerAddress",
     "PartitionMoved",
     "PartitionsAdded",
     "ProducerIdsAllocated",
@@ -60,10 +63,20 @@ class _Record(msgspec.Struct, frozen=True, tag_field="type"):
     """A record as a tagged msgpack map."""
 
 
+class ListenerAddress(msgspec.Struct, frozen=True, array_like=True):
+    """Where clients that came in on the listener `name` find a broker. Elements that follow are for later versions."""
+
+    name: str
+    host: str
+    port: int
+
+
 class BrokerRegistered(_Record, frozen=True, tag="broker_registered"):
     """A broker process joined, fenced. `epoch` is this record's own offset, so epochs only grow.
 
     `directory_id` names the disk that it came with: another disk under the same node id lacks the data of the first.
+    `host` and `port` are what clients are told of a broker that names no listeners; else `listeners` has all of them,
+    that one first. A record of one nameless listener is the same, byte by byte, as before there were names.
     """
 
     node_id: int
@@ -74,6 +87,7 @@ class BrokerRegistered(_Record, frozen=True, tag="broker_registered"):
     rack: str | None
     directory_id: bytes = UNKNOWN_DIRECTORY
     version: int = 2
+    listeners: tuple[ListenerAddress, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class BrokerUnfenced(_Record, frozen=True, tag="broker_unfenced"):

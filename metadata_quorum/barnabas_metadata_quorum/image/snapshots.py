@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import NamedTuple
 
+import msgspec
+
 from barnabas_raftlog.errors import MalformedMessageError
 from barnabas_raftlog.wire.crc32c import crc32c
 
@@ -126,6 +128,7 @@ def _records_of(image: Image) -> Iterator[Record]:
             port=broker.port,
             rack=broker.rack,
             directory_id=broker.directory_id,
+            listeners=broker.listeners or msgspec.UNSET,
         )
         if broker.has_served:
             yield BrokerUnfenced(broker.node_id, broker.epoch)

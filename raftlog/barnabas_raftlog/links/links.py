@@ -495,7 +495,6 @@ class Links:
         peer.live = live
         self.busy_peers.discard(peer.node_id)
         cause = f"node {peer.node_id}: {'both directions work' if live else reason or peer.why_not()}"
-        logger.info("node %d: peer is %s, %s", self.node_id, "live" if live else "silent", cause)
         self._say(Fact("peer live" if live else "peer silent", 0, cause))
         try:
             call_each(self.on_peer, lambda callback: callback(peer.node_id, live))

@@ -68,6 +68,24 @@ def starter(tmp_path: Path) -> Iterator[Starter]:
         child.wait()
 
 
+def test_brokers_get_no_settings_from_the_environment_but_the_file_to_log_to(
+    starter: Starter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BARNABAS_LOG_DIR", "/one/for/all")
+    monkeypatch.setenv("UNTOUCHED", "1")
+    files = starter.start().files
+    got = supervisor._environment(files, 2)
+    assert got["UNTOUCHED"] == "1"
+    assert {name: value for name, value in got.items() if name.startswith("BARNABAS_")} == {
+        "BARNABAS_LOG_FILE_PATH": str(files.log_file(2))
+    }
+    with files.config_file(2).open("a") as file:
+        file.write('log.file.path = "/elsewhere"\n')
+    assert "BARNABAS_LOG_FILE_PATH" not in supervisor._environment(files, 2)
+    with pytest.raises(ConfigError, match=r"log\.file\.path is not for --set"):
+        starter.start(settings={"log.file.path": "/one/for/all"})
+
+
 def test_a_cluster_starts_in_a_new_directory_and_stops(starter: Starter) -> None:
     started = starter.start()
     files = started.files

@@ -59,7 +59,7 @@ def test_set_strings_are_read_as_the_settings_type() -> None:
             "test.link.delay.us is 10000001; it must be from 0 to 10000000",
         ),
         (MINIMAL + "test.link.jitter.us = -1\n", "test.link.jitter.us is -1; it must be from 0"),
-        ("", "missing settings: node.id, cluster.id, log.dir"),
+        ("", "missing settings: node.id, cluster.id, cluster.nodes, log.dir"),
         ("node.id 1", "not valid TOML"),
         (MINIMAL.replace("= 1", "= true"), "not an integer"),
     ],

@@ -1,6 +1,7 @@
 """The process of a broker: readiness, one clear line on failure, a clean stop."""
 
 import dataclasses
+import json
 import os
 import signal
 import socket
@@ -194,3 +195,69 @@ def test_the_garbage_collector_never_looks_at_many_objects_in_one_go() -> None:
     young, between, rarely = GC_THRESHOLDS
     assert young * (between + 2) <= 15_000
     assert young * (between + 1) * rarely >= 100_000_000, "to look at all of them takes a second"
+
+
+def run_broker(*words: str, **variables: str) -> tuple[int, str]:
+    """Run `barnabas broker run`, which is not to come up, and return its exit status and what it says."""
+    command = [sys.executable, "-m", "barnabas_broker.cli.entry", "broker", "run", *words]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | variables
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False, timeout=60)
+    assert done.stdout == ""
+    return done.returncode, done.stderr
+
+
+def test_each_mistake_of_a_start_is_said_once(config: BrokerConfig, tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text(config.to_toml())
+    prefix = "barnabas broker: "
+    assert run_broker("--config", "/nope.toml") == (1, f"{prefix}/nope.toml: No such file or directory\n")
+    assert run_broker("--confg", "x") == (2, f"{prefix}unrecognized arguments: --confg x (did you mean --config?)\n")
+    status, said = run_broker("--config", str(file), BARNABAS_LOG_DIRS="/x")
+    assert (status, said) == (
+        1,
+        f"{prefix}unknown environment variable: BARNABAS_LOG_DIRS (did you mean BARNABAS_LOG_DIR?)\n",
+    )
+    assert run_broker("--set", "node.id=1", "--token", "t")[1].startswith(f"{prefix}missing settings: cluster.id")
+
+
+def test_a_broker_comes_up_from_its_environment_and_set_alone(config: BrokerConfig, tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    command = [sys.executable, "-m", "barnabas_broker.main", "--ready-fd", str(writer)]
+    command += ["--set", f"listeners=inside://{config.listeners},outside://127.0.0.1:0", "--set", "log.roll.ms=7d"]
+    variables = {
+        "BARNABAS_NODE_ID": "1",
+        "BARNABAS_CLUSTER_ID": "by-variables",
+        "BARNABAS_CLUSTER_NODES": f"1@{config.cluster_nodes[1]}",
+        "BARNABAS_LOG_DIR": str(tmp_path / "data"),
+        "BARNABAS_LISTENERS": "127.0.0.1:1",  # --set counts more
+    }
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | variables
+    process = subprocess.Popen(command, pass_fds=[writer], stderr=subprocess.PIPE, text=True, env=env)
+    os.close(writer)
+    with os.fdopen(reader) as lines:
+        assert lines.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    _, log = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert f"clients are served on ports {config.listener.port} (inside), " in log
+
+
+def test_a_broker_logs_to_its_file_in_the_form_that_was_asked_for(config: BrokerConfig, tmp_path: Path) -> None:
+    path = tmp_path / "logged.json"
+    file = tmp_path / "broker.toml"
+    asked = dataclasses.replace(config, log_format="json", log_file_path=str(path), log_level="DEBUG")
+    file.write_text(asked.to_toml())
+    process = Process(file)
+    assert process.line == "ready"
+    process.popen.send_signal(signal.SIGTERM)
+    assert process.end() == (0, "")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert "serving" in [line.get("event") for line in lines]
+    assert lines[-1]["message"] == "node 1 has stopped"
+
+
+def test_a_log_that_cannot_be_written_is_one_clear_line(config: BrokerConfig, tmp_path: Path) -> None:
+    path = tmp_path / "nowhere" / "broker.log"
+    file = tmp_path / "broker.toml"
+    file.write_text(dataclasses.replace(config, log_file_path=str(path)).to_toml())
+    assert Process(file).end() == (1, f"barnabas broker: {path}: No such file or directory\n")

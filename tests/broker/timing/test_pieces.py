@@ -204,6 +204,8 @@ def test_names_are_looked_at_in_pieces(which: str, names: list[str]) -> None:
 @pytest.mark.parametrize("count", [metadata.PARTITIONS_AWAITED_MAX, metadata.PARTITIONS_AWAITED_MAX + 1])
 def test_of_a_topic_with_too_many_partitions_no_leader_is_awaited(count: int) -> None:
     class Wide(Broker):
+        image = SimpleNamespace(brokers={})
+
         def topic(self, *_: Any, **__: Any) -> Any:
             return hosted
 
@@ -219,7 +221,7 @@ def test_of_a_topic_with_too_many_partitions_no_leader_is_awaited(count: int) ->
     broker: Any = Wide()
     broker.partitions.topics = {"t": hosted}
     broker.known_leaders = SimpleNamespace(expects_leader=looked, leadership=lambda *_: None)
-    exchange: Any = SimpleNamespace(version=4)
+    exchange: Any = SimpleNamespace(version=4, listener_name="PLAINTEXT")
     steps: Any = metadata.handle(broker, exchange, MetadataRequest(topics=[MetadataRequestTopic(name="t")]))
     longest, response = longest_stretch(lambda: next(steps))
     assert [len(topic.partitions) for topic in response.topics] == [count]

@@ -38,7 +38,7 @@ from barnabas_metadata_quorum.controller.commands import (
 from barnabas_metadata_quorum.controller.controller import ControllerConfig, decide
 from barnabas_metadata_quorum.controller.sessions import Sessions
 from barnabas_metadata_quorum.image.image import Broker, Image, apply_all
-from barnabas_metadata_quorum.image.records import BrokerFenced, Record
+from barnabas_metadata_quorum.image.records import BrokerFenced, ListenerAddress, Record
 from barnabas_raftlog.errors import MalformedMessageError
 
 
@@ -137,6 +137,17 @@ def test_registering_again_with_one_incarnation_gives_the_same_epoch() -> None:
     assert controller.register(1) == epoch
     assert controller.records == ()
     assert controller.image.brokers[1].is_available
+
+
+def test_a_process_that_names_other_listeners_is_registered_anew() -> None:
+    controller = Controller()
+    controller.register(1)
+    listeners = (ListenerAddress("INSIDE", "host", 9001),)
+    command = RegisterBroker(node_id=1, incarnation=1, host="host", port=9001, listeners=listeners)
+    assert decode_command(encode_command(command)) == command
+    again = [controller.ask(command), controller.ask(command)]
+    assert again[0] == again[1], "the second time says nothing new"
+    assert controller.image.brokers[1].listeners == listeners
 
 
 def test_a_new_incarnation_replaces_the_old_one_at_once() -> None:

@@ -18,6 +18,7 @@ from barnabas_metadata_quorum.image.records import (
     BrokerShuttingDown,
     BrokerUnfenced,
     CommandAnswered,
+    ListenerAddress,
     PartitionMoved,
     PartitionsAdded,
     ProducerIdsAllocated,
@@ -40,8 +41,10 @@ ids = st.binary(min_size=16, max_size=16)
 replicas = st.lists(ints, min_size=1, max_size=3).map(tuple)
 assignments = st.lists(replicas, max_size=3).map(tuple)
 directories = st.dictionaries(ints, ids, max_size=3)
+listeners = st.lists(st.builds(ListenerAddress, names, names, ints), min_size=1, max_size=3).map(tuple)
 records: st.SearchStrategy[Record] = st.one_of(
     st.builds(BrokerRegistered, ints, ints, ints, names, ints, st.none() | names, ids),
+    st.builds(BrokerRegistered, *([ints] * 3), names, ints, st.none(), ids, listeners=listeners),
     st.builds(BrokerUnfenced, ints, ints),
     st.builds(BrokerFenced, ints, ints, names),
     st.builds(BrokerShuttingDown, ints, ints),
@@ -77,6 +80,35 @@ def test_the_bytes_of_a_record_never_change() -> None:
         "83a474797065ad746f7069635f64656c65746564a8746f7069635f6964c410000102030405060708090a0b0c0d0e0f"
         "a776657273696f6e01"
     )
+
+
+def test_a_broker_of_one_nameless_listener_is_registered_in_the_bytes_of_before() -> None:
+    """Nodes of versions that know no listeners read it, and what they have written is read here."""
+    before = (
+        "89a474797065b162726f6b65725f72656769737465726564a76e6f64655f696401ab696e6361726e6174696f6e02a565706f636803"
+        "a4686f7374a168a4706f727404a47261636bc0ac6469726563746f72795f6964c41000000000000000000000000000000000"
+        "a776657273696f6e02"
+    )
+    record = BrokerRegistered(1, 2, 3, "h", 4, None)
+    assert encode_record(record).hex() == before
+    assert decode_record(bytes.fromhex(before)) == record
+    [broker] = apply_all(Image("c"), [decode_record(bytes.fromhex(before))]).brokers.values()
+    assert broker.address_on("PLAINTEXT") == broker.address_on("INSIDE") == ("h", 4)
+
+
+def test_a_broker_with_names_is_found_by_them_only() -> None:
+    both = (ListenerAddress("INSIDE", "b1", 9092), ListenerAddress("OUTSIDE", "localhost", 19092))
+    [broker] = apply_all(Image("c"), [BrokerRegistered(1, 2, 3, "b1", 9092, None, listeners=both)]).brokers.values()
+    assert broker.address_on("OUTSIDE") == ("localhost", 19092)
+    assert broker.address_on("PLAINTEXT") is None
+
+
+def test_a_later_version_may_say_more_of_each_listener() -> None:
+    fields = msgspec.msgpack.decode(encode_record(BrokerRegistered(1, 2, 3, "h", 4, None)))
+    later = msgspec.msgpack.encode(fields | {"listeners": [["INSIDE", "b1", 9092, "SSL"]]})
+    record = decode_record(later)
+    assert isinstance(record, BrokerRegistered)
+    assert record.listeners == (ListenerAddress("INSIDE", "b1", 9092),)
 
 
 def test_an_unknown_type_says_that_this_node_needs_an_upgrade() -> None:

@@ -12,6 +12,7 @@ from barnabas_metadata_quorum.image.records import (
     BrokerFenced,
     BrokerRegistered,
     BrokerUnfenced,
+    ListenerAddress,
     TopicCreated,
     UnknownRecordError,
 )
@@ -39,6 +40,13 @@ def test_a_snapshot_knows_who_was_fenced_after_it_had_served() -> None:
     image = apply_all(IMAGE, (BrokerFenced(1, 0, "no heartbeat"),))
     [broker] = decode_snapshot(encode_snapshot(Snapshot(9, 2, image))).image.brokers.values()
     assert (broker.fenced, broker.has_served) == (True, True)
+
+
+def test_a_snapshot_knows_every_listener_of_a_broker() -> None:
+    listeners = (ListenerAddress("INSIDE", "b2", 9092), ListenerAddress("OUTSIDE", "localhost", 19092))
+    image = apply_all(IMAGE, (BrokerRegistered(2, 6, 3, "b2", 9092, None, listeners=listeners),))
+    kept = decode_snapshot(encode_snapshot(Snapshot(9, 2, image))).image.brokers
+    assert {node_id: broker.listeners for node_id, broker in kept.items()} == {1: (), 2: listeners}
 
 
 def test_the_bytes_of_a_snapshot_never_change() -> None:

@@ -15,7 +15,7 @@ BROKERS = 1
 CONTROLLERS = 2
 
 
-def handle(broker: BrokerContext, _: Exchange, request: DescribeClusterRequest) -> DescribeClusterResponse:
+def handle(broker: BrokerContext, exchange: Exchange, request: DescribeClusterRequest) -> DescribeClusterResponse:
     """Answer from the image. Controllers have no listener for clients here, so asking for them is a mistake."""
     if request.endpoint_type != BROKERS:
         known = request.endpoint_type == CONTROLLERS
@@ -27,10 +27,11 @@ def handle(broker: BrokerContext, _: Exchange, request: DescribeClusterRequest) 
         controller_id=broker.node_id if broker.node_id in available else next(iter(available), -1),
         brokers=[
             DescribeClusterBroker(
-                broker_id=node_id, host=known.host, port=known.port, rack=known.rack, is_fenced=known.fenced
+                broker_id=node_id, host=address[0], port=address[1], rack=known.rack, is_fenced=known.fenced
             )
             for node_id, known in sorted(broker.image.brokers.items())
             if request.include_fenced_brokers or not known.fenced
+            if (address := known.address_on(exchange.listener_name)) is not None
         ],
     )
 

@@ -214,7 +214,7 @@ class _Fetch:
 
     def _answer(self, look: "_Look") -> Generator[None, None, None]:
         self._stop_waiting()
-        response = yield from look.response_in_steps(self.exchange.client_id or "")
+        response = yield from look.response_in_steps(self.exchange.client_id or "", self.exchange.listener_name)
         if not self.exchange.is_answered:
             respond(self.exchange, response, self.request)
         if not self.is_short:
@@ -475,8 +475,8 @@ class _Look:
         for rows in (self.partitions, self.seen, self.reads, self.unread):
             yield from emptied(rows)
 
-    def response_in_steps(self, client_id: str) -> Generator[None, None, FetchResponse]:
-        """Count the read, and return the answer."""
+    def response_in_steps(self, client_id: str, listener: str) -> Generator[None, None, FetchResponse]:
+        """Count the read, and return the answer for a client of a listener."""
         for number, (partition, asked, buffers) in enumerate(self.reads, 1):
             size_bytes = sum(map(len, buffers))
             end = _end_offset(buffers[-1])
@@ -494,7 +494,7 @@ class _Look:
                     if not number % RESULTS_PIECE:
                         yield
                 yield
-            response.node_endpoints = self.broker.endpoints(leader_ids)
+            response.node_endpoints = self.broker.endpoints(leader_ids, listener)
         return response
 
 

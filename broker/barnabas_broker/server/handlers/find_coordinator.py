@@ -53,7 +53,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: FindCoordinatorRe
             )
         )
     homes = yield from _homes(broker, keys, [None] * len(keys))
-    found = yield from _find_all(broker, keys, homes)
+    found = yield from _find_all(broker, exchange, keys, homes)
     if all(one.node_id == broker.node_id for one in found):
         return _response(exchange, found)
     elsewhere = {one.node_id for one in found if one.error_code == ErrorCode.NONE} - {broker.node_id}
@@ -80,7 +80,7 @@ async def _ask(
     await broker.known_leaders.wait_while(
         lambda: any(_may_be_elected(broker, hosted, index) for index in indexes), ELECTION_S
     )
-    return _response(exchange, await taken(_find_all(broker, keys, homes)))
+    return _response(exchange, await taken(_find_all(broker, exchange, keys, homes)))
 
 
 def _homes(
@@ -99,17 +99,17 @@ def _homes(
 
 
 def _find_all(
-    broker: BrokerContext, keys: Sequence[str], homes: Sequence[int | None]
+    broker: BrokerContext, exchange: Exchange, keys: Sequence[str], homes: Sequence[int | None]
 ) -> Generator[None, None, list[Coordinator]]:
     found: list[Coordinator] = []
     for key, home in zip(keys, homes, strict=True):
-        found.append(_find(broker, key, home))
+        found.append(_find(broker, exchange, key, home))
         if not len(found) % PIECE:
             yield
     return found
 
 
-def _find(broker: BrokerContext, group_id: str, index: int | None) -> Coordinator:
+def _find(broker: BrokerContext, exchange: Exchange, group_id: str, index: int | None) -> Coordinator:
     if index is None:
         return _nobody(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the offsets topic does not exist yet")
     hosted = broker.partitions.topics[OFFSETS_TOPIC]
@@ -117,7 +117,12 @@ def _find(broker: BrokerContext, group_id: str, index: int | None) -> Coordinato
     if known is None:
         text = f"{OFFSETS_TOPIC}-{index} has no leader"
         return _nobody(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
-    return Coordinator(key=group_id, node_id=known.node_id, host=known.host, port=known.port, error_message="")
+    address = known.address_on(exchange.listener_name)
+    if address is None:
+        text = f"broker {known.node_id} has no listener {exchange.listener_name}"
+        return _nobody(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
+    host, port = address
+    return Coordinator(key=group_id, node_id=known.node_id, host=host, port=port, error_message="")
 
 
 def _may_be_elected(broker: BrokerContext, hosted: HostedTopic, index: int) -> bool:

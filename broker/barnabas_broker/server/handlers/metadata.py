@@ -17,6 +17,9 @@ nobody wait and names another replica (`leadership.cut_off`). A request that nam
 topics of more than `PARTITIONS_AWAITED_MAX` partitions together, is answered at once. A topic that is named twice is
 answered once.
 
+Brokers are named where clients of this listener find them. As in Kafka, a broker that has no listener of that name is
+left out, and what it leads has no leader: LISTENER_NOT_FOUND, or LEADER_NOT_AVAILABLE before version 6.
+
 The controller id names a broker that takes requests, this one: any broker passes controller requests on.
 """
 
@@ -55,6 +58,7 @@ AWAITED_MAX = 100  # Topics; a client that names more does not miss one leader, 
 PARTITIONS_AWAITED_MAX = 2_000  # To look whether each has a leader takes a microsecond, at every change again.
 PIECE = 32  # rows between two yields
 AUTO_SINCE = 4
+HIDDEN_SINCE = 6  # that clients know LISTENER_NOT_FOUND
 IDS_SINCE = 12
 CODES = {
     None: ErrorCode.LEADER_NOT_AVAILABLE,
@@ -67,21 +71,20 @@ CODES = {
 
 def handle(broker: BrokerContext, exchange: Exchange, request: MetadataRequest) -> Outcome:
     """Answer now, or after creating what is missing."""
-    version = exchange.version
     asked = request.topics
-    if asked is None or (version == 0 and not asked):
-        return (yield from _everything(broker))
+    if asked is None or (exchange.version == 0 and not asked):
+        return (yield from _everything(broker, exchange))
     request.topics = asked = yield from distinct(asked, _key)
     missing = yield from _missing(broker, asked)
-    may_create = request.allow_auto_topic_creation or version < AUTO_SINCE
+    may_create = request.allow_auto_topic_creation or exchange.version < AUTO_SINCE
     if missing and may_create and broker.config.auto_create_topics_enable:
-        return _create(broker, request, version, missing)
+        return _create(broker, request, exchange, missing)
     if len(asked) <= AWAITED_MAX and _count(broker, request) <= PARTITIONS_AWAITED_MAX:
         if _expects_leaders(broker, request):
-            return _await_leaders(broker, request, version)
+            return _await_leaders(broker, request, exchange)
         if leaders := _leaders_elsewhere(broker, request):
-            return _ask_leaders(broker, request, version, leaders)
-    return (yield from _named(broker, request, version, {}))
+            return _ask_leaders(broker, request, exchange, leaders)
+    return (yield from _named(broker, request, exchange, {}))
 
 
 def refuse(request: MetadataRequest, code: ErrorCode) -> MetadataResponse:
@@ -140,21 +143,23 @@ def _leaders_elsewhere(broker: BrokerContext, request: MetadataRequest) -> list[
 
 
 async def _ask_leaders(
-    broker: BrokerContext, request: MetadataRequest, version: int, leaders: list[int]
+    broker: BrokerContext, request: MetadataRequest, exchange: Exchange, leaders: list[int]
 ) -> MetadataResponse:
     """Name leaders only when they have said that they are there, or have had the time to; see `pings`."""
     await broker.pings.ask(leaders)
-    return await _await_leaders(broker, request, version)
+    return await _await_leaders(broker, request, exchange)
 
 
-async def _await_leaders(broker: BrokerContext, request: MetadataRequest, version: int) -> MetadataResponse:
+async def _await_leaders(broker: BrokerContext, request: MetadataRequest, exchange: Exchange) -> MetadataResponse:
     await broker.known_leaders.wait_while(lambda: _expects_leaders(broker, request), ELECTION_S)
-    return await taken(_named(broker, request, version, {}))
+    return await taken(_named(broker, request, exchange, {}))
 
 
-async def _create(broker: BrokerContext, request: MetadataRequest, version: int, names: list[str]) -> MetadataResponse:
+async def _create(
+    broker: BrokerContext, request: MetadataRequest, exchange: Exchange, names: list[str]
+) -> MetadataResponse:
     if len(names) > NAMED_MAX:
-        return await taken(_named(broker, request, version, {}, ErrorCode.POLICY_VIOLATION))
+        return await taken(_named(broker, request, exchange, {}, ErrorCode.POLICY_VIOLATION))
     fates: dict[str, ErrorCode]
     wanted = await made(partial(_new_topic, broker), names)
     try:
@@ -164,7 +169,7 @@ async def _create(broker: BrokerContext, request: MetadataRequest, version: int,
     else:
         fates = {topic.name: CODES.get(topic.error, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for topic in created}
         await leaders_of(broker, [topic.topic_id for topic in created if topic.error is None], CREATION_S)
-    return await taken(_named(broker, request, version, fates))
+    return await taken(_named(broker, request, exchange, fates))
 
 
 def _new_topic(broker: BrokerContext, name: str) -> NewTopic:
@@ -173,30 +178,30 @@ def _new_topic(broker: BrokerContext, name: str) -> NewTopic:
     return NewTopic(name, broker.config.num_partitions, broker.config.replication_factor)
 
 
-def _everything(broker: BrokerContext) -> Generator[None, None, MetadataResponse]:
+def _everything(broker: BrokerContext, exchange: Exchange) -> Generator[None, None, MetadataResponse]:
     topics = []
     for name in sorted(broker.partitions.topics):
         hosted = broker.partitions.topics.get(name)
         if hosted is not None:  # It may have been deleted meanwhile.
-            topics.append((yield from _topic(broker, hosted)))
-    return _response(broker, topics)
+            topics.append((yield from _topic(broker, exchange, hosted)))
+    return _response(broker, exchange, topics)
 
 
 def _named(
     broker: BrokerContext,
     request: MetadataRequest,
-    version: int,
+    exchange: Exchange,
     fates: dict[str, ErrorCode],
     fate_of_others: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 ) -> Generator[None, None, MetadataResponse]:
     """Answer for each topic that was asked for. `fates` and `fate_of_others` are for names of topics that are none."""
     topics = []
     for topic in request.topics or ():
-        if topic.name is None or (topic.topic_id != NO_UUID and version >= IDS_SINCE):
+        if topic.name is None or (topic.topic_id != NO_UUID and exchange.version >= IDS_SINCE):
             found = broker.partitions.topics_by_id.get(topic.topic_id)
             unknown = MetadataResponseTopic(
                 error_code=ErrorCode.UNKNOWN_TOPIC_ID,
-                name=None if version >= IDS_SINCE else "",
+                name=None if exchange.version >= IDS_SINCE else "",
                 topic_id=topic.topic_id,
             )
         else:
@@ -205,16 +210,17 @@ def _named(
             if topic.name not in fates and name_complaint(topic.name):
                 code = ErrorCode.INVALID_TOPIC_EXCEPTION
             unknown = MetadataResponseTopic(error_code=code, name=topic.name)
-        topics.append(unknown if found is None else (yield from _topic(broker, found)))
+        topics.append(unknown if found is None else (yield from _topic(broker, exchange, found)))
         if not len(topics) % PIECE:
             yield
-    return _response(broker, topics)
+    return _response(broker, exchange, topics)
 
 
-def _response(broker: BrokerContext, topics: list[MetadataResponseTopic]) -> MetadataResponse:
+def _response(broker: BrokerContext, exchange: Exchange, topics: list[MetadataResponseTopic]) -> MetadataResponse:
     brokers = [
-        MetadataResponseBroker(node_id=known.node_id, host=known.host, port=known.port, rack=known.rack)
+        MetadataResponseBroker(node_id=known.node_id, host=address[0], port=address[1], rack=known.rack)
         for known in broker.known_brokers()
+        if (address := known.address_on(exchange.listener_name)) is not None
     ]
     ids = [known.node_id for known in broker.brokers()]
     return MetadataResponse(
@@ -225,9 +231,16 @@ def _response(broker: BrokerContext, topics: list[MetadataResponseTopic]) -> Met
     )
 
 
-def _topic(broker: BrokerContext, hosted: HostedTopic) -> Generator[None, None, MetadataResponseTopic]:
+def _topic(
+    broker: BrokerContext, exchange: Exchange, hosted: HostedTopic
+) -> Generator[None, None, MetadataResponseTopic]:
     topic = hosted.topic
     available = {known.node_id for known in broker.brokers()}
+    brokers = broker.image.brokers
+    hidden = {node_id for node_id in brokers if brokers[node_id].address_on(exchange.listener_name) is None}
+    code_of_hidden = (
+        ErrorCode.LISTENER_NOT_FOUND if exchange.version >= HIDDEN_SINCE else ErrorCode.LEADER_NOT_AVAILABLE
+    )
     partitions = []
     for index, desired in enumerate(topic.partitions):
         if not index % PIECE:
@@ -235,10 +248,14 @@ def _topic(broker: BrokerContext, hosted: HostedTopic) -> Generator[None, None, 
         leader = broker.where_to_ask(hosted, index)
         # Java's consumer reads only from brokers that it is told to be replicas, so observers are among them, last.
         shown = (*desired.replicas, *(one for one in topic.observers if one not in desired.voters))
+        is_hidden = leader.leader_id in hidden
+        if is_hidden:
+            leader = leader._replace(leader_id=-1)
         has_leader = leader.leader_id >= 0
+        code = ErrorCode.NONE if has_leader else code_of_hidden if is_hidden else ErrorCode.LEADER_NOT_AVAILABLE
         partitions.append(
             MetadataResponsePartition(
-                error_code=ErrorCode.NONE if has_leader else ErrorCode.LEADER_NOT_AVAILABLE,
+                error_code=code,
                 partition_index=index,
                 leader_id=leader.leader_id,
                 leader_epoch=leader.epoch if has_leader else -1,

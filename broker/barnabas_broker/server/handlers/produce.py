@@ -168,7 +168,7 @@ class _Produce:
     def _completed(self) -> ProduceResponse:
         """Return the response, with where those leaders are that it names (KIP-951)."""
         if self.leader_ids and self.exchange.version >= HINTS_SINCE:
-            self.response.node_endpoints = self.broker.endpoints(self.leader_ids)
+            self.response.node_endpoints = self.broker.endpoints(self.leader_ids, self.exchange.listener_name)
         return self.response
 
     def add(self, wait: "_Wait") -> None:

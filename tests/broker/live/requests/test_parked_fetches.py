@@ -40,6 +40,7 @@ class Exchange:
     size_bytes = 100
     client_id = "test"
     connection = "a client"
+    listener_name = "PLAINTEXT"
     is_small = True
 
     def __init__(self) -> None:
@@ -285,7 +286,7 @@ def test_a_long_answer_is_put_together_in_pieces(monkeypatch: pytest.MonkeyPatch
     broker = Broker(1)
     count = 3 * fetch.RESULTS_PIECE
     monkeypatch.setattr(broker, "fetches", SimpleNamespace(add=note), raising=False)
-    monkeypatch.setattr(broker, "endpoints", lambda _: [], raising=False)
+    monkeypatch.setattr(broker, "endpoints", lambda *_: [], raising=False)
     look = fetch._Look(cast("Any", broker), fetch.HINTS_SINCE, FetchRequest(), ROOM_BYTES)
     replica = cast("Any", broker.replicas[0])
     asked = FetchPartition()
@@ -293,7 +294,7 @@ def test_a_long_answer_is_put_together_in_pieces(monkeypatch: pytest.MonkeyPatch
     look.reads = [(replica, asked, list(broker.replicas[0].batches)) for _ in range(count)]
     look.has_error = True
     look.topics = [FetchableTopicResponse(partitions=Results(PartitionData() for _ in range(count)))]
-    steps = look.response_in_steps("test")
+    steps = look.response_in_steps("test", "PLAINTEXT")
     before = (0, 0)
     for _ in steps:
         assert added[0] - before[0] <= fetch.PIECE

@@ -78,20 +78,20 @@ class TestNegotiation:
         self, wire: Wire, version: int, bad: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         refused = version >= 3
-        with caplog.at_level(logging.INFO):
+        with caplog.at_level(logging.DEBUG):
             for name, number in ((bad, "1.0"), ("x", bad)):
                 request = ApiVersionsRequest(client_software_name=name, client_software_version=number)
                 response = wire.ask(request, version)
                 assert response.error_code == (ErrorCode.INVALID_REQUEST if refused else ErrorCode.NONE)
                 assert bool(response.api_keys) != refused
-        assert "client 127.0.0.1" not in caplog.text
+        assert not any(one.getMessage().startswith("client 127") for one in caplog.records)
         good = ApiVersionsRequest(client_software_name="confluent-kafka.python", client_software_version="2")
         assert wire.ask(good, 3).error_code == ErrorCode.NONE
 
     def test_no_more_is_kept_of_a_name_of_software_than_a_name_needs(
         self, wire: Wire, caplog: pytest.LogCaptureFixture
     ) -> None:
-        with caplog.at_level(logging.INFO):
+        with caplog.at_level(logging.DEBUG):
             wire.ask(ApiVersionsRequest(client_software_name="x" * 30_000, client_software_version="1"), 3)
         (line,) = [record.getMessage() for record in caplog.records if " is xxx" in record.getMessage()]
         assert len(line) < 300
@@ -288,8 +288,11 @@ def test_a_leader_may_have_the_id_0() -> None:
     desired = Topic(b"t" * 16, "t", (PartitionPlacement((0, 1)),), {})
     hosted: Any = SimpleNamespace(topic=desired)
     broker: Any = SimpleNamespace(
-        brokers=lambda: [SimpleNamespace(node_id=0)], where_to_ask=lambda *_: Leader(0, 3, (0,))
+        brokers=lambda: [SimpleNamespace(node_id=0)],
+        image=SimpleNamespace(brokers={}),
+        where_to_ask=lambda *_: Leader(0, 3, (0,)),
     )
-    (row,) = outcome(metadata._topic(broker, hosted))[0].partitions
+    exchange: Any = SimpleNamespace(listener_name="PLAINTEXT", version=9)
+    (row,) = outcome(metadata._topic(broker, exchange, hosted))[0].partitions
     assert (row.error_code, row.leader_id, row.leader_epoch, row.isr_nodes) == (ErrorCode.NONE, 0, 3, (0,))
     assert row.offline_replicas == (1,)

@@ -1,0 +1,58 @@
+"""Reads addresses of settings, and says what is wrong with a setting. Pure."""
+
+import ipaddress
+from typing import NamedTuple
+
+from barnabas_raftlog.errors import BarnabasError
+
+__all__ = ["Address", "ConfigError", "is_loopback", "is_wildcard", "parse_address"]
+
+
+class ConfigError(BarnabasError, ValueError):
+    """A setting that cannot work; the message names the setting and, where it can, the fix."""
+
+
+class Address(NamedTuple):
+    """Where to listen or to connect. Port 0 asks the operating system for a free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(name: str, text: str) -> Address:
+    """Read `host:port`, the host of IPv6 in brackets, for the setting `name`.
+
+    Raises:
+        ConfigError: it is something else, or the port is none.
+    """
+    host, colon, port_text = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host:
+        raise ConfigError(f"{name} is {text!r}; write host:port")
+    try:
+        port = int(port_text)
+    except ValueError as error:
+        raise ConfigError(f"{name} is {text!r}: the port is not a number") from error
+    if not 0 <= port <= 65_535:
+        raise ConfigError(f"{name} has port {port}; ports are from 0 to 65535")
+    return Address(host, port)
+
+
+def is_loopback(address: Address) -> bool:
+    """Say whether only this machine reaches an address."""
+    try:
+        return ipaddress.ip_address(address.host).is_loopback
+    except ValueError:
+        return address.host == "localhost"
+
+
+def is_wildcard(host: str) -> bool:
+    """Say whether a host means "every address of this machine", which can be listened on and not connected to."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        # A name; or what the system's resolver takes for 0.0.0.0, too.
+        return host in {"", "0", "*"}
