@@ -60,7 +60,8 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     ),
     "barnabas_broker.server": "cold_window transient_bytes < connections < context < handlers < dispatch",
     "barnabas_broker.cli": (
-        "lines near_names output quick_start < errors pipes < admin times < commands < parser < entry"
+        "lines near_names output quick_start < errors pipes < profiles times waiting < admin < commands < parser"
+        " < entry"
     ),
     "barnabas_clients": (
         "arguments backoff chance errors protocol topic_partition < assignors cluster place_arguments"

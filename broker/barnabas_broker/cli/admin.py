@@ -7,7 +7,7 @@ from typing import TypeVar
 from barnabas_clients import Admin, TopicPartition
 from barnabas_clients.cluster.bootstrap import parse_bootstrap
 
-from .errors import CommandError, typed
+from .errors import UsageError, typed
 
 __all__ = ["check_bootstrap", "parse_topics", "with_admin"]
 
@@ -34,19 +34,19 @@ def check_bootstrap(bootstrap: str) -> None:
     """Refuse words that are no addresses, by the option's name.
 
     Raises:
-        CommandError: a part is none.
+        UsageError: a part is none.
     """
     try:
         parse_bootstrap(bootstrap)
     except ValueError as error:
-        raise CommandError(f"--bootstrap-server: {error}") from error
+        raise UsageError(f"--bootstrap-server: {error}") from error
 
 
 def parse_topics(words: Sequence[str]) -> tuple[list[str], list[TopicPartition]]:
     """Split words into topics, and partitions of topics: `orders`, `orders:0,1`.
 
     Raises:
-        CommandError: a colon is not followed by a list of partition numbers.
+        UsageError: a colon is not followed by a list of partition numbers.
     """
     topics = []
     partitions = []
@@ -57,6 +57,6 @@ def parse_topics(words: Sequence[str]) -> tuple[list[str], list[TopicPartition]]
             continue
         for number in numbers.split(","):
             if not (number.isascii() and number.isdecimal()):
-                raise CommandError(f"{word!r} names no partitions; write TOPIC or TOPIC:0,1,2")
+                raise UsageError(f"{word!r} names no partitions; write TOPIC or TOPIC:0,1,2")
             partitions.append(TopicPartition(topic, int(number)))
     return topics, partitions

@@ -21,7 +21,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write("barnabas: refuses to run under -O: its assertions guard your data\n")
         return 1
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments[:2] == ["broker", "run"] and "--help" not in arguments:
+    if arguments == ["--version"]:
+        from barnabas_raftlog.version import __version__  # noqa: PLC0415 - nothing else is needed
+
+        sys.stdout.write(f"barnabas {__version__}\n")
+        return 0
+    if arguments[:2] == ["broker", "run"] and not {"-h", "--help"} & set(arguments):
         from barnabas_broker.main import main as run_broker  # noqa: PLC0415 - the broker is loaded by those who run it
 
         return run_broker(arguments[2:])

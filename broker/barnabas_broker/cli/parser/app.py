@@ -1,23 +1,29 @@
 """The commands of `barnabas`, gathered. Each imports its work, from `commands/`, when it runs."""
 
+import os
 from collections.abc import Sequence
+from functools import cache
+from typing import Annotated
 
 import typer
 
-from barnabas_broker.cli import errors
+from barnabas_broker.cli import errors, profiles
+from barnabas_raftlog.version import __version__
 
 from .brokers import broker, log
 from .check import check
 from .clusters import cluster
 from .groups import group
-from .options import PLAIN
+from .options import PLAIN, context_settings
+from .profile_defaults import defaults_of
+from .profiles import profile
 from .reassign import reassign
 from .streams import consume, produce
 from .topics import topic
 
 __all__ = ["app", "run"]
 
-app = typer.Typer(help="An event-streaming broker that speaks the Kafka protocol.", **PLAIN)  # type: ignore[arg-type]
+app = typer.Typer(help="An event-streaming broker that speaks the Kafka protocol.", **PLAIN)
 app.add_typer(cluster, name="cluster")
 app.add_typer(broker, name="broker")
 app.add_typer(log, name="log")
@@ -26,7 +32,25 @@ app.add_typer(group, name="group")
 app.command("produce")(produce)
 app.command("consume")(consume)
 app.command("reassign")(reassign)
+app.add_typer(profile, name="profile")
 app.command("check")(check)
+
+HELP = {"-h", "--help"}
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"barnabas {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def barnabas(
+    version: Annotated[  # noqa: ARG001 - its callback does it
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """An event-streaming broker that speaks the Kafka protocol."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -34,9 +58,13 @@ def run(arguments: Sequence[str]) -> int:
     if len(arguments) < 2 and not (arguments and arguments[0].startswith("-")):
         # `barnabas`, `barnabas topic`: half a command asks what the other half may be.
         arguments = [*arguments, "--help"]
+    command = typer.main.get_command(app)
+    settings = context_settings()
+    if not HELP & set(arguments) and (os.environ.get(profiles.PROFILE_VARIABLE) or profiles.file_path().exists()):
+        settings["default_map"] = defaults_of(command, cache(lambda: profiles.in_use()[1]))
     try:
         # Without standalone mode typer hands its exceptions over instead of printing several lines for each.
-        status = typer.main.get_command(app).main(list(arguments), "barnabas", standalone_mode=False)
+        status = command.main(list(arguments), "barnabas", standalone_mode=False, **settings)
     except typer.Abort:
         return 130
     except typer.TyperException as error:

@@ -9,8 +9,8 @@ from .options import PLAIN
 
 __all__ = ["broker", "log"]
 
-broker = typer.Typer(help="Run one broker.", **PLAIN)  # type: ignore[arg-type]
-log = typer.Typer(help="Mend the data of a stopped broker.", **PLAIN)  # type: ignore[arg-type]
+broker = typer.Typer(help="Run one broker.", **PLAIN)
+log = typer.Typer(help="Mend the data of a stopped broker.", **PLAIN)
 
 
 @broker.command("run")

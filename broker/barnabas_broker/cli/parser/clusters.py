@@ -9,7 +9,7 @@ from .options import PLAIN, Data, Json, Timeout
 
 __all__ = ["cluster"]
 
-cluster = typer.Typer(help="Run a cluster on this machine.", **PLAIN)  # type: ignore[arg-type]
+cluster = typer.Typer(help="Run a cluster on this machine.", **PLAIN)
 
 
 @cluster.command("start")
