@@ -82,7 +82,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_metadata_quorum": "controller image descriptions replica topic_configs topic_names leaders.table",
     "barnabas_metadata_quorum.voters": "membership steps",
     "barnabas_clients": "protocol assignors arguments backoff errors place_arguments topic_partition",
-    "barnabas_clients.cluster": "bootstrap framing view",
+    "barnabas_clients.cluster": "bootstrap framing trouble view",
     "barnabas_clients.producer": "accumulator exchange metrics partitioner sequences settings topic_queues",
     "barnabas_clients.consumer": (
         "decoder errors fetch_plan partition_queue record runs settings subscription topic_places"

@@ -8,6 +8,7 @@ from barnabas_clients import Admin, TopicPartition
 from barnabas_clients.cluster.bootstrap import parse_bootstrap
 
 from .errors import UsageError, typed
+from .waiting import told
 
 __all__ = ["check_bootstrap", "parse_topics", "with_admin"]
 
@@ -15,7 +16,7 @@ T = TypeVar("T")
 
 
 def with_admin(bootstrap: str, timeout_s: float, use: Callable[[Admin], Awaitable[T]]) -> T:
-    """Connect, use the client, close it; every call has `timeout_s`.
+    """Connect, use the client, close it; every call has `timeout_s`. Whoever waits is told for what.
 
     Raises:
         BarnabasError: a broker, or the client, refuses.
@@ -23,7 +24,8 @@ def with_admin(bootstrap: str, timeout_s: float, use: Callable[[Admin], Awaitabl
     check_bootstrap(bootstrap)
 
     async def main() -> T:
-        async with Admin(bootstrap, client_id="barnabas-cli", timeout_s=timeout_s) as admin:
+        client = Admin(bootstrap, client_id="barnabas-cli", timeout_s=timeout_s)
+        async with told(client, timeout_s), client as admin:
             with typed():
                 return await use(admin)
 

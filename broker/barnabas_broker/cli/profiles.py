@@ -3,7 +3,7 @@
 A profile holds what a command takes where neither an option nor the environment says anything: `bootstrap-server`,
 `timeout` and `data`. The file is `$XDG_CONFIG_HOME/barnabas/profiles.toml` (`~/.config` without that variable), or the
 one that `BARNABAS_CONFIG` names. The profile in use is the one that `BARNABAS_PROFILE` names, or else the file's
-`current`. A file with an entry that is not known is refused as a whole, so that rewriting it loses nothing but comments.
+`current`. A file with an unknown entry is refused as a whole, so that rewriting it loses nothing but comments.
 
 The file is written anew beside the old one and then takes its place, readable by its owner alone. Two commands that
 change it at once wait for each other.
@@ -104,7 +104,7 @@ def load(path: Path) -> Profiles:
         raise CommandError(f"{path} is too large to be a file of profiles")
     try:
         return _profiles(tomllib.loads(data.decode()))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
+    except (RecursionError, TypeError, ValueError) as error:
         raise CommandError(f"{path}: {error}; correct it, or remove it and set the profiles again") from error
 
 
@@ -115,7 +115,7 @@ def changing() -> Iterator[Profiles]:
     Raises:
         CommandError: the file cannot be read or written.
     """
-    path = Path(os.path.realpath(file_path()))  # noqa: PTH101 - a link stays one: dotfiles are often links
+    path = Path(os.path.realpath(file_path()))  # a link stays one: dotfiles are often links
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with _alone(path.parent):
@@ -132,14 +132,14 @@ def _profiles(found: Mapping[str, object]) -> Profiles:
     tables = found.get("profiles", {})
     current = found.get("current", "")
     if not isinstance(tables, dict) or not isinstance(current, str):
-        raise ValueError("'profiles' must be a table and 'current' a string")
+        raise TypeError("'profiles' must be a table and 'current' a string")
     for name, table in tables.items():
         if not isinstance(table, dict):
-            raise ValueError(f"profile {name!r} must be a table")
+            raise TypeError(f"profile {name!r} must be a table")
         _known(table, SETTINGS, f" in profile {name!r}")
         for key, value in table.items():
             if not isinstance(value, str):
-                raise ValueError(f"{key} of profile {name!r} must be a string")
+                raise TypeError(f"{key} of profile {name!r} must be a string")
         by_name[name] = table
     return Profiles(by_name, current)
 

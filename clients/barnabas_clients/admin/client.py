@@ -90,6 +90,11 @@ class Admin:
         client_id = text("client_id", client_id, may_be_empty=True)
         self._cluster = Cluster(bootstrap, client_id=client_id, request_timeout_s=self._timeout_s)
 
+    @property
+    def trouble(self) -> str:
+        """Why a call takes long, in one line for people: nobody answers, or what is waited for; "" if all is well."""
+        return self._cluster.trouble
+
     async def __aenter__(self) -> Self:
         await self._cluster.__aenter__()
         return self

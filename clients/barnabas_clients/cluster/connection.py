@@ -20,6 +20,9 @@ Not here: which broker to ask and whether to ask again (cluster.py); TLS and SAS
 """
 
 import asyncio
+import os
+import re
+import socket
 from collections import deque
 from typing import Any, NamedTuple, Self, cast
 
@@ -102,7 +105,7 @@ class Connection(asyncio.BufferedProtocol):
         except TimeoutError as error:
             raise DeadlineExceededError(f"no connection to {broker} within {timeout_s:g} s") from error
         except OSError as error:
-            raise ConnectionLostError(broker, error.strerror or str(error)) from error
+            raise ConnectionLostError(broker, _reason(error)) from error
         except ValueError as error:
             # The resolver cannot even be asked for such a name. A broker may have advertised it.
             raise ConnectionLostError(broker, f"no host has that name: {error}") from error
@@ -367,3 +370,12 @@ class Connection(asyncio.BufferedProtocol):
         # Callers who wait for room find the connection lost.
         while self._waiting:
             self._admit_next()
+
+
+def _reason(error: OSError) -> str:
+    """Say why nobody could be connected to. asyncio says where instead, and of several addresses only the numbers."""
+    numbers = [error.errno] if error.errno else [int(number) for number in re.findall(r"\[Errno (\d+)\]", str(error))]
+    if not numbers or isinstance(error, socket.gaierror):
+        return error.strerror or str(error)
+    reasons = dict.fromkeys(os.strerror(number) for number in numbers)
+    return ", ".join(reason[:1].lower() + reason[1:] for reason in reasons)

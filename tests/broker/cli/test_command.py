@@ -69,7 +69,11 @@ def with_stand_ins(*arguments: object, plans: Sequence[str] = ()) -> subprocess.
         (["cluster", "status", "--data", "/nowhere"], 1, "/nowhere holds no cluster"),
         (["cluster", "stop", "--data", "/nowhere"], 1, "/nowhere holds no cluster"),
         (["topic", "list", "--bootstrap-server", "a:b:c"], 2, "--bootstrap-server: 'a:b:c' is"),
-        (["topic", "list", "--bootstrap-server", "127.0.0.1:1", "--timeout", "0.2"], 1, "connection to 127.0.0.1:1"),
+        (
+            ["topic", "list", "--bootstrap-server", "127.0.0.1:1", "--timeout", "0.2"],
+            1,
+            "no broker answers at 127.0.0.1:1",
+        ),
         (["topic", "create", "t", "--bootstrap-server", "x", "--partitions", "0"], 1, "--partitions 0 does not work"),
         (
             ["topic", "create", "t", "--bootstrap-server", "x", "--replication-factor", "-3"],

@@ -102,7 +102,7 @@ def list_(*, as_json: bool) -> int:
 def show(name: str | None, defaults: Mapping[str, str], variables: Mapping[str, str], *, as_json: bool) -> int:
     """Show what commands take where no option says it, and where it comes from; or a profile.
 
-    `defaults` and `variables` say, for settings, what counts in the end and which variable of the environment may say it.
+    `defaults` has what counts in the end, by setting, and `variables` which variable of the environment may say it.
     """
     if name is not None:
         profile = load(file_path()).named(name)

@@ -46,7 +46,7 @@ def _print_version(asked: bool) -> None:
 
 @app.callback()
 def barnabas(
-    version: Annotated[  # noqa: ARG001 - its callback does it
+    version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
