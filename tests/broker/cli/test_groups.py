@@ -55,15 +55,16 @@ def test_a_group_from_its_first_position_to_its_end(barnabas: Run, topic: str, g
     [
         ((), "say where to"),
         (("--to-latest", "--to-earliest"), "say where to"),
-        (("--to-time", "soon"), "'soon' is no time"),
-        (("--by-duration", "1x"), "'1x' is no duration"),
+        (("--to-time", "soon"), "'soon' is not a valid time"),
+        (("--by-duration", "1x"), "'1x' is not a valid duration"),
         (("--to-offset", "-1"), "-1 is no offset"),
         (("--to-latest", "--topic", "t:x"), "'t:x' names no partitions"),
         (("--to-latest", "--topic", "cli-nowhere"), "UNKNOWN_TOPIC_OR_PARTITION: cli-nowhere"),
     ],
 )
 def test_a_reset_that_makes_no_sense(barnabas: Run, words: tuple[str, ...], complaint: str) -> None:
-    assert complaint in barnabas("group", "reset-offsets", "cli-nobody", *words, status=1)
+    status = 2 if "valid" in complaint or "names no partitions" in complaint else 1
+    assert complaint in barnabas("group", "reset-offsets", "cli-nobody", *words, status=status)
 
 
 def test_a_topic_grows_and_shows_what_is_configured(barnabas: Run, topic: str) -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from barnabas_broker.cli.errors import CommandError
+from barnabas_broker.cli.errors import CommandError, UsageError
 from barnabas_broker.cli.output import say
 from barnabas_broker.config.broker import BrokerConfig, ConfigError
 from barnabas_broker.local_cluster.files import ClusterFiles
@@ -15,7 +15,7 @@ __all__ = ["issue"]
 def issue(data: Path | None, config_file: Path | None, valid_s: int) -> int:
     """Print a token for one other machine; the broker of this one that answers keeps the other half."""
     if (data is None) == (config_file is None):
-        raise CommandError("give either --data, of a cluster that `cluster start` made, or --config, of a broker")
+        raise UsageError("give either --data, of a cluster that `cluster start` made, or --config, of a broker")
     configs = _configs(data, config_file)
     reason = ""
     for config in configs:

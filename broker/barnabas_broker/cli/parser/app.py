@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from functools import cache
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -68,5 +68,13 @@ def run(arguments: Sequence[str]) -> int:
     except typer.Abort:
         return 130
     except typer.TyperException as error:
-        return errors.report(error.format_message(), 2)
+        return errors.report(_advised(error), 2)
     return status if isinstance(status, int) else 0
+
+
+def _advised(error: Any) -> str:
+    """Return what is wrong with a command line, and where to look if the parser does not say what is right."""
+    text = str(error.format_message()).rstrip(".")
+    says_it = text.startswith("Invalid value") or "Did you mean" in text or "Possible options" in text
+    context = getattr(error, "ctx", None)
+    return text if says_it or context is None else f"{text}; see {context.command_path} -h"

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from .options import PLAIN
+from .options import PLAIN, Json
 
 __all__ = ["broker", "log"]
 
@@ -38,6 +38,7 @@ def log_mend(
     directory: Annotated[
         list[Path], typer.Option(help="A broker's data directory (log.dir); may be repeated.", metavar="D")
     ],
+    as_json: Json = False,
 ) -> int:
     """Take terms and indexes that no honest cluster reaches out of the data of stopped brokers; loses no record.
 
@@ -45,4 +46,4 @@ def log_mend(
     """
     from barnabas_broker.cli.commands import log as commands  # noqa: PLC0415 - loaded by those who use it
 
-    return commands.mend(directory)
+    return commands.mend(directory, as_json=as_json)
