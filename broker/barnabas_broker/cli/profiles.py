@@ -13,7 +13,6 @@ import json
 import os
 import re
 import tempfile
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -100,6 +99,8 @@ def load(path: Path) -> Profiles:
         return Profiles({})
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror}") from error
+    import tomllib  # noqa: PLC0415 - most people have no profiles
+
     if len(data) > FILE_BYTES_MAX:
         raise CommandError(f"{path} is too large to be a file of profiles")
     try:

@@ -13,6 +13,7 @@ from barnabas_raftlog.version import __version__
 from .brokers import broker, log
 from .check import check
 from .clusters import cluster
+from .conversions import convert_plainly
 from .groups import group
 from .options import PLAIN, context_settings
 from .profile_defaults import defaults_of
@@ -60,6 +61,7 @@ def run(arguments: Sequence[str]) -> int:
         arguments = [*arguments, "--help"]
     command = typer.main.get_command(app)
     settings = context_settings()
+    convert_plainly(command, settings["help_option_names"])
     if not HELP & set(arguments) and (os.environ.get(profiles.PROFILE_VARIABLE) or profiles.file_path().exists()):
         settings["default_map"] = defaults_of(command, cache(lambda: profiles.in_use()[1]))
     try:
