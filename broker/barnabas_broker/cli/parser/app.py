@@ -1,6 +1,7 @@
 """The commands of `barnabas`, gathered. Each imports its work, from `commands/`, when it runs."""
 
 import os
+import re
 from collections.abc import Sequence
 from functools import cache
 from typing import Annotated, Any
@@ -79,4 +80,9 @@ def _advised(error: Any) -> str:
     text = str(error.format_message()).rstrip(".")
     says_it = text.startswith("Invalid value") or "Did you mean" in text or "Possible options" in text
     context = getattr(error, "ctx", None)
-    return text if says_it or context is None else f"{text}; see {context.command_path} -h"
+    if says_it or context is None:
+        return text
+    # The parser compares whole names, and does not see that `reset` is the beginning of `reset-offsets`.
+    wrong = re.match(r"No such command '(.+)'", text)
+    begun = [name for name in getattr(context.command, "commands", ()) if wrong and name.startswith(wrong[1])]
+    return f"{text}. Did you mean {begun[0]!r}?" if begun else f"{text}; see {context.command_path} -h"
