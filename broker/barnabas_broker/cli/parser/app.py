@@ -14,6 +14,7 @@ from barnabas_raftlog.version import __version__
 from .brokers import broker, log
 from .check import check
 from .clusters import cluster
+from .completion import complete, completion, is_wanted
 from .conversions import convert_plainly
 from .groups import group
 from .options import PLAIN, context_settings
@@ -35,6 +36,7 @@ app.command("produce")(produce)
 app.command("consume")(consume)
 app.command("reassign")(reassign)
 app.add_typer(profile, name="profile")
+app.command("completion")(completion)
 app.command("check")(check)
 
 HELP = {"-h", "--help"}
@@ -63,8 +65,12 @@ def run(arguments: Sequence[str]) -> int:
     command = typer.main.get_command(app)
     settings = context_settings()
     convert_plainly(command, settings["help_option_names"])
-    if not HELP & set(arguments) and (os.environ.get(profiles.PROFILE_VARIABLE) or profiles.file_path().exists()):
+    if (is_wanted() or not HELP & set(arguments)) and (
+        os.environ.get(profiles.PROFILE_VARIABLE) or profiles.file_path().exists()
+    ):
         settings["default_map"] = defaults_of(command, cache(lambda: profiles.in_use()[1]))
+    if is_wanted():
+        return complete(command, settings)
     try:
         # Without standalone mode typer hands its exceptions over instead of printing several lines for each.
         status = command.main(list(arguments), "barnabas", standalone_mode=False, **settings)
@@ -77,7 +83,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _advised(error: Any) -> str:
     """Return what is wrong with a command line, and where to look if the parser does not say what is right."""
-    text = str(error.format_message()).rstrip(".")
+    text = str(error.format_message()).rstrip(".").replace("Value error, ", "")
     says_it = text.startswith("Invalid value") or "Did you mean" in text or "Possible options" in text
     context = getattr(error, "ctx", None)
     if says_it or context is None:
