@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from barnabas_clients import DeadlineExceededError
+from barnabas_clients.cluster.connection import CLOSED_AT_ONCE
 from barnabas_clients.cluster.trouble import NO_BROKER
 
 from .errors import CommandError
@@ -63,7 +64,7 @@ async def told(source: Client | str, timeout_s: float | None) -> AsyncIterator[N
     except DeadlineExceededError as error:
         trouble = "" if isinstance(source, str) else source.trouble
         if trouble.startswith(NO_BROKER):
-            raise CommandError(f"{trouble}. {NOBODY}") from error
+            raise CommandError(trouble if CLOSED_AT_ONCE in trouble else f"{trouble}. {NOBODY}") from error
         raise
     finally:
         timer.cancel()

@@ -34,12 +34,14 @@ from barnabas_raftlog.errors import MalformedMessageError
 
 from .framing import FRAME_BYTES_MAX, FrameReader
 
-__all__ = ["CLIENT_SOFTWARE_VERSION", "IN_FLIGHT_MAX", "Connection"]
+__all__ = ["CLIENT_SOFTWARE_VERSION", "CLOSED_AT_ONCE", "IN_FLIGHT_MAX", "Connection"]
 
 CLIENT_SOFTWARE_NAME = "barnabas"
 # Sent to brokers (KIP-511). Written out, because reading it from the package's metadata takes longer than connecting.
 CLIENT_SOFTWARE_VERSION = "0.1.0"
 IN_FLIGHT_MAX = 64
+CLOSED = "closed by the broker"
+CLOSED_AT_ONCE = f"{CLOSED} at once (is that the port between brokers? clients use another one)"
 _CORRELATION_ID_MAX = 2**31 - 1
 
 
@@ -111,8 +113,11 @@ class Connection(asyncio.BufferedProtocol):
             raise ConnectionLostError(broker, f"no host has that name: {error}") from error
         try:
             await protocol._negotiate(deadline)
-        except BaseException:
+        except BaseException as error:
             protocol._lose("versions could not be agreed on")
+            if isinstance(error, ConnectionLostError) and error.reason == CLOSED:
+                # So does a port between brokers, and a broker that is ending.
+                raise ConnectionLostError(broker, CLOSED_AT_ONCE) from error
             raise
         return protocol
 
@@ -230,11 +235,11 @@ class Connection(asyncio.BufferedProtocol):
             self._lose(f"closed, because it sent what no broker sends: {error}")
 
     def eof_received(self) -> bool:
-        self._lose("closed by the broker")
+        self._lose(CLOSED)
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._lose(str(exc) if exc else "closed by the broker")
+        self._lose(str(exc) if exc else CLOSED)
         if not self._gone.done():
             self._gone.set_result(None)
 

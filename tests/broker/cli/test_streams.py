@@ -289,7 +289,7 @@ def test_progress_is_told_when_asked_for(barnabas: Run, topic: str, write: Write
         ("produce --acks 1", 2, "Missing argument 'TOPIC'"),
         ("produce t --bootstrap-server a:b:c", 2, "--bootstrap-server: 'a:b:c' is"),
         ("consume t --bootstrap-server a:b:c", 2, "--bootstrap-server: 'a:b:c' is"),
-        ("consume t --bootstrap-server 127.0.0.1:1 --timeout 0.1", 1, "connection to 127.0.0.1:1"),
+        ("consume t --bootstrap-server 127.0.0.1:1 --timeout 0.1", 1, "connection to 127.0.0.1:1: connection refused"),
         ("consume cli-nowhere", 1, "UNKNOWN_TOPIC_OR_PARTITION: cli-nowhere"),
         ("consume t --format xml", 1, "--format xml does not work: it must be raw, json or a template"),
         ("consume t --format {vlaue}", 1, "{vlaue} is no field of a record; there are topic, partition"),

@@ -10,6 +10,7 @@ from barnabas_broker.cli.errors import CommandError
 from barnabas_broker.cli.output import complain
 from barnabas_broker.cli.waiting import told
 from barnabas_clients import DeadlineExceededError
+from barnabas_clients.cluster.connection import CLOSED_AT_ONCE
 
 
 class Client:
@@ -69,6 +70,9 @@ async def test_a_cluster_that_flaps_does_not_fill_the_screen(capsys: pytest.Capt
 async def test_a_deadline_without_any_broker_says_what_to_do() -> None:
     with pytest.raises(CommandError, match=r"^no broker answers at x:1: refused\. Is a cluster running\? \(barnabas "):
         async with told(Client("no broker answers at x:1: refused"), 1.0):
+            raise DeadlineExceededError("connecting: no success")
+    with pytest.raises(CommandError, match=r"the port between brokers\? clients use another one\)$"):
+        async with told(Client(f"no broker answers at x:1: {CLOSED_AT_ONCE}"), 1.0):
             raise DeadlineExceededError("connecting: no success")
     with pytest.raises(DeadlineExceededError, match="slow"):
         async with told(Client("creating topics: still waiting"), 1.0):

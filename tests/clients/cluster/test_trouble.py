@@ -1,5 +1,6 @@
 """What a client says about why nothing happens."""
 
+import asyncio
 import socket
 
 import pytest
@@ -70,3 +71,15 @@ async def test_a_port_that_never_answers_is_named_at_the_deadline() -> None:
         port = server.getsockname()[1]
         with pytest.raises(DeadlineExceededError, match=f"while connecting to 127.0.0.1:{port}"):
             await Admin(f"127.0.0.1:{port}", timeout_s=0.05).__aenter__()
+
+
+async def test_a_port_that_closes_at_once_may_be_the_one_between_brokers() -> None:
+    def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    admin = Admin(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", timeout_s=0.2)
+    with pytest.raises(DeadlineExceededError):
+        await admin.__aenter__()
+    assert "closed by the broker at once (is that the port between brokers? clients" in admin.trouble
+    server.close()
