@@ -62,9 +62,8 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     ),
     "barnabas_broker.server": ("cold_window transient_bytes < connections < context request_log < handlers < dispatch"),
     "barnabas_broker.cli": (
-        "connecting lines near_names output quick_start < errors formats < pipes < admin missing_topics times"
-        " < dates offset_ranges stream_options"
-        " < commands < parser < entry"
+        "near_names output quick_start < errors wording < profiles times waiting"
+        " < admin connecting missing_topics streams < commands < parser < entry"
     ),
     "barnabas_clients": (
         "arguments backoff chance errors protocol topic_partition < assignors place_arguments wording < cluster"
@@ -85,7 +84,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_metadata_quorum": "controller image descriptions replica topic_configs topic_names leaders.table",
     "barnabas_metadata_quorum.voters": "membership steps",
     "barnabas_clients": "protocol assignors arguments backoff errors place_arguments topic_partition wording",
-    "barnabas_clients.cluster": "bootstrap changes framing view",
+    "barnabas_clients.cluster": "bootstrap changes framing trouble view",
     "barnabas_clients.producer": "accumulator exchange metrics partitioner sequences settings topic_queues",
     "barnabas_clients.consumer": (
         "decoder errors fetch_plan partition_queue record runs settings subscription topic_places"
@@ -98,8 +97,8 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_broker.server": "cold_window transient_bytes",
     "barnabas_broker.leadership": "absences cut_off",
     "barnabas_broker.cli": (
-        "formats lines near_names commands.bench_report commands.reassignment_plan"
-        " commands.administration.config_values commands.administration.wording"
+        "near_names streams.formats streams.lines commands.bench_report commands.reassignment_plan"
+        " commands.administration.config_values wording"
     ),
     "barnabas_broker.process": "descriptors",
     "barnabas_broker.status": "packing verdict",

@@ -92,7 +92,7 @@ OF_ONE_CALL: dict[str, Any] = {
 }
 LATER = {"Admin.reset_group_offsets", "Consumer.commit"}
 """Their refusals may depend on the group, and on its stored offsets."""
-NO_CALLS = {"assignment", "subscription", "paused", "metrics"}
+NO_CALLS = {"assignment", "subscription", "paused", "metrics", "trouble"}
 
 
 class Place(NamedTuple):

@@ -7,7 +7,8 @@ from typing import TypeVar
 from barnabas_clients import Admin, TopicPartition
 from barnabas_clients.cluster.bootstrap import parse_bootstrap
 
-from .errors import CommandError, typed
+from .errors import UsageError, typed
+from .waiting import told
 
 __all__ = ["check_bootstrap", "parse_topics", "with_admin"]
 
@@ -15,7 +16,7 @@ T = TypeVar("T")
 
 
 def with_admin(bootstrap: str, timeout_s: float, use: Callable[[Admin], Awaitable[T]]) -> T:
-    """Connect, use the client, close it; every call has `timeout_s`.
+    """Connect, use the client, close it; every call has `timeout_s`. Whoever waits is told for what.
 
     Raises:
         BarnabasError: a broker, or the client, refuses.
@@ -23,7 +24,8 @@ def with_admin(bootstrap: str, timeout_s: float, use: Callable[[Admin], Awaitabl
     check_bootstrap(bootstrap)
 
     async def main() -> T:
-        async with Admin(bootstrap, client_id="barnabas-cli", timeout_s=timeout_s) as admin:
+        client = Admin(bootstrap, client_id="barnabas-cli", timeout_s=timeout_s)
+        async with told(client, timeout_s), client as admin:
             with typed():
                 return await use(admin)
 
@@ -34,19 +36,19 @@ def check_bootstrap(bootstrap: str) -> None:
     """Refuse words that are no addresses, by the option's name.
 
     Raises:
-        CommandError: a part is none.
+        UsageError: a part is none.
     """
     try:
         parse_bootstrap(bootstrap)
     except ValueError as error:
-        raise CommandError(f"--bootstrap-server: {error}") from error
+        raise UsageError(f"--bootstrap-server: {error}") from error
 
 
 def parse_topics(words: Sequence[str]) -> tuple[list[str], list[TopicPartition]]:
     """Split words into topics, and partitions of topics: `orders`, `orders:0,1`.
 
     Raises:
-        CommandError: a colon is not followed by a list of partition numbers.
+        UsageError: a colon is not followed by a list of partition numbers.
     """
     topics = []
     partitions = []
@@ -57,6 +59,6 @@ def parse_topics(words: Sequence[str]) -> tuple[list[str], list[TopicPartition]]
             continue
         for number in numbers.split(","):
             if not (number.isascii() and number.isdecimal()):
-                raise CommandError(f"{word!r} names no partitions; write TOPIC or TOPIC:0,1,2")
+                raise UsageError(f"{word!r} names no partitions; write TOPIC or TOPIC:0,1,2")
             partitions.append(TopicPartition(topic, int(number)))
     return topics, partitions

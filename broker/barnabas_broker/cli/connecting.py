@@ -6,17 +6,24 @@ from typing import TypeVar
 
 from barnabas_clients import Admin, Consumer, Producer
 
+from .waiting import told
+
 __all__ = ["connected"]
 
 Client = TypeVar("Client", Admin, Consumer, Producer)
 
 
 @asynccontextmanager
-async def connected(client: Client) -> AsyncIterator[Client]:
-    """Open a client, lend it, close it.
+async def connected(client: Client, timeout_s: float) -> AsyncIterator[Client]:
+    """Open a client, lend it, close it; as long as it lives, people are told what it waits for.
+
+    Args:
+        client: not opened yet.
+        timeout_s: that with which it was made.
 
     Raises:
-        DeadlineExceededError: no broker answered within the client's `timeout_s`.
+        CommandError: no broker can be reached.
+        DeadlineExceededError: a broker did not answer within `timeout_s`.
     """
-    async with client:
+    async with told(client, timeout_s), client:
         yield client

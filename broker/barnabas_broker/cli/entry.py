@@ -21,6 +21,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write("barnabas: refuses to run under -O: its assertions guard your data\n")
         return 1
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments == ["--version"]:
+        from barnabas_raftlog.version import __version__  # noqa: PLC0415 - nothing else is needed
+
+        sys.stdout.write(f"barnabas {__version__}\n")
+        return 0
     if arguments[:2] == ["broker", "run"] and not {"-h", "--help"} & set(arguments):
         from barnabas_broker.main import main as run_broker  # noqa: PLC0415 - the broker is loaded by those who run it
 
@@ -28,9 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     from . import errors, quick_start  # noqa: PLC0415 - not for `broker run`
 
     if arguments[:2] == ["cluster", "start"] and (wishes := quick_start.read(arguments[2:])) is not None:
-        from barnabas_broker.cli.commands import cluster  # noqa: PLC0415 - loaded by those who use it
+        from barnabas_broker.cli.commands.cluster import start  # noqa: PLC0415 - loaded by those who use it
 
-        return errors.guarded(lambda: cluster.start(**wishes))
+        return errors.guarded(lambda: start.start(**wishes))
 
     from barnabas_broker.cli.parser.app import run  # noqa: PLC0415 - loads typer
 

@@ -44,7 +44,7 @@ def guarded(command: Callable[[], int]) -> int:
         status = command()
         sys.stdout.flush()
     except BarnabasError as error:
-        return report(str(error), error.status if isinstance(error, CommandError) else FAILED)
+        return report(str(error), getattr(error, "status", FAILED))
     except KeyboardInterrupt:
         return INTERRUPTED
     except SystemExit as end:

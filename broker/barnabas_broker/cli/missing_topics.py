@@ -7,7 +7,7 @@ from barnabas_clients.errors import ClientError
 from barnabas_clients.protocol.errors import ErrorCode, KafkaError
 
 from .errors import CommandError
-from .near_names import did_you_mean
+from .wording import missing
 
 __all__ = ["missing_topic"]
 
@@ -19,5 +19,4 @@ async def missing_topic(admin: Admin, names: Sequence[str]) -> CommandError:
     except (ClientError, KafkaError):
         known = []
     name = next((name for name in names if name not in known), names[0])
-    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
-    return CommandError(f"there is no topic {name!r}{did_you_mean(name, known)} [{code}]")
+    return CommandError(missing("topic", [name], known, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))

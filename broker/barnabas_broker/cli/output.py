@@ -6,9 +6,11 @@ is, in ASCII.
 """
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
+from unicodedata import combining, east_asian_width
 
 from barnabas_raftlog.printable import printable
 
@@ -45,7 +47,40 @@ def say_json_lines(values: Iterable[Any]) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], header: "Sequence[str | Text]" = ()) -> None:
-    """Print rows under their columns; None is a dash. Nothing is taken for markup, and nothing is cut to fit."""
+    """Print rows under their columns; None is a dash. Nothing is taken for markup, and nothing is cut to fit.
+
+    Cells with colours (`rich.text.Text`) are printed with rich, which takes as long to load as a short command runs.
+    """
+    table = [tuple(row) for row in rows]
+    # Whoever has made such a text has loaded what it takes.
+    text_type = getattr(sys.modules.get("rich.text"), "Text", None)
+    if text_type and any(isinstance(cell, text_type) for row in [header, *table] for cell in row):
+        _print_coloured(columns, table, header)
+        return
+    lines = [[printable(name, None) for name in columns]]
+    lines += [["-" if cell is None else printable(str(cell), None) for cell in row] for row in table]
+    widths = [max(map(_cells, column)) for column in zip(*lines, strict=True)]
+    shown = [printable(str(line), None) for line in header]
+    for line in lines:
+        padded = [text + " " * (width - _cells(text)) for text, width in zip(line, widths, strict=True)]
+        shown.append("  ".join(padded).rstrip())
+    if _is_terminal():
+        shown[len(header)] = f"\x1b[1m{shown[len(header)]}\x1b[0m"
+    print(*shown, sep="\n", flush=True)
+
+
+def _cells(text: str) -> int:
+    """Return how many cells a terminal takes for a text: two for wide characters, none for marks on the one before."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if combining(each) else 2 if east_asian_width(each) in "WF" else 1 for each in text)
+
+
+def _is_terminal() -> bool:
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
+
+
+def _print_coloured(columns: Sequence[str], rows: Sequence[Sequence[object]], header: "Sequence[str | Text]") -> None:
     from rich.console import Console  # noqa: PLC0415 - slow to load, and only needed here
     from rich.table import Table  # noqa: PLC0415 - see above
     from rich.text import Text  # noqa: PLC0415 - see above

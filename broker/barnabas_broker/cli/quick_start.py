@@ -27,7 +27,7 @@ OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
 }
 FLAGS = {"--detach": "detach", "--json": "as_json"}
 TIMEOUT_DEFAULT_S = 60.0
-TIMEOUT_MIN_S = 0.1
+TIMEOUT_MIN_S, TIMEOUT_MAX_S = 0.1, 1_000_000.0
 
 
 def read(words: Sequence[str]) -> dict[str, Any] | None:
@@ -54,4 +54,4 @@ def read(words: Sequence[str]) -> dict[str, Any] | None:
             found[name].append(converted)
         else:
             found[name] = converted
-    return found if found["data"] is not None and found["timeout_s"] >= TIMEOUT_MIN_S else None
+    return found if found["data"] is not None and TIMEOUT_MIN_S <= found["timeout_s"] <= TIMEOUT_MAX_S else None

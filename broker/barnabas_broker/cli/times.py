@@ -7,7 +7,7 @@ duration, which means that long ago. A duration is `90s`, `1h30m`, `2d`, or ISO 
 import re
 from datetime import UTC, datetime
 
-from .errors import CommandError
+from .errors import UsageError
 
 __all__ = ["duration_ms", "readable", "timestamp_ms"]
 
@@ -23,12 +23,12 @@ def timestamp_ms(text: str, now_ms: int) -> int:
     """Return the time that `text` names, in ms since 1970, given that it is `now_ms`.
 
     Raises:
-        CommandError: it names none.
+        UsageError: it names none.
     """
     text = text.strip()
     if re.fullmatch(r"[0-9]+", text):
         if not LEAST_MS <= int(text) <= MAX_MS:
-            raise CommandError(f"{text} is no time in milliseconds since 1970" + _hint(int(text)))
+            raise UsageError(f"{text} is not a time in milliseconds since 1970" + _hint(int(text)))
         return int(text)
     if _is_duration(text):
         return max(0, now_ms - duration_ms(text))
@@ -37,11 +37,12 @@ def timestamp_ms(text: str, now_ms: int) -> int:
         # A time without an offset is the reader's own; astimezone takes it so.
         found = round(at.astimezone(UTC).timestamp() * 1000)
     except (ValueError, OverflowError) as error:
-        raise CommandError(
-            f"{text!r} is no time; write 2026-11-21T10:00 or 2026-11-21T10:00Z, milliseconds since 1970, or 15m (ago)"
+        raise UsageError(
+            f"{text!r} is not a valid time; write 2026-11-21T10:00 or 2026-11-21T10:00Z, milliseconds since 1970, "
+            "or 15m (ago)"
         ) from error
     if found < 0:
-        raise CommandError(f"{text!r} is before 1970")
+        raise UsageError(f"{text!r} is before 1970")
     return found
 
 
@@ -49,10 +50,10 @@ def duration_ms(text: str) -> int:
     """Return a duration in ms.
 
     Raises:
-        CommandError: `text` is none.
+        UsageError: `text` is none.
     """
     if not _is_duration(text):
-        raise CommandError(f"{text!r} is no duration; write 90s, 1h30m, 2d or PT1H30M")
+        raise UsageError(f"{text!r} is not a valid duration; write 90s, 1h30m, 2d or PT1H30M")
     parts = re.findall(PART, text.lower().lstrip("p").replace("t", ""))
     return round(sum(float(number) * UNITS_MS[unit] for number, unit in parts))
 

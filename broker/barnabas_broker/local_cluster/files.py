@@ -33,7 +33,17 @@ from barnabas_raftlog.errors import BarnabasError
 from .ports import PortPlan
 from .processes import ProcessIdentity, is_running
 
-__all__ = ["BROKERS_MAX", "KEY_SETTING", "ClusterError", "ClusterFiles", "new_cluster_id", "new_secret", "replace_file"]
+__all__ = [
+    "BROKERS_MAX",
+    "KEY_SETTING",
+    "ClusterError",
+    "ClusterFiles",
+    "RequestError",
+    "SettingError",
+    "new_cluster_id",
+    "new_secret",
+    "replace_file",
+]
 
 FORMAT = 1
 # Has `hosts`, too: a version that knows one host only must not take all brokers for its own.
@@ -49,6 +59,18 @@ MANAGED = ("node.id", "cluster.id", "cluster.nodes", "listeners", "advertised.li
 
 class ClusterError(BarnabasError):
     """A local cluster cannot do what was asked; the message is one line for the operator."""
+
+
+class RequestError(ClusterError):
+    """What was asked makes no sense, whatever there is on this machine: the command ends with exit status 2."""
+
+    status = 2
+
+
+class SettingError(ConfigError):
+    """A setting of the command line cannot work: exit status 2."""
+
+    status = 2
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

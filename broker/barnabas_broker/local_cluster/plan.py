@@ -20,9 +20,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from barnabas_broker.config.broker import is_wildcard
+from barnabas_broker.config.broker import ConfigError, is_wildcard
 
-from .files import BROKERS_MAX, ClusterError, ClusterFiles, check_settable, new_cluster_id, new_secret
+from .files import (
+    BROKERS_MAX,
+    ClusterError,
+    ClusterFiles,
+    RequestError,
+    SettingError,
+    check_settable,
+    new_cluster_id,
+    new_secret,
+)
 from .ports import PEER_PORT_DISTANCE, PortPlan
 
 __all__ = ["AUTO", "Request", "cores", "plan"]
@@ -78,18 +87,21 @@ def plan(request: Request) -> tuple[ClusterFiles, bool]:
     directory = request.directory
     if directory.exists() and not directory.is_dir():
         raise ClusterError(f"--data {directory} is not a directory")
-    for name in request.settings:
-        check_settable(name)
     if request.brokers is not None and not 1 <= request.brokers <= BROKERS_MAX:
-        raise ClusterError(f"--brokers {request.brokers} does not work: it must be from 1 to {BROKERS_MAX}")
+        raise RequestError(f"--brokers {request.brokers} is out of range: it must be from 1 to {BROKERS_MAX}")
     is_new = not (directory / "cluster.json").exists()
     files = _new(request) if is_new else _known(request)
     for host in files.ports.hosts or (files.ports.host,):
         if is_wildcard(host):
-            raise ClusterError(f"host {host!r} does not work: clients are told this address; name one they can reach")
+            raise RequestError(f"host {host!r} cannot be used: clients are told this address; name one they can reach")
     files.ports.check()
     # A bad setting is bad for every broker; the brokers' own files are read later, for those that are down.
-    config = files.config(files.local_ids[0])
+    try:
+        for name in request.settings:
+            check_settable(name)
+        config = files.config(files.local_ids[0])
+    except ConfigError as error:
+        raise SettingError(str(error)) from error
     if request.token is None and not any(files.broker(node_id).exists() for node_id in files.local_ids):
         draws = not files.ports.hosts or (files.ports.host_index == 0 and config.exposed_nodes)
         files = dataclasses.replace(files, secret=new_secret() if draws else "")
@@ -109,12 +121,12 @@ def _new(request: Request) -> ClusterFiles:
     if hosts:
         host = _check_hosts(hosts, request.host)
         if request.cluster_id is None:
-            raise ClusterError(
+            raise RequestError(
                 f"the {len(hosts)} machines of --hosts must agree on a cluster id: give all of them "
                 f"--cluster-id {new_cluster_id()}"
             )
     if request.brokers is not None and (hosts or per_host is not None):
-        raise ClusterError("--brokers counts the brokers of a cluster on one host; take --brokers-per-host instead")
+        raise RequestError("--brokers counts the brokers of a cluster on one host; take --brokers-per-host instead")
     brokers = request.brokers or BROKERS_DEFAULT
     if hosts or per_host is not None:
         brokers = _number(per_host or "1", hosts) * max(1, len(hosts))
@@ -165,25 +177,25 @@ def _known(request: Request) -> ClusterFiles:
 def _check_hosts(hosts: tuple[str, ...], host: str | None) -> str:
     """Return this machine's address among `hosts`."""
     if len(set(hosts)) != len(hosts):
-        raise ClusterError(f"--hosts {','.join(hosts)} names a host twice")
+        raise RequestError(f"--hosts {','.join(hosts)} names a host twice")
     if host is None:
-        raise ClusterError("--hosts names all machines; give each of them --host with its own address as well")
+        raise RequestError("--hosts names all machines; give each of them --host with its own address as well")
     if host not in hosts:
-        raise ClusterError(f"--host {host} is none of --hosts {','.join(hosts)}")
+        raise RequestError(f"--host {host} is not among --hosts {','.join(hosts)}")
     return host
 
 
 def _number(text: str, hosts: tuple[str, ...]) -> int:
     if text == AUTO:
         if len(hosts) > 1:
-            raise ClusterError(
+            raise RequestError(
                 f"--brokers-per-host auto counts the cores of this machine ({cores()}), which the other --hosts cannot "
                 "know; give the number, the same on all of them"
             )
         return min(cores(), BROKERS_MAX)
     most = BROKERS_MAX // max(1, len(hosts))
     if not text.isdecimal() or not 1 <= int(text) <= most:
-        raise ClusterError(f"--brokers-per-host {text} does not work: it must be {AUTO}, or from 1 to {most}")
+        raise RequestError(f"--brokers-per-host {text} is out of range: it must be {AUTO}, or from 1 to {most}")
     return int(text)
 
 

@@ -27,6 +27,12 @@ class PortError(BarnabasError):
     """Ports that do not exist, collide with each other, or are somebody's already."""
 
 
+class PortPlanError(PortError):
+    """Ports that no machine could have: the command ends with exit status 2."""
+
+    status = 2
+
+
 class PortPlan(NamedTuple):
     """Where the brokers 1 to `brokers` listen. `host` is this machine's address, `hosts` those of all, if several."""
 
@@ -68,18 +74,18 @@ class PortPlan(NamedTuple):
         """Refuse a plan that no machine could carry out.
 
         Raises:
-            PortError: the ranges leave 1..65535 or overlap.
+            PortPlanError: the ranges leave 1..65535 or overlap.
         """
         count = self.brokers_per_host
         for name, first in (("--port", self.port), ("--peer-port", self.peer_port)):
             last = first + count - 1
             if first < 1 or last > PORT_MAX:
-                raise PortError(
-                    f"{name} {first} does not work: {count} brokers need the ports {first} to {last}, "
+                raise PortPlanError(
+                    f"{name} {first} is out of range: {count} brokers need the ports {first} to {last}, "
                     f"and ports end at {PORT_MAX}"
                 )
         if abs(self.port - self.peer_port) < count:
-            raise PortError(
+            raise PortPlanError(
                 f"--port {self.port} and --peer-port {self.peer_port} are too close: "
                 f"{count} brokers need {count} ports from each"
             )

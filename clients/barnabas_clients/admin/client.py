@@ -108,6 +108,11 @@ class Admin:
         self._is_opened = False
         self._is_closed = False
 
+    @property
+    def trouble(self) -> str:
+        """Why a call takes long, in one line for people: nobody answers, or what is waited for; "" if all is well."""
+        return self._cluster.trouble
+
     async def __aenter__(self) -> Self:
         """Connect to the cluster.
 

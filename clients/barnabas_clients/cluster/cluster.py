@@ -46,6 +46,7 @@ from barnabas_clients.protocol.registry import Message
 from .bootstrap import Endpoint, parse_bootstrap
 from .cluster_log import ClusterLog
 from .connection import IN_FLIGHT_MAX, Connection
+from .trouble import Trouble, listed
 from .view import BrokerAddress, ClusterView
 
 __all__ = ["Check", "Cluster"]
@@ -110,8 +111,17 @@ class Cluster:
         self._connections: dict[_Way, Connection] = {}
         self._dials: dict[_Way, asyncio.Task[Connection]] = {}
         self._flight: _Flight | None = None
+        self._trouble = Trouble()
         self._closed = asyncio.Event()
         self._log = ClusterLog(self.client_id)
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing happens, for people: nobody answers, or what has been waited for longest; "" if all is well."""
+        known = {(broker.host, broker.port) for broker in self.view.brokers.values()} or set(self._bootstrap)
+        is_connected = any(connection.is_open for connection in self._connections.values())
+        dialling = sorted({way.endpoint for way in self._dials})
+        return self._trouble.text(self._now(), () if is_connected else sorted(known), dialling)
 
     async def __aenter__(self) -> Self:
         try:
@@ -290,32 +300,34 @@ class Cluster:
         failures = 0
         may_be_done = False
         last: ClientError | KafkaError | None = None
-        while True:
-            view = self.view
-            try:
-                self._check_open()
-                return await attempt(deadline)
-            except (ClientError, KafkaError) as error:
-                self._check_open()
-                if not error.retriable:
-                    raise
-                may_be_done |= error.may_be_done is not False
-                # A deadline that passed says less than the failure of an attempt before it.
-                last = last if last and isinstance(error, DeadlineExceededError) else error
-            pause_s = self._backoff.delay_s(failures, self._jitter)
-            failures += 1
-            if self._now() + pause_s >= deadline:
-                raise DeadlineExceededError(
-                    f"{what}: timed out after {timeout_s:g} s; last: {last}", may_be_done=may_be_done
-                ) from last
-            await self._pause(pause_s)
-            if self.view is view and self.view.brokers:
+        with self._trouble.waiting(what, self._now()) as wait:
+            while True:
+                view = self.view
                 try:
-                    await self._refresh(topics, deadline)
+                    self._check_open()
+                    return await attempt(deadline)
                 except (ClientError, KafkaError) as error:
-                    # The next attempt reports the problem in its own words.
+                    self._check_open()
                     if not error.retriable:
                         raise
+                    may_be_done |= error.may_be_done is not False
+                    # A deadline that passed says less than the failure of an attempt before it.
+                    last = last if last and isinstance(error, DeadlineExceededError) else error
+                    wait.last = str(last)
+                pause_s = self._backoff.delay_s(failures, self._jitter)
+                failures += 1
+                if self._now() + pause_s >= deadline:
+                    raise DeadlineExceededError(
+                        f"{what}: timed out after {timeout_s:g} s; last: {last}", may_be_done=may_be_done
+                    ) from last
+                await self._pause(pause_s)
+                if self.view is view and self.view.brokers:
+                    try:
+                        await self._refresh(topics, deadline)
+                    except (ClientError, KafkaError) as error:
+                        # The next attempt reports the problem in its own words.
+                        if not error.retriable:
+                            raise
 
     async def _pause(self, pause_s: float) -> None:
         """Sleep, but wake at a close."""
@@ -405,12 +417,15 @@ class Cluster:
                 *way.endpoint, timeout_s=CONNECT_TIMEOUT_S, client_id=self.client_id, in_flight_max=self._in_flight_max
             )
         except ClientError as error:
+            is_lost = isinstance(error, ConnectionLostError)
+            self._trouble.failed(way.endpoint, error.reason if is_lost else f"no answer within {CONNECT_TIMEOUT_S:g} s")
             self._log.lost(self._broker_at(way.endpoint), error.reason)
             raise
         else:
             connection.on_lost = lambda reason: self._log.lost(self._broker_at(way.endpoint), reason)
             self._log.reached(self._broker_at(way.endpoint))
             self._connections[way] = connection
+            self._trouble.reached(way.endpoint)
             return connection
         finally:
             del self._dials[way]
@@ -481,6 +496,7 @@ class Cluster:
         self._log.learned(view, self.view)
         self._refreshed_at_s = self._now()
         listed = {(broker.host, broker.port) for broker in self.view.brokers.values()}
+        self._trouble.forget_all_but(listed.union(self._bootstrap))
         useless: list[Connection] = []
         for way, connection in list(self._connections.items()):
             # A bootstrap server that has another name in the metadata may be busy with this refresh. A broker that was
@@ -512,7 +528,8 @@ class Cluster:
         """Wait for a shared task, which goes on if this caller leaves."""
         await asyncio.wait({task}, timeout=max(0.0, deadline - self._now()))
         if not task.done():
-            raise DeadlineExceededError("the deadline passed while connecting")
+            where = listed(sorted({way.endpoint for way in self._dials}))
+            raise DeadlineExceededError(f"the deadline passed while connecting{where and ' to '}{where}")
         if task.cancelled():
             raise ClientClosedError("the client is closed")
         return task.result()

@@ -20,7 +20,9 @@ Not here: which broker to ask and whether to ask again (cluster.py); TLS and SAS
 """
 
 import asyncio
-import errno
+import os
+import re
+import socket
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self, cast
@@ -34,14 +36,16 @@ from barnabas_raftlog.version import __version__
 
 from .framing import FRAME_BYTES_MAX, FrameReader
 
-__all__ = ["CLIENT_SOFTWARE_VERSION", "IN_FLIGHT_MAX", "Connection"]
+__all__ = ["CLIENT_SOFTWARE_VERSION", "CLOSED_AT_ONCE", "IN_FLIGHT_MAX", "Connection"]
 
 CLIENT_SOFTWARE_NAME = "barnabas"
 # Sent to brokers (KIP-511). Written out, because reading it from the package's metadata takes longer than connecting.
 CLIENT_SOFTWARE_VERSION = __version__
 IN_FLIGHT_MAX = 64
+CLOSED = "closed by the broker"
+CLOSED_AT_ONCE = f"{CLOSED} at once (is that the port between brokers? clients use another one)"
 _CORRELATION_ID_MAX = 2**31 - 1
-_CLOSED = "closed by this client"
+_CLOSED_HERE = "closed by this client"
 
 
 class _Pending(NamedTuple):
@@ -114,8 +118,11 @@ class Connection(asyncio.BufferedProtocol):
             raise ConnectionLostError(broker, f"no host has that name: {error}") from error
         try:
             await protocol._negotiate(deadline)
-        except BaseException:
+        except BaseException as error:
             protocol._lose("versions could not be agreed on")
+            if isinstance(error, ConnectionLostError) and error.reason == CLOSED:
+                # So does a port between brokers, and a broker that is ending.
+                raise ConnectionLostError(broker, CLOSED_AT_ONCE) from error
             raise
         return protocol
 
@@ -204,14 +211,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def abandon(self) -> None:
         """Close the connection without waiting. The socket is closed a turn of the loop later."""
-        self._lose(_CLOSED)
+        self._lose(_CLOSED_HERE)
 
     async def close(self, because: str = "") -> None:
         """Close the connection. All pending requests fail. Returns within two turns of the loop.
 
         `because` says what is wrong with the broker, if that is why.
         """
-        self._lose(because or _CLOSED)
+        self._lose(because or _CLOSED_HERE)
         await asyncio.shield(self._gone)
 
     async def wait_closed(self) -> None:
@@ -236,11 +243,11 @@ class Connection(asyncio.BufferedProtocol):
             self._lose(f"closed, because it sent what no broker sends: {error}")
 
     def eof_received(self) -> bool:
-        self._lose("closed by the broker")
+        self._lose(CLOSED)
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._lose(_reason_of(exc) if exc else "closed by the broker")
+        self._lose(_reason_of(exc) if exc else CLOSED)
         if not self._gone.done():
             self._gone.set_result(None)
 
@@ -370,7 +377,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
         pending, self._pending = self._pending, deque()
-        if pending and self.on_lost is not None and reason != _CLOSED:
+        if pending and self.on_lost is not None and reason != _CLOSED_HERE:
             self.on_lost(reason)
         for request in pending:
             if not request.answer.done():
@@ -381,9 +388,11 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _reason_of(error: Exception) -> str:
-    """Return why a connection ended, or could not be opened. A name with several addresses may be refused by each."""
-    text = str(getattr(error, "strerror", None) or error)
-    refused = f"[Errno {errno.ECONNREFUSED}]"
-    if isinstance(error, ConnectionRefusedError) or (text.count("[Errno ") == text.count(refused) > 0):
-        return "connection refused"
-    return text[:1].lower() + text[1:]
+    """Say why a connection ended, or could not be opened. asyncio says where instead, and numbers for each address."""
+    numbers = [int(number) for number in re.findall(r"\[Errno (\d+)\]", str(error))]
+    if isinstance(error, OSError) and error.errno:
+        numbers = [error.errno]
+    if not numbers or isinstance(error, socket.gaierror):
+        return str(getattr(error, "strerror", None) or error)
+    reasons = dict.fromkeys(os.strerror(number) for number in numbers)
+    return ", ".join(reason[:1].lower() + reason[1:] for reason in reasons)

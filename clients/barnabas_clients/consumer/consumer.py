@@ -234,6 +234,14 @@ class Consumer:
 
     # Records.
 
+    @property
+    def trouble(self) -> str:
+        """Why nothing comes, in one line for people: nobody answers, or what is waited for; "" if all is well.
+
+        That there is nothing to read is no trouble.
+        """
+        return self._core.trouble
+
     def __aiter__(self) -> Self:
         return self
 

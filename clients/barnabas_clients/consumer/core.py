@@ -265,6 +265,11 @@ class ConsumerCore:
         if self.group is not None:
             self.group.check()
 
+    @property
+    def trouble(self) -> str:
+        """What keeps a consumer from reading, for people: of the cluster, or why it has no partitions."""
+        return self.cluster.trouble or self._trouble()
+
     def _trouble(self) -> str:
         """Say what is wrong if there are no partitions. A member without any may also be an idle one."""
         if self.fetcher.queues:

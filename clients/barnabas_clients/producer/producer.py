@@ -155,6 +155,11 @@ class Producer:
         self._untold: list[Batch] = []
         self._closed: asyncio.Future[None] | None = None
 
+    @property
+    def trouble(self) -> str:
+        """Why nothing is sent, in one line for people: nobody answers, or what is waited for; "" if all is well."""
+        return self._cluster.trouble
+
     async def __aenter__(self) -> Self:
         """Connect to the cluster.
 

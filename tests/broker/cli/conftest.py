@@ -3,12 +3,22 @@
 import os
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from barnabas_broker.cli import entry as cli
 
 Run = Callable[..., str]
+
+
+@pytest.fixture(autouse=True)
+def no_settings_of_mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the profiles and variables of whoever runs the tests out of them."""
+    for name in ("BARNABAS_PROFILE", "BARNABAS_BOOTSTRAP_SERVER"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "config").mkdir()
+    monkeypatch.setenv("BARNABAS_CONFIG", str(tmp_path / "config" / "profiles.toml"))
 
 
 @pytest.fixture(scope="session")

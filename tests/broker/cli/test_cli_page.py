@@ -5,8 +5,8 @@ from pathlib import Path
 
 import typer
 
-from barnabas_broker.cli.lines import TEMPLATE_FIELDS
 from barnabas_broker.cli.parser import app
+from barnabas_broker.cli.streams.lines import TEMPLATE_FIELDS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
 

@@ -9,7 +9,7 @@ import pytest
 from machines import cluster_handle
 
 from barnabas_broker.cli import entry as cli
-from barnabas_broker.cli.commands import cluster_restart
+from barnabas_broker.cli.commands.cluster import restart as cluster_restart
 from barnabas_broker.local_cluster import processes, supervisor
 from barnabas_broker.local_cluster.files import ClusterFiles
 

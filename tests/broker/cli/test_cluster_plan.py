@@ -120,18 +120,18 @@ def test_a_description_without_its_own_host_is_damaged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"brokers_per_host": "0"}, "--brokers-per-host 0 does not work: it must be auto, or from 1 to 64"),
-        ({"brokers_per_host": "many"}, "--brokers-per-host many does not work"),
-        ({"brokers_per_host": "-1"}, "--brokers-per-host -1 does not work"),
+        ({"brokers_per_host": "0"}, "--brokers-per-host 0 is out of range: it must be auto, or from 1 to 64"),
+        ({"brokers_per_host": "many"}, "--brokers-per-host many is out of range"),
+        ({"brokers_per_host": "-1"}, "--brokers-per-host -1 is out of range"),
         ({"brokers_per_host": "22", "hosts": HOSTS, "host": HOSTS[0], "cluster_id": "x"}, "auto, or from 1 to 21"),
         ({"brokers_per_host": "2", "brokers": 2}, "take --brokers-per-host instead"),
         ({"hosts": HOSTS, "host": HOSTS[0], "brokers": 3, "cluster_id": "x"}, "take --brokers-per-host instead"),
         ({"hosts": HOSTS, "host": HOSTS[0]}, "must agree on a cluster id: give all of them --cluster-id [^ ]{22}$"),
         ({"hosts": HOSTS, "cluster_id": "x"}, "give each of them --host with its own address"),
-        ({"hosts": HOSTS, "host": "127.0.0.9", "cluster_id": "x"}, "--host 127.0.0.9 is none of --hosts 127.0.0.1,"),
+        ({"hosts": HOSTS, "host": "127.0.0.9", "cluster_id": "x"}, "--host 127.0.0.9 is not among --hosts 127.0.0.1,"),
         ({"hosts": (*HOSTS, HOSTS[0]), "host": HOSTS[0], "cluster_id": "x"}, "names a host twice"),
         ({"hosts": ("0.0.0.0", "b"), "host": "b", "cluster_id": "x"}, "clients are told this address"),  # noqa: S104
-        ({"hosts": ("a", ""), "host": "a", "cluster_id": "x"}, "host '' does not work"),
+        ({"hosts": ("a", ""), "host": "a", "cluster_id": "x"}, "host '' cannot be used"),
         (
             {"hosts": HOSTS, "host": HOSTS[0], "cluster_id": "x", "brokers_per_host": "auto"},
             r"auto counts the cores of this machine \(\d+\), which the other --hosts cannot know",
@@ -152,7 +152,7 @@ def test_a_wish_that_cannot_work_is_refused(tmp_path: Path, options: dict[str, A
         ({"hosts": HOSTS[:2]}, "is a cluster on 3 hosts, which --hosts with 2 cannot change"),
         ({"cluster_id": "another"}, "belongs to cluster one, not to another"),
         ({"host": "127.0.0.3"}, "has the brokers of host 1 of --hosts, which is not 127.0.0.3"),
-        ({"host": "10.0.0.1"}, "--host 10.0.0.1 is none of --hosts"),
+        ({"host": "10.0.0.1"}, "--host 10.0.0.1 is not among --hosts"),
     ],
 )
 def test_what_a_cluster_is_cannot_be_changed(tmp_path: Path, options: dict[str, Any], complaint: str) -> None:

@@ -15,7 +15,7 @@ from machines import cluster_handle
 
 from barnabas_broker.cli import entry as cli
 from barnabas_broker.cli import quick_start as cli_start
-from barnabas_broker.cli.commands import cluster
+from barnabas_broker.cli.commands.cluster import start as cluster
 from barnabas_broker.cli.parser import app
 from barnabas_broker.local_cluster.files import ClusterFiles
 from barnabas_broker.local_cluster.plan import Request
@@ -29,7 +29,7 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
 DRIVER = f"""
 import functools, sys
 from barnabas_broker.cli import entry
-from barnabas_broker.cli.commands import cluster
+from barnabas_broker.cli.commands.cluster import start as cluster
 from barnabas_broker.local_cluster.plan import Request
 plans, arguments = sys.argv[1].split(), sys.argv[2:]
 cluster.Request = functools.partial(Request, program=({sys.executable!r}, {str(STAND_IN)!r}, *plans))
@@ -57,19 +57,23 @@ def with_stand_ins(*arguments: object, plans: Sequence[str] = ()) -> subprocess.
     ("arguments", "status", "complaint"),
     [
         (["cluster", "strat"], 2, "No such command 'strat'. Did you mean"),
-        (["--verison"], 2, "No such option"),
+        (["--verison"], 2, "No such option: --verison"),
         (["cluster", "start"], 2, "Missing option '--data'"),
         (["cluster", "start", "--data", "new", "--brokers", "three"], 2, "Invalid value for '--brokers'"),
-        (["cluster", "start", "--data", "new", "--set", "num.partitions"], 1, "write NAME=VALUE"),
-        (["cluster", "start", "--data", "new", "--set", "a=1", "--set", "a=2"], 1, "a is given twice"),
-        (["cluster", "start", "--data", "new", "--set", "retention=1"], 1, "unknown setting: retention"),
+        (["cluster", "start", "--data", "new", "--set", "num.partitions"], 2, "write NAME=VALUE"),
+        (["cluster", "start", "--data", "new", "--set", "a=1", "--set", "a=2"], 2, "a is given twice"),
+        (["cluster", "start", "--data", "new", "--set", "retention=1"], 2, "unknown setting: retention"),
         (["cluster", "start", "--data", "/etc/passwd"], 1, "--data /etc/passwd is not a directory"),
         (["cluster", "start", "--data", "/etc/passwd/x"], 1, "/etc/passwd"),
         (["cluster", "start", "--data", "/proc/nowhere"], 1, "/proc/nowhere"),
         (["cluster", "status", "--data", "/nowhere"], 1, "/nowhere holds no cluster"),
         (["cluster", "stop", "--data", "/nowhere"], 1, "/nowhere holds no cluster"),
-        (["topic", "list", "--bootstrap-server", "a:b:c"], 1, "--bootstrap-server: 'a:b:c' is not a valid address"),
-        (["topic", "list", "--bootstrap-server", "127.0.0.1:1", "--timeout", "0.2"], 1, "connection to 127.0.0.1:1"),
+        (["topic", "list", "--bootstrap-server", "a:b:c"], 2, "--bootstrap-server: 'a:b:c' is not a valid address"),
+        (
+            ["topic", "list", "--bootstrap-server", "127.0.0.1:1", "--timeout", "0.2"],
+            1,
+            "no broker answers at 127.0.0.1:1",
+        ),
         (["topic", "create", "t", "--bootstrap-server", "x", "--partitions", "0"], 2, "--partitions must be 1 or more"),
         (
             ["topic", "create", "t", "--bootstrap-server", "x", "--replication-factor", "-3"],
@@ -144,7 +148,7 @@ def test_a_plain_start_is_read_as_typer_reads_it(
         assert heard[-2] == heard[-1] == cli_start.read(words)
     capsys.readouterr()
     assert cli.main(["cluster", "start", "--help"]) == 0
-    declared = set(re.findall(r"^ +(--[a-z-]+)", capsys.readouterr().out, re.MULTILINE))
+    declared = set(re.findall(r"^ +(?:-h, )?(--[a-z-]+)", capsys.readouterr().out, re.MULTILINE))
     assert declared == cli_start.OPTIONS.keys() | cli_start.FLAGS.keys() | {"--help"}
 
 
@@ -159,6 +163,9 @@ def test_a_plain_start_is_read_as_typer_reads_it(
         "--data d --detach=1",
         "--data d more",
         "--data d --timeout 0",
+        "--data d --timeout inf",
+        "--data d --timeout nan",
+        "--data d --timeout 30s",
         "--data --detach",
         "--datum d",
         "--brokers 3",

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from machines import cluster_handle
 
-from barnabas_broker.cli.commands.cluster import UNKEYED, _summary
+from barnabas_broker.cli.commands.cluster.start import UNKEYED, _summary
 from barnabas_broker.config.broker import ConfigError
 from barnabas_broker.local_cluster import supervisor
 from barnabas_broker.local_cluster.files import ClusterError, ClusterFiles
@@ -340,8 +340,8 @@ def test_a_moved_directory_works(starter: Starter, tmp_path: Path) -> None:
         ({"brokers": 0}, ClusterError, "--brokers 0 .* from 1 to 64"),
         ({"brokers": 65}, ClusterError, "--brokers 65 .* from 1 to 64"),
         ({"port": 65_535}, PortError, "need the ports 65535 to 65537"),
-        ({"port": 65_000}, PortError, "--peer-port 66000 does not work"),
-        ({"port": 0}, PortError, "--port 0 does not work"),
+        ({"port": 65_000}, PortError, "--peer-port 66000 is out of range"),
+        ({"port": 0}, PortError, "--port 0 is out of range"),
         ({"port": 9000, "peer_port": 9002}, PortError, "too close"),
         ({"host": "0.0.0.0"}, ClusterError, "clients are told this address"),  # noqa: S104 - refused
         ({"host": "203.0.113.1"}, PortError, "not an address of this machine"),

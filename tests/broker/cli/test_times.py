@@ -39,7 +39,7 @@ def test_times() -> None:
 
 @pytest.mark.parametrize("text", ["", "soon", "5", "h", "p", "pt", "1h30", "-5m", "1x", "PT"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(CommandError, match="is no duration; write 90s"):
+    with pytest.raises(CommandError, match="is not a valid duration; write 90s"):
         duration_ms(text)
 
 

@@ -26,8 +26,8 @@ from barnabas_broker.cli.admin import check_bootstrap
 from barnabas_broker.cli.connecting import connected
 from barnabas_broker.cli.errors import CommandError, UsageError, typed
 from barnabas_broker.cli.output import complain, say, say_json
-from barnabas_broker.cli.pipes import EndSignals, run
-from barnabas_broker.cli.stream_options import acks_of, as_usage, check_compression, seconds_of
+from barnabas_broker.cli.streams.options import acks_of, as_usage, check_compression, seconds_of
+from barnabas_broker.cli.streams.pipes import EndSignals, run
 from barnabas_broker.config.quantities import parse_bytes, shown_bytes
 from barnabas_broker.process.log_lines import log_to_stderr
 from barnabas_clients import Admin, Consumer, Producer, TopicPartition
@@ -174,7 +174,7 @@ class _Produce(_Work):
             if number % every == 0:
                 delivery.add_done_callback(partial(on_done, due_s))
 
-        async with connected(_producer(self.order)) as producer:
+        async with connected(_producer(self.order), self.order.timeout_s) as producer:
             await producer.partitions(self.topic)
             self.watch.start()
             try:
@@ -194,10 +194,10 @@ class _Consume(_Work):
         order = self.order
         if order.topic is None:
             complain(f"writing {order.records:,} records, which are not measured")
-            async with connected(_producer(order)) as producer:
+            async with connected(_producer(order), order.timeout_s) as producer:
                 await self.send_all(producer, lambda *_: None)
         size_bytes = 0
-        async with connected(_consumer(order)) as consumer:
+        async with connected(_consumer(order), order.timeout_s) as consumer:
             await consumer.assign(self.partitions)
             ends = await consumer.end_offsets(self.partitions)
             starts = await consumer.begin_offsets(self.partitions)
@@ -238,7 +238,10 @@ class _Latency(_Work):
             due.append(due_s)
             delivery.add_done_callback(partial(on_done, due_s))
 
-        async with connected(_consumer(order)) as consumer, connected(_producer(order)) as producer:
+        async with (
+            connected(_consumer(order), order.timeout_s) as consumer,
+            connected(_producer(order), order.timeout_s) as producer,
+        ):
             await producer.partitions(self.topic)
             await consumer.assign(self.partitions)
             await consumer.seek_to_end()
@@ -289,7 +292,9 @@ def _check(order: BenchOrder) -> None:
 async def _on_a_topic(order: BenchOrder, what: str, verb: str, make: Callable[[BenchOrder, TopicView], _Work]) -> int:
     name = order.topic or f"bench-{os.urandom(6).hex()}"
     with EndSignals() as wishes:
-        async with connected(Admin(order.bootstrap, client_id="barnabas-bench", timeout_s=order.timeout_s)) as admin:
+        async with connected(
+            Admin(order.bootstrap, client_id="barnabas-bench", timeout_s=order.timeout_s), order.timeout_s
+        ) as admin:
             try:
                 view = await wishes.unless(_topic(admin, order, name))
                 work = None if view is None else make(order, view)

@@ -25,15 +25,15 @@ from typing import NamedTuple
 
 from barnabas_broker.cli.admin import check_bootstrap
 from barnabas_broker.cli.connecting import connected
-from barnabas_broker.cli.dates import date_form
 from barnabas_broker.cli.errors import CommandError, UsageError, typed
-from barnabas_broker.cli.formats import percent_form
-from barnabas_broker.cli.lines import Record, escaped, json_form, raw_form, template_form
 from barnabas_broker.cli.missing_topics import missing_topic
-from barnabas_broker.cli.offset_ranges import Anchor, OffsetRange, Place, parse_range
 from barnabas_broker.cli.output import complain
-from barnabas_broker.cli.pipes import BlockingThread, EndSignals, Progress, run, typed_bytes, write_all
-from barnabas_broker.cli.stream_options import as_usage, form_kind, seconds_of
+from barnabas_broker.cli.streams.dates import date_form
+from barnabas_broker.cli.streams.formats import percent_form
+from barnabas_broker.cli.streams.lines import Record, escaped, json_form, raw_form, template_form
+from barnabas_broker.cli.streams.offset_ranges import Anchor, OffsetRange, Place, parse_range
+from barnabas_broker.cli.streams.options import as_usage, form_kind, seconds_of
+from barnabas_broker.cli.streams.pipes import BlockingThread, EndSignals, Progress, run, typed_bytes, write_all
 from barnabas_broker.cli.times import readable, timestamp_ms
 from barnabas_broker.process.log_lines import log_to_stderr
 from barnabas_clients import Admin, Consumer, CorruptRecordsError, OffsetAndMetadata, TopicPartition
@@ -145,7 +145,7 @@ async def _consume(order: ConsumeOrder, form: Form, span: OffsetRange, idle_exit
         known = await wishes.unless(_known_partitions(order))
         if known is not None:
             reading = _Reading(order, form, span, progress, wishes)
-            async with connected(reading.consumer):
+            async with connected(reading.consumer, order.timeout_s):
                 try:
                     if await wishes.unless(reading.begin(known)):
                         await reading.read(idle_exit_s)
@@ -373,7 +373,9 @@ class _Reading:
 
 async def _known_partitions(order: ConsumeOrder) -> dict[str, Sequence[int]]:
     """Return the partitions to read, and refuse missing ones: a consumer would wait for them for ever."""
-    async with connected(Admin(order.bootstrap, client_id="barnabas-cli", timeout_s=order.timeout_s)) as admin:
+    async with connected(
+        Admin(order.bootstrap, client_id="barnabas-cli", timeout_s=order.timeout_s), order.timeout_s
+    ) as admin:
         views = await (_matching(admin, order) if order.regex else _named(admin, order))
     for number in order.partitions:
         if number not in views[0].partitions:

@@ -21,11 +21,12 @@ from typing import Any, NamedTuple, cast
 from barnabas_broker.cli.admin import check_bootstrap
 from barnabas_broker.cli.connecting import connected
 from barnabas_broker.cli.errors import CommandError, UsageError
-from barnabas_broker.cli.formats import FormatReader
-from barnabas_broker.cli.lines import LineError, LineRecord, parse_json, raw_parser
 from barnabas_broker.cli.missing_topics import missing_topic
 from barnabas_broker.cli.output import complain
-from barnabas_broker.cli.pipes import (
+from barnabas_broker.cli.streams.formats import FormatReader
+from barnabas_broker.cli.streams.lines import LineError, LineRecord, parse_json, raw_parser
+from barnabas_broker.cli.streams.options import acks_of, as_usage, check_compression, form_kind
+from barnabas_broker.cli.streams.pipes import (
     BlockingThread,
     EndSignals,
     Progress,
@@ -35,7 +36,6 @@ from barnabas_broker.cli.pipes import (
     typed_bytes,
     write_all,
 )
-from barnabas_broker.cli.stream_options import acks_of, as_usage, check_compression, form_kind
 from barnabas_broker.process.log_lines import log_to_stderr
 from barnabas_clients import Admin, Producer
 from barnabas_clients.errors import ClientError, DeadlineExceededError
@@ -128,7 +128,7 @@ async def _produce(order: ProduceOrder, taking: _Input) -> int:
             sys.stderr.write(f"{what}; Ctrl-D ends\n")
         blocks = taking.blocks(fd, _record_bytes_max(order))
         with EndSignals() as wishes:
-            async with connected(_producer(order)) as producer:
+            async with connected(_producer(order), order.timeout_s) as producer:
                 sending = _Sending(producer, order, taking, progress)
                 try:
                     await wishes.unless(sending.send(blocks))
@@ -187,7 +187,9 @@ class _Sending:
 
     async def _missing(self) -> CommandError:
         order = self._order
-        async with connected(Admin(order.bootstrap, client_id="barnabas-cli", timeout_s=order.timeout_s)) as admin:
+        async with connected(
+            Admin(order.bootstrap, client_id="barnabas-cli", timeout_s=order.timeout_s), order.timeout_s
+        ) as admin:
             return await missing_topic(admin, [order.topic])
 
     async def settle(self) -> None:

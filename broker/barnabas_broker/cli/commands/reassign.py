@@ -20,9 +20,9 @@ from typing import Any
 
 from barnabas_broker.cli.commands.administration.calls import administer, for_each
 from barnabas_broker.cli.commands.administration.names import check_partitions, partitions_in, topics_named
-from barnabas_broker.cli.commands.administration.wording import counted
 from barnabas_broker.cli.errors import CommandError, UsageError
 from barnabas_broker.cli.output import print_table, say, say_json, say_json_lines
+from barnabas_broker.cli.wording import counted
 from barnabas_broker.config.witness_rows import decode_witnesses
 from barnabas_clients import Admin, TopicPartition
 from barnabas_clients.admin.client import ConfigResource, PartitionReassignment

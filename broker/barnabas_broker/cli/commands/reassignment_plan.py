@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from barnabas_broker.cli.commands.administration.wording import counted
+from barnabas_broker.cli.wording import counted
 
 __all__ = ["Place", "lacks_witness", "plan_targets"]
 

@@ -10,7 +10,7 @@ __all__ = ["bench"]
 
 bench = typer.Typer(
     help="Measure a cluster with the clients of this project, on a topic of its own.",
-    **PLAIN,  # type: ignore[arg-type]
+    **PLAIN,
 )
 
 Named = Annotated[str | None, typer.Option("--topic", "-t", help="Use this topic, and keep it.", metavar="TOPIC")]

@@ -9,8 +9,8 @@ from .options import PLAIN, Json
 
 __all__ = ["broker", "log"]
 
-broker = typer.Typer(help="Run one broker.", **PLAIN)  # type: ignore[arg-type]
-log = typer.Typer(help="Mend the data of a stopped broker.", **PLAIN)  # type: ignore[arg-type]
+broker = typer.Typer(help="Run one broker.", **PLAIN)
+log = typer.Typer(help="Mend the data of a stopped broker.", **PLAIN)
 
 
 @broker.command("run")
@@ -63,6 +63,7 @@ def log_mend(
     directory: Annotated[
         list[Path], typer.Option(help="A broker's data directory (log.dir); may be repeated.", metavar="D")
     ],
+    as_json: Json = False,
 ) -> int:
     """Take terms and indexes that no honest cluster reaches out of the data of stopped brokers; loses no record.
 
@@ -70,4 +71,4 @@ def log_mend(
     """
     from barnabas_broker.cli.commands import log as commands  # noqa: PLC0415 - loaded by those who use it
 
-    return commands.mend(directory)
+    return commands.mend(directory, as_json=as_json)

@@ -18,7 +18,7 @@ ConfigFile = Annotated[
 ]
 Brokers = Annotated[list[int] | None, typer.Option("--broker", help="Only this one; may be repeated.", metavar="N")]
 
-cluster = typer.Typer(help="Run a cluster on this machine; look at one from any.", **PLAIN)  # type: ignore[arg-type]
+cluster = typer.Typer(help="Run a cluster on this machine; look at one from any.", **PLAIN)
 
 
 @cluster.command("start")
@@ -53,7 +53,7 @@ def cluster_start(  # noqa: PLR0913, PLR0917 - one for each option
     timeout: Timeout = 60.0,
 ) -> int:
     """Start a cluster, or those of its brokers that are down. Ctrl-C stops those that were started."""
-    from barnabas_broker.cli.commands import cluster as commands  # noqa: PLC0415 - loaded by those who use it
+    from barnabas_broker.cli.commands.cluster import start as commands  # noqa: PLC0415 - loaded by those who use it
 
     return commands.start(
         data,
@@ -82,7 +82,7 @@ def cluster_token(
     as_json: Json = False,
 ) -> int:
     """Print a one-time token: with it another machine of the cluster gets the secret from a broker of this one."""
-    from barnabas_broker.cli.commands import token as commands  # noqa: PLC0415 - loaded by those who use it
+    from barnabas_broker.cli.commands.cluster import token as commands  # noqa: PLC0415 - loaded by those who use it
 
     return commands.issue(data, config, valid_for, as_json=as_json)
 
@@ -90,7 +90,7 @@ def cluster_token(
 @cluster.command("stop")
 def cluster_stop(data: Data, brokers: Brokers = None, as_json: Json = False, timeout: Timeout = 15.0) -> int:
     """Stop the brokers of a cluster on this machine; one that does not end within the timeout is killed."""
-    from barnabas_broker.cli.commands import cluster_stop as commands  # noqa: PLC0415 - loaded by those who use it
+    from barnabas_broker.cli.commands.cluster import stop as commands  # noqa: PLC0415 - loaded by those who use it
 
     return commands.stop(data, brokers or [], timeout, as_json=as_json)
 
@@ -98,7 +98,7 @@ def cluster_stop(data: Data, brokers: Brokers = None, as_json: Json = False, tim
 @cluster.command("restart")
 def cluster_restart(data: Data, brokers: Brokers = None, as_json: Json = False, timeout: Timeout = 60.0) -> int:
     """Restart the brokers of a cluster on this machine, one after the other, each when the cluster is healthy."""
-    from barnabas_broker.cli.commands import cluster_restart as commands  # noqa: PLC0415 - loaded by those who use it
+    from barnabas_broker.cli.commands.cluster import restart as commands  # noqa: PLC0415 - loaded by those who use it
 
     return commands.restart(data, brokers or [], timeout, as_json=as_json)
 

@@ -8,7 +8,7 @@ from .options import DEFAULT, PLAIN, Bootstrap, Json, Timeout
 
 __all__ = ["config"]
 
-config = typer.Typer(help="Show and change the configurations of topics and brokers.", **PLAIN)  # type: ignore[arg-type]
+config = typer.Typer(help="Show and change the configurations of topics and brokers.", **PLAIN)
 
 Topics = Annotated[
     list[str] | None, typer.Option("--topic", "-t", help="Of this topic; may be repeated.", metavar="TOPIC")

@@ -8,7 +8,7 @@ from .options import DEFAULT, PLAIN, Bootstrap, Group, Json, Timeout
 
 __all__ = ["group"]
 
-group = typer.Typer(help="List, describe, reset and delete consumer groups.", **PLAIN)  # type: ignore[arg-type]
+group = typer.Typer(help="List, describe, reset and delete consumer groups.", **PLAIN)
 
 Topics = Annotated[
     list[str] | None,

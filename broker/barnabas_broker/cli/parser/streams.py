@@ -187,7 +187,7 @@ def consume(  # noqa: PLR0913, PLR0917 - one parameter is one option
     In a group, the positions of written records are committed every five seconds and at the end.
     """
     from barnabas_broker.cli.commands import consume as commands  # noqa: PLC0415 - loaded by those who use it
-    from barnabas_broker.cli.stream_options import chosen_form  # noqa: PLC0415 - see above
+    from barnabas_broker.cli.streams.options import chosen_form  # noqa: PLC0415 - see above
 
     return commands.consume(
         commands.ConsumeOrder(

@@ -9,7 +9,7 @@ from .options import DEFAULT, PLAIN, Bootstrap, Json, Timeout, Topic
 
 __all__ = ["topic"]
 
-topic = typer.Typer(help="Create, list, describe, alter and delete topics.", **PLAIN)  # type: ignore[arg-type]
+topic = typer.Typer(help="Create, list, describe, alter and delete topics.", **PLAIN)
 
 Names = Annotated[list[str], typer.Argument(metavar="TOPIC")]
 SomeNames = Annotated[list[str] | None, typer.Argument(metavar="TOPIC")]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_broker.cli.commands.administration.config_values import config_value, config_values, unknown_config
-from barnabas_broker.cli.commands.administration.wording import counted, in_words, missing
+from barnabas_broker.cli.wording import counted, in_words, missing
 from barnabas_broker.config.quantities import BYTE_UNITS, TIME_UNITS_MS
 from barnabas_clients.protocol.errors import ErrorCode, error_for
 

@@ -65,8 +65,8 @@ def test_a_group_from_its_first_position_to_its_end(barnabas: Run, topic: str, g
     [
         ((), "say where to"),
         (("--to-latest", "--to-earliest"), "say where to"),
-        (("--to-time", "soon"), "'soon' is"),
-        (("--by-duration", "1x"), "'1x' is"),
+        (("--to-time", "soon"), "'soon' is not a valid time"),
+        (("--by-duration", "1x"), "'1x' is not a valid duration"),
         (("--to-offset", "-1"), "--to-offset must be 0 or more"),
         (("--to-latest", "--topic", "t:x"), "'t:x' names no partitions"),
     ],

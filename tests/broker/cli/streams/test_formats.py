@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.cli.dates import date_form
-from barnabas_broker.cli.formats import Field, FormatReader, parse_format, percent_form
-from barnabas_broker.cli.lines import LineError, LineRecord
+from barnabas_broker.cli.streams.dates import date_form
+from barnabas_broker.cli.streams.formats import Field, FormatReader, parse_format, percent_form
+from barnabas_broker.cli.streams.lines import LineError, LineRecord
 from barnabas_clients.consumer.record import ConsumerRecord
 
 RECORD = ConsumerRecord(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.cli.lines import (
+from barnabas_broker.cli.streams.lines import (
     LineError,
     LineRecord,
     escaped,

@@ -3,7 +3,7 @@
 import pytest
 
 from barnabas_broker.cli.errors import UsageError
-from barnabas_broker.cli.offset_ranges import Anchor, OffsetRange, Place, parse_range
+from barnabas_broker.cli.streams.offset_ranges import Anchor, OffsetRange, Place, parse_range
 
 NOW_MS = 1_795_000_000_000
 HOUR_MS = 3_600_000

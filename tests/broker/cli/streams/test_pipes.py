@@ -11,9 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_broker.cli import pipes as cli_pipes
-from barnabas_broker.cli.lines import LineError
-from barnabas_broker.cli.pipes import BlockingThread, EndSignals, Progress, blocks_of_lines, typed_bytes, write_all
+from barnabas_broker.cli.streams import pipes as cli_pipes
+from barnabas_broker.cli.streams.lines import LineError
+from barnabas_broker.cli.streams.pipes import (
+    BlockingThread,
+    EndSignals,
+    Progress,
+    blocks_of_lines,
+    typed_bytes,
+    write_all,
+)
 
 
 @settings(max_examples=50)

@@ -11,10 +11,9 @@ from typing import TypeVar
 from barnabas_broker.cli.admin import with_admin
 from barnabas_broker.cli.errors import CommandError, UsageError
 from barnabas_broker.cli.output import complain
+from barnabas_broker.cli.wording import in_words
 from barnabas_clients import Admin
 from barnabas_clients.protocol.errors import KafkaError
-
-from .wording import in_words
 
 __all__ = ["administer", "complain_of_silence", "for_each", "usage"]
 

@@ -7,11 +7,10 @@ Plain numbers stay what they are, and so does every other value: the brokers dec
 from collections.abc import Collection, Sequence
 
 from barnabas_broker.cli.near_names import did_you_mean
+from barnabas_broker.cli.wording import in_words, listed
 from barnabas_broker.config.quantities import parse_bytes, parse_duration_ms
 from barnabas_clients.protocol.errors import ErrorCode, KafkaError
 from barnabas_metadata_quorum.topic_configs import TOPIC_CONFIGS
-
-from .wording import in_words, listed
 
 __all__ = ["config_value", "config_values", "refused_config", "unknown_config"]
 

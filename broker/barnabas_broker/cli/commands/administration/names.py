@@ -9,13 +9,13 @@ from collections.abc import Collection, Sequence
 
 from barnabas_broker.cli.admin import parse_topics
 from barnabas_broker.cli.errors import CommandError, UsageError
+from barnabas_broker.cli.wording import missing
 from barnabas_clients import Admin, TopicPartition
 from barnabas_clients.cluster.view import TopicView
 from barnabas_clients.errors import ClientError
 from barnabas_clients.protocol.errors import ErrorCode, KafkaError, UnknownTopicOrPartitionError
 
 from .calls import usage
-from .wording import missing
 
 __all__ = [
     "check_partitions",

@@ -10,10 +10,10 @@ from barnabas_broker.cli.commands.administration.names import (
     partitions_in,
     topics_named,
 )
-from barnabas_broker.cli.commands.administration.wording import listed
 from barnabas_broker.cli.errors import CommandError, UsageError
 from barnabas_broker.cli.output import print_table, say, say_json, say_json_lines
 from barnabas_broker.cli.times import duration_ms, timestamp_ms
+from barnabas_broker.cli.wording import listed
 from barnabas_clients import Admin, TopicPartition
 from barnabas_clients.admin.client import OffsetChange, ResetTo
 from barnabas_clients.protocol.errors import GroupIdNotFoundError, NonEmptyGroupError

@@ -5,9 +5,9 @@ from typing import Any
 
 from barnabas_broker.cli.commands.administration.calls import administer
 from barnabas_broker.cli.commands.administration.names import compiled, matching, missing_groups
-from barnabas_broker.cli.commands.administration.wording import counted
 from barnabas_broker.cli.errors import CommandError, UsageError
 from barnabas_broker.cli.output import print_table, say, say_json
+from barnabas_broker.cli.wording import counted
 from barnabas_clients import Admin, TopicPartition
 from barnabas_clients.admin.client import GroupDescription, PartitionLag, total_lag
 from barnabas_clients.protocol.errors import GroupIdNotFoundError

@@ -11,9 +11,9 @@ from typing import Any
 from barnabas_broker.cli.commands.administration.calls import administer, for_each, usage
 from barnabas_broker.cli.commands.administration.config_values import config_values, refused_config, unknown_config
 from barnabas_broker.cli.commands.administration.names import compiled, some_topics
-from barnabas_broker.cli.commands.administration.wording import counted
 from barnabas_broker.cli.errors import CommandError, UsageError
 from barnabas_broker.cli.output import complain, say, say_json
+from barnabas_broker.cli.wording import counted
 from barnabas_clients import Admin
 from barnabas_clients.admin.client import ConfigResource
 from barnabas_clients.cluster.view import TopicView

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from .times import MAX_MS
+from barnabas_broker.cli.times import MAX_MS
 
 __all__ = ["date_form"]
 

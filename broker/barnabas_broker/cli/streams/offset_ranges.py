@@ -10,8 +10,8 @@ import re
 from enum import Enum
 from typing import NamedTuple
 
-from .errors import CommandError, UsageError
-from .times import duration_ms, timestamp_ms
+from barnabas_broker.cli.errors import CommandError, UsageError
+from barnabas_broker.cli.times import duration_ms, timestamp_ms
 
 __all__ = ["Anchor", "OffsetRange", "Place", "parse_range"]
 

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from barnabas_broker.cli.errors import UsageError
 from barnabas_broker.cli.output import complain, say, say_json
-from barnabas_broker.local_cluster.files import KEY_SETTING, ClusterError, ClusterFiles
+from barnabas_broker.local_cluster.files import KEY_SETTING, ClusterFiles
 from barnabas_broker.local_cluster.interrupts import Interrupts
 from barnabas_broker.local_cluster.plan import Request
 from barnabas_broker.local_cluster.supervisor import Started, start_cluster, stop_brokers
 
-from .cluster_stop import farewell
+from .stop import farewell
 
 __all__ = ["settings_from", "start"]
 
@@ -74,16 +75,16 @@ def settings_from(words: Sequence[str]) -> dict[str, str]:
     """Split NAME=VALUE words.
 
     Raises:
-        ClusterError: a word has no `=`, or a name comes twice with different values.
+        UsageError: a word has no `=`, or a name comes twice with different values.
     """
     settings: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
         name = name.strip()
         if not equals or not name:
-            raise ClusterError(f"{word!r} is no setting; write NAME=VALUE")
+            raise UsageError(f"{word!r} is not a setting; write NAME=VALUE")
         if settings.setdefault(name, value.strip()) != value.strip():
-            raise ClusterError(f"{name} is given twice, as {settings[name]!r} and as {value.strip()!r}")
+            raise UsageError(f"{name} is given twice, as {settings[name]!r} and as {value.strip()!r}")
     return settings
 
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from .errors import CommandError, UsageError
+from barnabas_broker.cli.errors import CommandError, UsageError
+from barnabas_broker.cli.near_names import did_you_mean
+from barnabas_broker.cli.times import duration_ms
+
 from .lines import TEMPLATE_FIELDS, LineError
-from .near_names import did_you_mean
-from .times import duration_ms
 
 __all__ = [
     "ACKS",

@@ -19,7 +19,7 @@ from barnabas_broker.local_cluster.status import cluster_status
 from barnabas_broker.local_cluster.supervisor import start_cluster, stop_brokers
 from barnabas_broker.status.verdict import Health
 
-from .cluster_stop import chosen, counted, names
+from .stop import chosen, counted, names
 
 __all__ = ["restart"]
 

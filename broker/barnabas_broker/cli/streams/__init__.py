@@ -1,0 +1,1 @@
+"""What produce and consume read and write: forms of records, places in a log, pipes."""
