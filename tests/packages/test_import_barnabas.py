@@ -65,6 +65,6 @@ def test_its_types_are_those_of_the_clients() -> None:
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'barnabas' has no attribute 'Customer'"):
-        _ = barnabas.Customer  # type: ignore[attr-defined] - mypy says so too, or it would call this needless
+        _ = barnabas.Customer  # type: ignore[attr-defined]  # mypy says so, too
     with pytest.raises(ImportError):
-        from barnabas import Customer  # type: ignore[attr-defined] # noqa: F401
+        from barnabas import Customer  # type: ignore[attr-defined]  # noqa: F401
