@@ -7,8 +7,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from deploy.wheels import build
 
 from barnabas_broker.cli import entry
 from barnabas_broker.config.broker import BrokerConfig
+from barnabas_broker.config.sources import gather
 from barnabas_broker.testing import RunningCluster
 
 from .conftest import Files
@@ -66,24 +65,10 @@ def compose() -> dict[str, Any]:
     return described
 
 
-def settings_of(service: str) -> dict[str, str | int | bool]:
-    """Return the settings of a service: the image's file, and above it what its environment says."""
-    environment = compose()["services"][service]["environment"]
-    named = {name.removeprefix("BARNABAS_").lower().replace("_", "."): text for name, text in environment.items()}
-    written = dict(flat("", tomllib.loads((DEPLOY / "broker.toml").read_text())))
-    return written | named | {"cluster.secret": "0" * 64}
-
-
-def flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        for inner, below in value.items():
-            yield from flat(f"{name}.{inner}".lstrip("."), below)
-    else:
-        yield name, value
-
-
-def named_addresses(text: object) -> dict[str, str]:
-    return dict(part.split("://") for part in str(text).split(","))
+def config_of(service: str) -> BrokerConfig:
+    """Return the configuration of a service: the image's file, and above it what its environment says."""
+    environment = compose()["services"][service]["environment"] | {"BARNABAS_CLUSTER_SECRET": "0" * 64}
+    return gather((DEPLOY / "broker.toml").read_bytes(), environment, [])
 
 
 def test_the_first_configuration_is_a_broker_alone_that_needs_no_secret() -> None:
@@ -121,9 +106,7 @@ def test_the_image_runs_a_broker_on_its_file_and_volume() -> None:
 
 @pytest.mark.parametrize("service", ["broker-1", "broker-2", "broker-3"])
 def test_each_service_is_a_broker_of_one_cluster(service: str) -> None:
-    settings = settings_of(service)
-    inside = {"listeners": "0.0.0.0:9092", "advertised.listeners": f"{service}:9092"}
-    config = BrokerConfig.from_settings(settings | inside)
+    config = config_of(service)
     config.check_keyed()
     assert {f"broker-{node_id}": str(address) for node_id, address in config.nodes.items()} == {
         name: f"{name}:10092" for name in compose()["services"]
@@ -133,14 +116,11 @@ def test_each_service_is_a_broker_of_one_cluster(service: str) -> None:
 
 @pytest.mark.parametrize("service", ["broker-1", "broker-2", "broker-3"])
 def test_clients_inside_and_outside_are_told_addresses_that_they_reach(service: str) -> None:
-    settings = settings_of(service)
-    bound = named_addresses(settings["listeners"])
-    told = named_addresses(settings["advertised.listeners"])
-    assert bound.keys() == told.keys() == {"inside", "outside"}
-    assert told["inside"] == f"{service}:{bound['inside'].rpartition(':')[2]}"
-    port = bound["outside"].rpartition(":")[2]
-    assert told["outside"] == f"localhost:{port}"
-    assert compose()["services"][service]["ports"] == [f"127.0.0.1:{port}:{port}"]
+    inside, outside = config_of(service).named_listeners
+    assert (inside.name.lower(), outside.name.lower()) == ("inside", "outside")
+    assert str(inside.advertised) == f"{service}:{inside.bind.port}"
+    assert str(outside.advertised) == f"localhost:{outside.bind.port}"
+    assert compose()["services"][service]["ports"] == [f"127.0.0.1:{outside.bind.port}:{outside.bind.port}"]
 
 
 def test_no_two_services_share_a_port_a_volume_or_the_secret_of_a_file() -> None:
