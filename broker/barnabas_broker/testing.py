@@ -47,8 +47,16 @@ Ways = float | Mapping[tuple[int, int], float]
 
 START_TIMEOUT_S = 30.0
 REPORTED_EVENTS = 20
-SMALL = {"log.journal.file.bytes": 16 << 20, "log.segment.bytes": 64 << 20, "log.retention.ms": -1}
-"""Tests start many brokers, write little, and want to find again what they wrote, whatever its timestamps."""
+SMALL = {
+    "log.journal.file.bytes": 16 << 20,
+    "log.segment.bytes": 64 << 20,
+    "log.retention.ms": -1,
+    "max.connections": 1_000,
+}
+"""Tests start many brokers, write little, and want to find again what they wrote, whatever its timestamps.
+
+They have few clients. More connections than the process may open are a warning, which a user's tests should not show.
+"""
 
 
 class Cluster:

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from records.strategies import batch_of_deltas
+from raftlog.records.strategies import batch_of_deltas
 
 from barnabas_clients.consumer.decoder import CorruptRecordsError, FetchedRecords
 from barnabas_clients.topic_partition import TopicPartition
