@@ -19,7 +19,7 @@ __all__ = ["PAGE", "PICTURE", "SECTION", "drawn", "session"]
 PAGE = "README.md"
 SECTION = "Five commands"
 PICTURE = ROOT / "docs" / "session.svg"
-COLUMNS = 104
+COLUMNS = 110
 # As rich draws it, but with fonts that are there: nothing is loaded from anywhere.
 FORMAT = """\
 <svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">

@@ -80,8 +80,11 @@ class Reader:
         """Whether the pages' cluster is there, running or not."""
         return (self._data / "cluster.json").exists()
 
-    def read(self, page: str, titles: Sequence[str] | None = None) -> list[Difference]:
-        """Run the examples of a page, or of some of its sections, in order; return where the page is wrong."""
+    def read(self, page: str, titles: Sequence[str] | None = None, *, exactly: bool = False) -> list[Difference]:
+        """Run the examples of a page, or of some of its sections, in order; return where the page is wrong.
+
+        With `exactly`, numbers and ids must be the same, too.
+        """
         text = page_text(page)
         there = sections(text)
         assert there, f"{page} has no examples"
@@ -92,7 +95,7 @@ class Reader:
             if titles is None or section.title in titles
             for example in section.examples
             for found in self._run(text, example)
-            if not agree(found.shown, found.printed)
+            if not agree(found.shown, found.printed) or (exactly and found.shown != found.printed)
         ]
 
     def _run(self, text: str, example: Example) -> Iterator[_Run]:

@@ -95,6 +95,8 @@ def test_a_console_is_all_of_its_turns(said: list[tuple[str, list[str]]]) -> Non
         ("1     running  -\n", "13  running  -   \n"),
         ("cluster r-9ZxRyjQdad2PXCaDbXSQ\n", "cluster ftP8J2AtSa2f5_rYsDe5rQ\n"),
         ("id 9df16ab9d5244048967754e5cef2e3f6\n", "id 0000000000000000000000000000000a\n"),
+        ("coordinator 1  lag 6\n", "coordinator 3  lag 6\n"),
+        ("2.5s and 8MB\n", "12.25s and 10MB\n"),
         ("in sync 1,2,3\n", "in sync 1,3\n"),
         ("...\nlast\n", "one\ntwo\nlast\n"),
         ("...\nlast\n...\n", "last\n"),
@@ -114,6 +116,8 @@ def test_numbers_ids_and_widths_may_differ(shown: str, printed: str) -> None:
         ("one\ntwo\n", "two\none\n"),
         ("...\nlast\n", "last\nmore\n"),
         ("a -\n", "a 1\n"),
+        ("30\n", "0\n"),
+        ("coordinator 1  lag 6\n", "coordinator 3  lag 0\n"),
     ],
 )
 def test_words_and_lines_may_not(shown: str, printed: str) -> None:
