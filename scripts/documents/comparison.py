@@ -1,7 +1,7 @@
 """Compares what an example printed with what its page shows.
 
-Numbers, ids and the widths of columns differ from run to run, and count as equal. A lag, and a line that is a number and
-nothing else, are what an example is about, and do not. A shown line `...` stands for any number of lines. Pure.
+Numbers, ids and the widths of columns differ from run to run, and count as equal. A lag, and a line that is a number
+and nothing else, are what an example is about, and do not. A shown line `...` stands for any number of lines. Pure.
 """
 
 import re
