@@ -4,7 +4,7 @@ Installing Barnabas registers it (entry point `pytest11`). Brokers start when th
 fixtures, so runs that ask for none pay nothing: this module loads no broker before.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +12,7 @@ import pytest
 if TYPE_CHECKING:
     from .testing import RunningCluster
 
-__all__ = ["barnabas_bootstrap", "barnabas_cluster", "pytest_addoption"]
+__all__ = ["barnabas_bootstrap", "barnabas_cluster", "cluster_of", "pytest_addoption"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,17 +28,7 @@ def barnabas_cluster(pytestconfig: pytest.Config) -> "Iterator[RunningCluster]":
     Raises:
         pytest.UsageError: `barnabas_brokers` or `barnabas_settings` make no sense.
     """
-    from .testing import RunningCluster  # noqa: PLC0415 - see the module
-
-    brokers = pytestconfig.getini("barnabas_brokers")
-    if not (brokers.isascii() and brokers.isdigit() and int(brokers) > 0):
-        raise pytest.UsageError(f"barnabas_brokers is {brokers!r}; it must be a number above 0")
-    settings = dict(line.partition("=")[::2] for line in pytestconfig.getini("barnabas_settings"))
-    try:
-        cluster = RunningCluster(int(brokers), settings=settings)
-    except ValueError as error:
-        raise pytest.UsageError(f"barnabas_settings: {error}") from None
-    with cluster:
+    with cluster_of(pytestconfig.getini("barnabas_brokers"), pytestconfig.getini("barnabas_settings")) as cluster:
         yield cluster
 
 
@@ -46,3 +36,22 @@ def barnabas_cluster(pytestconfig: pytest.Config) -> "Iterator[RunningCluster]":
 def barnabas_bootstrap(barnabas_cluster: "RunningCluster") -> str:
     """Return the bootstrap servers of `barnabas_cluster`."""
     return barnabas_cluster.bootstrap
+
+
+def cluster_of(brokers: str, settings: Sequence[str]) -> "RunningCluster":
+    """Return the cluster that the settings of pytest's configuration file ask for, not started yet.
+
+    Raises:
+        pytest.UsageError: they make no sense.
+    """
+    from .testing import RunningCluster  # noqa: PLC0415 - see the module
+
+    if not (brokers.isascii() and brokers.isdecimal() and int(brokers) > 0):
+        raise pytest.UsageError(f"barnabas_brokers is {brokers!r}; it must be a number above 0")
+    for line in settings:
+        if "=" not in line:
+            raise pytest.UsageError(f"barnabas_settings: {line!r} is not NAME=VALUE")
+    try:
+        return RunningCluster(int(brokers), settings=dict(line.partition("=")[::2] for line in settings))
+    except ValueError as error:
+        raise pytest.UsageError(f"barnabas_settings: {error}") from None
