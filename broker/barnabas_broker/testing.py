@@ -47,8 +47,16 @@ Ways = float | Mapping[tuple[int, int], float]
 
 START_TIMEOUT_S = 30.0
 REPORTED_EVENTS = 20
-SMALL = {"log.journal.file.bytes": 16 << 20, "log.segment.bytes": 64 << 20, "log.retention.ms": -1}
-"""Tests start many brokers, write little, and want to find again what they wrote, whatever its timestamps."""
+SMALL = {
+    "log.journal.file.bytes": 16 << 20,
+    "log.segment.bytes": 64 << 20,
+    "log.retention.ms": -1,
+    "max.connections": 1_000,
+}
+"""Tests start many brokers, write little, and want to find again what they wrote, whatever its timestamps.
+
+They have few clients. More connections than the process may open are a warning, which a user's tests should not show.
+"""
 
 
 class Cluster:
@@ -74,8 +82,20 @@ class Cluster:
         self._directory = directory if directory is not None else Path(tempfile.mkdtemp(prefix="barnabas-"))
         self._held = contextlib.ExitStack()
         ports = [_hold_free_port(self._held) for _ in range(2 * brokers)]
+        try:
+            self.configs = self._configs(ports, dict(settings or {}), racks)
+        except BaseException:
+            self._held.close()
+            if self._own_directory:
+                shutil.rmtree(self._directory)
+            raise
+
+    def _configs(
+        self, ports: Sequence[int], settings: dict[str, str | int | bool], racks: Sequence[str]
+    ) -> dict[int, BrokerConfig]:
+        brokers = len(ports) // 2
         addresses = {f"cluster.nodes.{i + 1}": f"127.0.0.1:{ports[brokers + i]}" for i in range(brokers)}
-        self.configs = {
+        return {
             i + 1: BrokerConfig.from_settings(
                 SMALL
                 | addresses
@@ -86,7 +106,7 @@ class Cluster:
                     "listeners": f"127.0.0.1:{ports[i]}",
                     "broker.rack": racks[i] if i < len(racks) else "",
                 }
-                | dict(settings or {})
+                | settings
             )
             for i in range(brokers)
         }

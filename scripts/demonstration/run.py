@@ -3,7 +3,8 @@
 Each line is one record, keyed by its file, so that the lines of a file share a partition and keep their order. While
 they stream in, a consumer group of two reads along. Half-way the leader of a partition is killed with SIGKILL, and one
 of the two readers as well. At the end Spark reads everything back. The group's database and Spark each know the number
-of lines of every file and their hash, in the order of their offsets; both are held against the files.
+of lines of every file and their hash, in the order of their offsets; both are held against the files. Without Spark
+(`--no-spark`) the group's database alone is.
 """
 
 import argparse
@@ -11,7 +12,7 @@ import asyncio
 import sys
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from machines.cluster_handle import ClusterHandle, CommandFailedError, cluster, run
 from rich.console import Console
@@ -23,13 +24,32 @@ from barnabas_clients.cluster.cluster import Cluster as ClusterClient
 from .load import Load, Readers
 from .reader import GROUP, Results
 from .source import Source
-from .spark import SparkResult, read_back
+
+if TYPE_CHECKING:
+    from .spark import SparkResult
 
 TOPIC = "python-source"
 PARTITIONS = 6
 RECORDS_DEFAULT = 500_000
 RECORDS_MIN = 500_000
+SHARES_TOLD = 5  # how many times progress is a line of its own, where no bar can be drawn
 RETURN_AFTER = 0.75  # of the records: by then the others have carried on without the killed broker for a while
+
+
+class Told:
+    """Says how far something is, in lines, on a console that draws no bars: a pipe or a file."""
+
+    def __init__(self, console: Console, name: str, total: int) -> None:
+        self._console = console
+        self._name = name
+        self._total = total
+        self._told = 0
+
+    def update(self, completed: int) -> None:
+        share = completed * SHARES_TOLD // self._total
+        if not self._console.is_terminal and share > self._told:
+            self._told = share
+            self._console.print(f"{self._name}: {completed:,} of {self._total:,} lines")
 
 
 class Figures(NamedTuple):
@@ -55,13 +75,19 @@ async def stream(brokers: ClusterHandle, source: Source, database: Path, console
     returning: asyncio.Task[float] | None = None
     load = Load(brokers.bootstrap, TOPIC)
     readers = Readers(brokers.bootstrap, TOPIC, database, source.records)
-    with Progress(*columns, console=console) as progress:
+    told_produced, told_read = (Told(console, name, source.records) for name in ("produced", "read by the group"))
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         produced = progress.add_task("produce", total=source.records)
         read = progress.add_task("group reads", total=source.records)
+
+        def on_read(count: int) -> None:
+            progress.update(read, completed=count)
+            told_read.update(count)
 
         async def on_record(number: int) -> None:
             nonlocal killed, returning
             progress.update(produced, completed=number)
+            told_produced.update(number)
             if not killed and number >= source.records // 2:
                 killed = await leader_of(brokers.bootstrap, 0)
                 await asyncio.to_thread(brokers.kill, killed)
@@ -73,9 +99,10 @@ async def stream(brokers: ClusterHandle, source: Source, database: Path, console
             console.print(f"killed one of the two readers, process {pid}, with SIGKILL", style="bold red")
 
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(readers.run(lambda count: progress.update(read, completed=count), on_killed))
+            tasks.create_task(readers.run(on_read, on_killed))
             await load.run(source, on_record)
             progress.update(produced, completed=source.records)
+            told_produced.update(source.records)
             assert returning is not None
             console.print(f"restarted broker {killed} in {await returning:.1f} s", style="bold green")
     results = Results(database)
@@ -94,25 +121,25 @@ async def stream(brokers: ClusterHandle, source: Source, database: Path, console
 
 
 def differences(
-    source: Source, by_spark: dict[str, tuple[int, str]], by_group: dict[str, tuple[int, str]]
+    source: Source, by_spark: dict[str, tuple[int, str]] | None, by_group: dict[str, tuple[int, str]]
 ) -> list[str]:
-    """Return one line for each file whose lines did not come back once, complete and in order, to either reader."""
+    """Return one line for each file whose lines did not come back once, complete and in order, to a reader."""
     found = []
     nothing = (0, "")
     for name, expected in source.expected.items():
-        for reader, (count, digest), hashed in (
-            ("Spark", by_spark.get(name, nothing), expected.sha256),
-            (GROUP, by_group.get(name, nothing), expected.chain),
-        ):
+        readers = [(GROUP, by_group.get(name, nothing), expected.chain)]
+        if by_spark is not None:
+            readers.insert(0, ("Spark", by_spark.get(name, nothing), expected.sha256))
+        for reader, (count, digest), hashed in readers:
             if count != expected.lines:
                 found.append(f"{name}: {reader} read {count} lines of {expected.lines}")
             elif digest != hashed:
                 found.append(f"{name}: {reader} read lines that differ or are out of order")
-    strangers = (by_spark.keys() | by_group.keys()) - source.expected.keys()
+    strangers = ((by_spark or {}).keys() | by_group.keys()) - source.expected.keys()
     return found + [f"{name}: was never written" for name in sorted(strangers)]
 
 
-def answer(result: SparkResult, console: Console) -> None:
+def answer(result: "SparkResult", console: Console) -> None:
     """Show Spark's findings about the code."""
     modules = Table(title="What this Python imports most (Spark, over every line)")
     modules.add_column("module")
@@ -128,7 +155,7 @@ def answer(result: SparkResult, console: Console) -> None:
     console.print(modules, packages)
 
 
-def closing(source: Source, figures: Figures, result: SparkResult, started_s: float) -> Table:
+def closing(source: Source, figures: Figures, result: "SparkResult | None", started_s: float) -> Table:
     """Return the closing table."""
     took_s = figures.produce_s
     table = Table(title="Barnabas: what happened", show_header=False)
@@ -141,12 +168,23 @@ def closing(source: Source, figures: Figures, result: SparkResult, started_s: fl
         "failover pause": f"{figures.pause_s:.2f} s, the longest wait of any partition",
         "read by the group": f"each line once, in {figures.read_s:.1f} s; "
         f"one reader went on alone after {figures.reader_killed_after:,} lines",
-        "read back by Spark": f"{result.rows:,} rows in {result.took_s:.1f} s",
-        "verified": "count and SHA-256 of every file's lines, in offset order, by the group and by Spark",
     }
+    if result is not None:
+        rows["read back by Spark"] = f"{result.rows:,} rows in {result.took_s:.1f} s"
+    verified_by = "the group" if result is None else "the group and by Spark"
+    rows["verified"] = f"count and SHA-256 of every file's lines, in offset order, by {verified_by}"
     for name, value in rows.items():
         table.add_row(name, value)
     return table
+
+
+def _read_by_spark(bootstrap: str, console: Console) -> "SparkResult":
+    from .spark import read_back  # noqa: PLC0415 - PySpark, which needs Java, only where it is wanted
+
+    with console.status("Spark reads everything back"):
+        result = read_back(bootstrap, TOPIC)
+    answer(result, console)
+    return result
 
 
 def main() -> int:
@@ -154,6 +192,7 @@ def main() -> int:
     parser.add_argument(
         "--records", type=int, default=RECORDS_DEFAULT, metavar="N", help="stop after the file that reaches N lines"
     )
+    parser.add_argument("--no-spark", action="store_true", help="let the group alone verify; needs no Java")
     options = parser.parse_args()
     if options.records < 1:
         parser.error("--records must be at least 1")
@@ -166,12 +205,10 @@ def main() -> int:
         words = ("--partitions", PARTITIONS, "--replication-factor", 3, "--bootstrap-server", brokers.bootstrap)
         run("topic", "create", TOPIC, *words)
         figures = asyncio.run(stream(brokers, source, Path(directory) / "results.db", console))
-        with console.status("Spark reads everything back"):
-            result = read_back(brokers.bootstrap, TOPIC)
-        wrong = differences(source, result.files, figures.files)
-        answer(result, console)
+        result = None if options.no_spark else _read_by_spark(brokers.bootstrap, console)
+        wrong = differences(source, None if result is None else result.files, figures.files)
         console.print(closing(source, figures, result, brokers.ready_s))
-    if result.rows != source.records:
+    if result is not None and result.rows != source.records:
         wrong.append(f"{result.rows} rows for {source.records} lines")
     for line in wrong[:20]:
         console.print(line, style="red")

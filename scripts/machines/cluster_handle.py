@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,9 +32,12 @@ def run(*arguments: object, timeout_s: float = 60) -> str:
     return done.stdout
 
 
-def free_port(count: int = 3) -> int:
-    """Return a port P such that P..P+count-1, and the node-to-node ports above them, are free on loopback now."""
-    for port in range(20_000 + os.getpid() % 200 * 50, 60_000, 50):
+def free_port(count: int = 3, among: Iterable[int] = ()) -> int:
+    """Return a port P such that P..P+count-1, and the node-to-node ports above them, are free on loopback now.
+
+    P is one of `among`, if that has any.
+    """
+    for port in among or range(20_000 + os.getpid() % 200 * 50, 60_000, 50):
         wanted = [*range(port, port + count), *range(port + BROKER_PORT_SPACING, port + BROKER_PORT_SPACING + count)]
         if all(_is_free(number) for number in wanted):
             return port

@@ -1,6 +1,6 @@
 """Plants mistakes in the shells between the pure cores; a test must notice each.
 
-This is `scripts/seam-mutants`. A seed draws the mistakes.
+This is `scripts/simulation/seam-mutants`. A seed draws the mistakes.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from sim.operators import mutated
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="scripts/seam-mutants", description=__doc__)
+    parser = argparse.ArgumentParser(prog="scripts/simulation/seam-mutants", description=__doc__)
     parser.add_argument("--seed", type=int, help="draw these (default: another one each time, which is printed)")
     parser.add_argument("--count", type=int, default=60, help="mutants in all, five of each module at least")
     parser.add_argument("--seam", choices=SEAMS, help="only this module")

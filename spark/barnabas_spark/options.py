@@ -228,8 +228,8 @@ def _topics(options: Mapping[str, str]) -> Topics:
     names = ("assign", "subscribe", "subscribePattern")
     given = [name for name in names if name.lower() in options]
     if len(given) != 1:
-        found = " and ".join(given) or "none"
-        raise OptionError("subscribe", f"exactly one of {', '.join(names)} is required, {found} is given")
+        found = f"{' and '.join(given)} are given" if given else "none is given"
+        raise OptionError("subscribe", f"exactly one of {', '.join(names)} is required; {found}")
     value = options[given[0].lower()].strip()
     if given[0] == "subscribe":
         topics = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
@@ -240,7 +240,7 @@ def _topics(options: Mapping[str, str]) -> Topics:
         try:
             re.compile(value)
         except re.error as error:
-            raise OptionError("subscribePattern", f"{value!r} is no regular expression: {error}") from error
+            raise OptionError("subscribePattern", f"{value!r} is not a valid regular expression: {error}") from error
         if not value:
             raise OptionError("subscribePattern", "is empty")
         return Topics(pattern=value)
@@ -255,7 +255,7 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
             raise OptionError("assign", f"topic {topic} has no list of partitions; {example}")
         for partition in partitions:
             if not _is_int(partition) or partition < 0:
-                raise OptionError("assign", f"{partition!r} of topic {topic} is no partition; {example}")
+                raise OptionError("assign", f"{partition!r} of topic {topic} is not a partition number; {example}")
             pairs[topic, partition] = None
     if not pairs:
         raise OptionError("assign", f"names no partition; {example}")
@@ -277,7 +277,8 @@ def _position(options: Mapping[str, str], side: Literal["starting", "ending"], d
         return Position(name, everywhere)
     if text.lower() in {"earliest", "latest"}:
         raise OptionError(name, f"{text.lower()} would be an empty range in a batch; write {allowed} or JSON")
-    offsets = _by_partition(name, text, EARLIEST, '{"topic":{"0":23,"1":-%d}}' % -everywhere)  # noqa: UP031 - braces
+    form = f'{allowed}, or {{"topic":{{"0":23,"1":{everywhere}}}}}'
+    offsets = _by_partition(name, text, EARLIEST, form)
     for (topic, partition), offset in offsets.items():
         if offset < 0 and offset != everywhere:
             meaning = "latest" if offset == LATEST else "earliest"
@@ -292,7 +293,7 @@ def _by_partition(option: str, text: str, smallest: int, form: str) -> dict[Topi
             raise OptionError(option, f"topic {topic} has no object of partitions; write {form}")
         for partition, value in values.items():
             if not (partition.isascii() and partition.isdecimal()):
-                raise OptionError(option, f"{partition!r} of topic {topic} is no partition; write {form}")
+                raise OptionError(option, f"{partition!r} of topic {topic} is not a partition number; write {form}")
             if not _is_int(value) or not smallest <= value < 2**63:
                 raise OptionError(option, f"{value!r} of {topic}-{partition} is not possible; write {form}")
             found[topic, int(partition)] = value
@@ -307,7 +308,7 @@ def _json_object(option: str, text: str, example: str) -> dict[str, object]:
     except (ValueError, RecursionError) as error:
         raise OptionError(option, f"{text[:80]!r} is not JSON; {example}") from error
     if not isinstance(value, dict):
-        raise OptionError(option, f"{text[:80]!r} is no JSON object; {example}")
+        raise OptionError(option, f"{text[:80]!r} is not a JSON object; {example}")
     return value
 
 

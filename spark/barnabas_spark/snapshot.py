@@ -76,5 +76,5 @@ def _partitions(options: ReadOptions, topics: dict[str, TopicView]) -> list[Topi
     there = [(name, partition) for name, topic in topics.items() for partition in topic.partitions]
     missing = sorted(set(options.topics.assign) - set(there))
     if missing:
-        raise OptionError("assign", f"there is no partition {missing[0][1]} of topic {missing[0][0]}")
+        raise OptionError("assign", f"topic {missing[0][0]} has no partition {missing[0][1]}")
     return sorted(options.topics.assign or there)

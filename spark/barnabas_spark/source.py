@@ -139,10 +139,10 @@ def _columns(schema: StructType, options: ReadOptions) -> tuple[str, ...]:
     for field in schema.fields:
         if field.name not in own:
             hint = "; set includeHeaders" if field.name == "headers" else ""
-            raise OptionError("schema", f"there is no column {field.name}, only {', '.join(own)}{hint}")
+            raise OptionError("schema", f"unknown column {field.name}; the columns are {', '.join(own)}{hint}")
         if field != own[field.name]:
             expected = own[field.name].dataType.simpleString()
-            raise OptionError("schema", f"column {field.name} is {expected} and nullable")
+            raise OptionError("schema", f"column {field.name} is {expected} and nullable; cast it in a select")
     return tuple(field.name for field in schema.fields)
 
 

@@ -1,8 +1,8 @@
 """Mistakes that no test noticed once, each with the test that notices it now.
 
-A user would have paid for each of them. `scripts/seam-mutants` draws others by chance. These are kept for good:
-`test_kept` plants them, one at a time, and runs the test that is named beside it. Those of the producer's sender, of
-the coordinators and of the log are kept beside the models that notice them
+A user would have paid for each of them. `scripts/simulation/seam-mutants` draws others by chance. These are kept for
+good: `test_kept` plants them, one at a time, and runs the test that is named beside it. Those of the producer's sender,
+of the coordinators and of the log are kept beside the models that notice them
 (`tests/clients/producer/test_sender_histories.py`, `tests/broker/coordinators/runtime/test_mutants.py`,
 `tests/broker/coordinators/groups/test_mutants.py`, `tests/raftlog/log/test_mutants.py`).
 """

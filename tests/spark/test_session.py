@@ -13,6 +13,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from docs.tasks import SPARK
+from documents.comparison import agree
+from documents.pages import sections
+from documents.reader import page_text
 from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
@@ -233,3 +237,20 @@ def test_every_range_is_fetched_once(source: Source, cluster: Any) -> None:
         # Records that are fetched twice show in the bytes; headers and varints are less than a tenth of such records.
         assert 2_000 * 1024 < row["bytes"] < 2_000 * 1024 * 1.1
         assert row["requests"] <= 4
+
+
+def test_the_program_of_getting_started_prints_what_the_page_shows(
+    source: Source, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = page_text("docs/getting-started.md")
+    (section,) = (section for section in sections(text) if section.title == SPARK)
+    (program,) = section.examples
+    assert program.shown_at is not None
+    topic = source.create()
+    producer = Producer({"bootstrap.servers": source.bootstrap})
+    for value in ("one espresso", "two ristretti"):  # The README's.
+        producer.produce(topic, key="table 4", value=value)
+    assert producer.flush(60) == 0
+    real = program.source.replace("localhost:9092", source.bootstrap).replace('"orders"', f'"{topic}"')
+    exec(compile(real, "getting-started.md", "exec"), {"__name__": "__main__"})  # noqa: S102 - ours
+    assert agree(text[program.shown_at], capfd.readouterr().out)

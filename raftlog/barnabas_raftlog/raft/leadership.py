@@ -311,7 +311,7 @@ def on_transfer(raft: RaftState, event: TransferLeadership) -> None:
     """Begin to hand over; until it succeeds or an election timeout passes, the driver should not propose."""
     progress = raft.progress.get(event.peer)
     if progress is None or not progress.is_voter or progress.is_witness or not raft.confirmed:
-        raft.note("transfer refused", f"node {event.peer} is no other full voter, or leadership is not confirmed")
+        raft.note("transfer refused", f"node {event.peer} is not another full voter, or leadership is not confirmed")
         return
     raft.note("transfer", f"to node {event.peer}")
     _wake(raft)

@@ -1,0 +1,1 @@
+"""Commands about the documents: their examples, their picture, their site."""

@@ -1,0 +1,172 @@
+"""Does what a page says, as its reader would: in a shell, on a cluster of its own.
+
+Pages speak of `localhost:9092` and of `/tmp/barnabas`. Here a cluster has other ports and another directory, so that it
+meets nobody else's; both are put in place of the pages' in what is run, and taken out of what was printed.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import NamedTuple, Self
+
+from machines.cluster_handle import free_port
+
+from documents.comparison import agree
+from documents.pages import Example, sections, turns
+
+__all__ = ["Difference", "Reader", "page_text"]
+
+ROOT = Path(__file__).resolve().parents[2]
+SHOWN_PORT = 9092
+SHOWN_DATA = "/tmp/barnabas"  # noqa: S108 - what readers are told to type
+PORTS = 8
+"""Of the pages' clusters: one of three brokers, and one more on the port `SHOWN_PORT + MORE`."""
+MORE = 5
+PEER_PORTS = 1000
+REAL_PORTS = range(9110, 9910, 20)
+"""As many digits as the pages' ports have, theirs between brokers included: tables keep their columns."""
+BLOCK_TIMEOUT_S = 120
+END_OF_TURN = "-- end of turn --"
+
+
+class _Run(NamedTuple):
+    """What was run; what the page shows, which stands `at` that slice of its text; and what was printed."""
+
+    command: str
+    shown: str
+    printed: str
+    at: slice
+
+
+class Difference(NamedTuple):
+    """A page shows something else than an example printed. `at` is a slice of the page's text."""
+
+    page: str
+    line: int
+    command: str
+    shown: str
+    printed: str
+    at: slice
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}: {self.command}\nshown:\n{self.shown}\nprinted:\n{self.printed}"
+
+
+class Reader:
+    """One reader with one cluster directory; what pages start is stopped when the reader goes."""
+
+    def __init__(self) -> None:
+        self._home = Path(mkdtemp(prefix="docs-"))
+        self._data = self._home / "barnabas"
+        self._desk = self._home / "desk"
+        self._desk.mkdir()
+        self._port = free_port(PORTS, REAL_PORTS)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for made in sorted(self._home.glob("*/cluster.json")):
+            self.bash(f"barnabas cluster stop --data {made.parent}", check=False)
+        shutil.rmtree(self._home, ignore_errors=True)
+
+    @property
+    def has_cluster(self) -> bool:
+        """Whether the pages' cluster is there, running or not."""
+        return (self._data / "cluster.json").exists()
+
+    def read(self, page: str, titles: Sequence[str] | None = None, *, exactly: bool = False) -> list[Difference]:
+        """Run the examples of a page, or of some of its sections, in order; return where the page is wrong.
+
+        With `exactly`, numbers and ids must be the same, too.
+        """
+        text = page_text(page)
+        there = sections(text)
+        assert there, f"{page} has no examples"
+        assert titles is None or set(titles) <= {section.title for section in there}, titles
+        return [
+            Difference(page, text.count("\n", 0, found.at.start) + 1, *found)
+            for section in there
+            if titles is None or section.title in titles
+            for example in section.examples
+            for found in self._run(text, example)
+            if not agree(found.shown, found.printed) or (exactly and found.shown != found.printed)
+        ]
+
+    def _run(self, text: str, example: Example) -> Iterator[_Run]:
+        if example.before is not None:
+            self.bash(self._real(example.before))
+        if example.language == "console":
+            said = turns(example.source)
+            for turn, printed in zip(said, self._type([turn.command for turn in said]), strict=True):
+                start = example.body_at.start + turn.output_at
+                yield _Run(turn.command, turn.output, printed, slice(start, start + len(turn.output)))
+        elif example.saved_as is not None:
+            (self._desk / example.saved_as).write_text(self._real(example.source))
+        else:
+            program = self._desk / "example.py"
+            program.write_text(self._real(example.source))
+            (printed,) = self._type([f"python -W error {program.name}"])
+            if example.shown_at is not None:
+                yield _Run("a program", text[example.shown_at], printed, example.shown_at)
+            elif "Traceback" in printed:
+                yield _Run("a program", "", printed, slice(example.body_at.stop, example.body_at.stop))
+
+    def _type(self, commands: Sequence[str]) -> list[str]:
+        """Run commands one after the other in one shell; return what each printed, stderr included, in whole lines."""
+        # A last line without an end gets one, and any other an empty line behind it, which is taken away again.
+        printed = self.bash(
+            "".join(f"{self._real(one)}\necho; echo '{END_OF_TURN}'\n" for one in commands), check=False
+        )
+        outputs = printed.split(f"{END_OF_TURN}\n")[:-1]
+        assert len(outputs) == len(commands), printed
+        return [self._shown(re.sub(r"(^|(?<=\n))\n$", "", output)) for output in outputs]
+
+    def bash(self, script: str, *, check: bool = True) -> str:
+        """Run a script, and return what it prints; a background job that holds its output open is waited for."""
+        binaries = str(Path(sys.executable).parent)
+        environment = os.environ | {
+            "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": os.pathsep.join(str(ROOT / folder) for folder in ("scripts", "tests")),
+            "BARNABAS_BOOTSTRAP_SERVER": f"localhost:{self._port}",
+            "COLUMNS": "120",
+            # A reader's pytest has no plugins of ours that want to be configured.
+            "PYTEST_ADDOPTS": "-p no:asyncio -p no:cacheprovider",
+        }
+        done = subprocess.run(
+            ["bash", "-c", f"exec 2>&1\n{script}"],
+            cwd=self._desk,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=BLOCK_TIMEOUT_S,
+            check=False,
+        )
+        assert done.returncode == 0 or not check, done.stdout
+        return done.stdout
+
+    def _real(self, source: str) -> str:
+        """Put this cluster's place into what a page tells to do."""
+        source = source.replace(SHOWN_DATA, str(self._data))
+        source = source.replace(f"localhost:{SHOWN_PORT}", f"localhost:{self._port}")
+        source = re.sub(rf"(--port |:){SHOWN_PORT + MORE}\b", rf"\g<1>{self._port + MORE}", source)
+        data = re.escape(str(self._data))
+        return re.sub(rf"cluster start --data {data}(?= )(?!.*--port)", rf"\g<0> --port {self._port}", source)
+
+    def _shown(self, output: str) -> str:
+        """Take this cluster's place out of what was printed."""
+        output = output.replace(str(self._data), SHOWN_DATA)
+        for space in (0, PEER_PORTS):
+            for number in range(PORTS):
+                output = re.sub(rf"\b{self._port + space + number}\b", str(SHOWN_PORT + space + number), output)
+        return re.sub(r" +$", "", output, flags=re.MULTILINE)
+
+
+def page_text(page: str) -> str:
+    return (ROOT / page).read_text()
