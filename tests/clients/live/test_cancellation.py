@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from cancellation import open_sockets, sockets_close, sweep
-from client_calls import ADMIN, CONSUMER, PRODUCER, Clients
+from clients.live.client_calls import ADMIN, CONSUMER, PRODUCER, Clients
 
 from barnabas_clients import Admin, Consumer, Producer, TopicPartition
 from barnabas_clients.protocol.errors import KafkaError

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from cancellation import open_sockets, sockets_close, tasks_end
-from client_calls import ADMIN, CONSUMER, PRODUCER, Call, Clients, asking_methods
+from clients.live.client_calls import ADMIN, CONSUMER, PRODUCER, Call, Clients, asking_methods
 from machines import cluster_handle
 from proxy import Proxy
 
