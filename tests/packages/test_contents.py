@@ -21,8 +21,8 @@ from .sources import MODULES, PACKAGES, ROOT, closure, libraries
 
 NAMES = tuple(PROJECTS)
 SOURCES = ("raftlog", "clients", "metadata_quorum", "broker", "spark")
-# Wanted by a part of the code that asks for an extra, or runs without it.
-OF_EXTRAS = {"pyspark", "pyarrow", "google_crc32c"}
+# Wanted by a part of the code that asks for an extra, or runs without it; pytest loads the plugin by itself.
+OF_EXTRAS = {"pyspark", "pyarrow", "google_crc32c", "pytest"}
 
 
 def project(name: str) -> dict[str, Any]:
@@ -121,6 +121,10 @@ def test_one_command_is_installed(wheels: Files) -> None:
             "barnabas",
             "=",
             "barnabas_broker.cli.entry:main",
+            "[pytest11]",
+            "barnabas",
+            "=",
+            "barnabas_broker.pytest_plugin",
         ]
     with zipfile.ZipFile(wheels["barnabas-clients"]) as archive:
         assert [name for name in archive.namelist() if name.endswith("entry_points.txt")] == []

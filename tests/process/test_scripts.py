@@ -26,6 +26,7 @@ SOURCES = sorted(
     if STARTS_ONE.search(path.read_text())
 )
 NEEDS_ATHERIS = "fuzzing.one_target"
+FETCHED = {"mkdocs"}  # by the command itself, when it needs it
 
 
 def below_root(path: Path) -> str:
@@ -38,7 +39,7 @@ def test_a_command_can_be_run_and_its_module_exists(wrapper: Path) -> None:
     assert os.access(wrapper, os.X_OK)
     subprocess.run(["bash", "-n", wrapper], check=True)
     named = re.findall(r"(?:-m |module=)([a-z][a-z_.]*)", text)
-    assert not [module for module in named if find_spec(module) is None]
+    assert not [module for module in named if module not in FETCHED and find_spec(module) is None]
     assert below_root(wrapper) in text, "its first lines show how it is called"
 
 

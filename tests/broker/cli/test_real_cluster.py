@@ -32,7 +32,7 @@ def test_a_topic_from_its_creation_to_its_end(
     assert all((partition["start_offset"], partition["end_offset"]) == (0, 0) for partition in described["partitions"])
     assert re.search(r"^3 +[123] +1 +\d,\d,\d +\d,\d,\d +0 to 0", run("describe", name), re.MULTILINE)
     assert cli.main(["topic", "create", name, "--bootstrap-server", cluster.bootstrap]) == 1
-    assert capsys.readouterr().err.startswith(f"barnabas: TOPIC_ALREADY_EXISTS: {name}")
+    assert capsys.readouterr().err.startswith(f"barnabas: the topic {name!r} exists already")
     assert run("create", name, "--if-not-exists") == f"{name} exists\n"
     assert run("alter", name, "--config", "retention.ms=5000", "--config", "segment.ms=9") == (
         f"{name}: retention.ms=5000, segment.ms=9\n"
@@ -43,8 +43,8 @@ def test_a_topic_from_its_creation_to_its_end(
     assert "retention.ms=5000" in run("describe", name)
     assert "segment.ms" not in run("describe", name)
     assert cli.main(["topic", "alter", name, "--config", "no.such=1", "--bootstrap-server", cluster.bootstrap]) == 1
-    assert capsys.readouterr().err.startswith(f"barnabas: INVALID_CONFIG: {name}")
-    assert cli.main(["topic", "alter", name, "--bootstrap-server", cluster.bootstrap]) == 1
+    assert capsys.readouterr().err.endswith(" [INVALID_CONFIG]\n")
+    assert cli.main(["topic", "alter", name, "--bootstrap-server", cluster.bootstrap]) == 2
     assert "say what to alter" in capsys.readouterr().err
     assert run("delete", name) == f"deleted {name}\n"
     assert name not in run("list").split()

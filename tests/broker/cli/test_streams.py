@@ -299,7 +299,7 @@ def test_progress_is_told_when_asked_for(barnabas: Run, topic: str, write: Write
         ("produce t --file /", 1, "/ is a directory"),
         ("produce t --partition -1", 2, "Invalid value for '--partition'"),
         ("produce --acks 1", 2, "Missing argument 'TOPIC'"),
-        ("consume t --bootstrap-server 127.0.0.1:1 --timeout 0.1", 1, "connection to 127.0.0.1:1"),
+        ("consume t --bootstrap-server 127.0.0.1:1 --timeout 0.1", 1, "no broker answers at 127.0.0.1:1"),
         ("consume cli-nowhere", 1, "there is no topic 'cli-nowhere' [UNKNOWN_TOPIC_OR_PARTITION]"),
         ("consume -r cli-nowhere", 1, "no topic matches 'cli-nowhere'"),
         ("consume -r (", 2, "--regex: '(' is not a regular expression"),

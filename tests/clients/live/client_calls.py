@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 from barnabas_clients import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
 from barnabas_clients.admin.configs import ConfigResource
+from barnabas_clients.admin.groups import GroupListing
 from barnabas_clients.admin.offset_resets import ResetTo
 from barnabas_clients.admin.offsets import OffsetSpec
 from barnabas_clients.admin.topics import NewTopic
 
-__all__ = ["ADMIN", "CONSUMER", "PRODUCER", "Call", "Clients", "asking_methods"]
+__all__ = ["ADMIN", "CONSUMER", "PRODUCER", "SURVEYS", "Call", "Clients", "asking_methods"]
 
 
 class Clients(NamedTuple):
@@ -77,6 +78,7 @@ ADMIN: Mapping[str, Call] = {
         {c.partition: None}, timeout_s=s
     ),
     "list_partition_reassignments": lambda c, s: c.admin.list_partition_reassignments(timeout_s=s),
+    "describe_log_dirs": lambda c, s: c.admin.describe_log_dirs(timeout_s=s),
     "list_offsets": lambda c, s: c.admin.list_offsets({c.partition: OffsetSpec.LATEST}, timeout_s=s),
     "delete_records": lambda c, s: c.admin.delete_records({c.partition: 0}, timeout_s=s),
     "list_groups": lambda c, s: c.admin.list_groups(timeout_s=s),
@@ -91,6 +93,16 @@ ADMIN: Mapping[str, Call] = {
         f"{c.group_id}-3", ResetTo.earliest(), partitions=[c.partition], timeout_s=s
     ),
     "delete_group_offsets": lambda c, s: c.admin.delete_group_offsets(f"{c.group_id}-3", [c.partition], timeout_s=s),
+}
+
+
+# Calls that return what they have heard, and name the brokers that are silent.
+SURVEYS: Mapping[str, Call] = {
+    "survey_topics": lambda c, s: c.admin.survey_topics([c.topic], timeout_s=s),
+    "survey_groups": lambda c, s: c.admin.survey_groups(
+        [GroupListing(group_id=c.group_id, protocol_type="consumer", state="", type="", coordinator_id=1)], timeout_s=s
+    ),
+    "reachable_groups": lambda c, s: c.admin.reachable_groups(timeout_s=s),
 }
 
 

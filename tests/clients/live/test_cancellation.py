@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from cancellation import open_sockets, sockets_close, sweep
-from clients.live.client_calls import ADMIN, CONSUMER, PRODUCER, Clients
+from clients.live.client_calls import ADMIN, CONSUMER, PRODUCER, SURVEYS, Clients
 
 from barnabas_clients import Admin, Consumer, Producer, TopicPartition
 from barnabas_clients.protocol.errors import KafkaError
@@ -56,9 +56,9 @@ async def use(clients: Clients) -> None:
     assert len(described[clients.group_id].members) == 1
 
 
-@pytest.mark.parametrize("name", [*PRODUCER, *CONSUMER, *ADMIN])
+@pytest.mark.parametrize("name", [*PRODUCER, *CONSUMER, *ADMIN, *SURVEYS])
 async def test_a_call_can_be_cancelled_anywhere(bootstrap: str, name: str) -> None:
-    call = ({**PRODUCER, **CONSUMER, **ADMIN})[name]
+    call = ({**PRODUCER, **CONSUMER, **ADMIN, **SURVEYS})[name]
     before = open_sockets()
     async with asyncio.timeout(2 * TIMEOUT_S), clients(bootstrap) as each:
         await use(each)

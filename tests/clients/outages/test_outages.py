@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from cancellation import open_sockets, sockets_close, tasks_end
-from clients.live.client_calls import ADMIN, CONSUMER, PRODUCER, Call, Clients, asking_methods
+from clients.live.client_calls import ADMIN, CONSUMER, PRODUCER, SURVEYS, Call, Clients, asking_methods
 from machines import cluster_handle
 from proxy import Proxy
 
@@ -29,7 +29,7 @@ HUNG_S = 30.0
 """Far beyond every deadline here: a call that reaches it hangs."""
 NOT_ASKING = {
     Producer: {"close", "start", "stop"},
-    Admin: {"close", "start", "stop"},
+    Admin: {"close", "start", "stop", *SURVEYS},
     # Records are asked for without a deadline of the broker's: see the tests below.
     Consumer: {
         "close",
@@ -111,6 +111,11 @@ async def end_at_their_deadlines(clients: Clients) -> None:
         *(ended(f"{kind}.{name}", call) for kind, calls in CALLS.items() for name, call in calls.items())
     )
     assert not [text for text in wrong if text]
+    for call in SURVEYS.values():
+        async with asyncio.timeout(HUNG_S):
+            # Without any broker there is nobody who could be silent.
+            with contextlib.suppress(DeadlineExceededError):
+                assert (await call(clients, DEADLINE_S)).silent
     async with asyncio.timeout(HUNG_S):
         assert await clients.consumer.get_many(timeout_s=DEADLINE_S) == {}
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from barnabas_broker.cli import entry as cli
 from barnabas_broker.cli import profiles
-from barnabas_broker.cli.commands import group, topic
-from barnabas_broker.cli.commands.cluster import start as cluster
+from barnabas_broker.cli.commands.cluster import stop as cluster_stop
+from barnabas_broker.cli.commands.group import listing as group_listing
+from barnabas_broker.cli.commands.topic import listing as topic_listing
 
 Heard = list[tuple[str, float]]
 
@@ -25,8 +26,8 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> Heard:
         calls.append((bootstrap, timeout_s))
         return 0
 
-    monkeypatch.setattr(topic, "list_", hear)
-    monkeypatch.setattr(group, "list_", hear)
+    monkeypatch.setattr(topic_listing, "list_", hear)
+    monkeypatch.setattr(group_listing, "list_", hear)
     return calls
 
 
@@ -74,11 +75,11 @@ def test_a_profile_has_the_data_directory_but_not_the_deadline_after_which_broke
 ) -> None:
     calls: list[tuple[Path, float]] = []
 
-    def hear(data: Path, timeout_s: float) -> int:
+    def hear(data: Path, _: object, timeout_s: float, **__: object) -> int:
         calls.append((data, timeout_s))
         return 0
 
-    monkeypatch.setattr(cluster, "stop", hear)
+    monkeypatch.setattr(cluster_stop, "stop", hear)
     done(f"profile set here --data {tmp_path} --timeout 1s")
     done("cluster stop")
     assert calls == [(tmp_path, 15.0)]

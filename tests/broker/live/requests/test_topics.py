@@ -52,6 +52,9 @@ OFFERED = {
     46: (0, 0),
     47: (0, 0),
     60: (0, 2),
+    25185: (0, 0),  # our own: DescribeHealth, OpenChallenge, DescribeEvents
+    25186: (0, 0),
+    25187: (0, 0),
 }
 
 
