@@ -1,12 +1,13 @@
-"""Tells people on stderr what a command waits for, once it has waited for a second.
+"""Tells people on stderr what a command waits for, once it has waited for a second, and what its client warns of.
 
 The text comes from the client (`trouble`): nobody answers at an address, or a request is tried again and again. A text
 that has not changed is not repeated.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Protocol
 
 from barnabas_clients import DeadlineExceededError
@@ -21,6 +22,8 @@ __all__ = ["Client", "told"]
 LOOK_EVERY_S = 1.0
 # A cluster that flaps must not fill a screen. The last failure is told at the end in any case.
 LINES_MAX = 10
+LIBRARY = "barnabas_clients"
+OUTAGES = f"{LIBRARY}.cluster"
 NOBODY = "Is a cluster running? (barnabas cluster start --data DIR)"
 
 
@@ -31,6 +34,30 @@ class Client(Protocol):
     def trouble(self) -> str:
         """Why nothing happens, in one line; "" if all is well."""
         ...
+
+
+class _Warnings(logging.Handler):
+    """Prints what the clients' library warns of as lines of this command."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        # An outage is told by `trouble`, with the time that is left.
+        if record.name != OUTAGES:
+            complain(record.getMessage())
+
+
+@contextmanager
+def _warnings_told() -> Iterator[None]:
+    """Print the library's warnings while the block runs; blocks in each other print them once."""
+    logger = logging.getLogger(LIBRARY)
+    if any(isinstance(handler, _Warnings) for handler in logger.handlers):
+        yield
+        return
+    handler = _Warnings(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 @asynccontextmanager
@@ -60,7 +87,8 @@ async def told(source: Client | str, timeout_s: float | None) -> AsyncIterator[N
 
     timer = loop.call_later(LOOK_EVERY_S, look)
     try:
-        yield
+        with _warnings_told():
+            yield
     except DeadlineExceededError as error:
         trouble = "" if isinstance(source, str) else source.trouble
         if trouble.startswith(NO_BROKER):

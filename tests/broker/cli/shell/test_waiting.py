@@ -1,6 +1,7 @@
 """Nobody waits without being told for what."""
 
 import asyncio
+import logging
 
 import pytest
 
@@ -85,3 +86,14 @@ def test_a_command_tells_before_its_deadline_and_at_it(capsys: pytest.CaptureFix
     nobody = "barnabas: no broker answers at 127.0.0.1:1: connection refused"
     assert told == f"{nobody}; trying until 0.4 s are over"
     assert at_last == f"{nobody}. Is a cluster running? (barnabas cluster start --data DIR)"
+
+
+async def test_what_the_clients_library_warns_of_is_told_once_but_for_outages(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with told(Client(""), 30.0), told(Client(""), 30.0):
+        logging.getLogger("barnabas_clients.groups").warning("group g: lost %s", "orders-0")
+        logging.getLogger("barnabas_clients.groups").info("group g: joined")
+        logging.getLogger("barnabas_clients.cluster").warning("no broker answers")
+    assert capsys.readouterr().err == "barnabas: group g: lost orders-0\n"
+    assert logging.getLogger("barnabas_clients").handlers == []
