@@ -3,11 +3,13 @@
 import os
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from machines.cluster_handle import BARNABAS, free_port
 
 from barnabas_broker.cli import entry as cli
 from barnabas_broker.testing import RunningCluster
@@ -29,8 +31,12 @@ def cells_of(line: str) -> list[str]:
     return [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line.strip())[1:-1]]
 
 
-def rows() -> Iterator[Row]:
-    for line in PAGE.read_text().splitlines():
+def rows(*, of_processes: bool) -> Iterator[Row]:
+    """Yield the rows of the tables: those for the brokers' own machine, or all others."""
+    before, heading, behind = PAGE.read_text().partition("\n## Brokers\n")
+    assert heading
+    section, end, rest = behind.partition("\n## ")
+    for line in (section if of_processes else before + end + rest).splitlines():
         if not line.startswith("| ") or cells_of(line)[0] == "to":
             continue
         *_, command, prints = cells_of(line)
@@ -71,7 +77,8 @@ def test_our_column_does_what_the_page_says(
     monkeypatch.chdir(tmp_path)
     with RunningCluster(brokers=3) as cluster:
         monkeypatch.setenv("BARNABAS_BOOTSTRAP_SERVER", cluster.bootstrap)
-        for row in rows():
+        monkeypatch.setenv("BARNABAS_CONFIG", str(tmp_path / "profiles.toml"))
+        for row in rows(of_processes=False):
             line, _, file = row.command.partition(" > ")
             line, _, typed = line.partition(" <<< ")
             out, err = as_typed(typed) if typed else b"", b""
@@ -86,7 +93,29 @@ def test_our_column_does_what_the_page_says(
                 assert out == b"", row.command
 
 
+@pytest.mark.process
+@pytest.mark.slow
+def test_our_commands_for_the_brokers_machine_do_what_the_page_says(tmp_path: Path) -> None:
+    port = free_port(3)
+    environment = os.environ | {"BARNABAS_BOOTSTRAP_SERVER": f"127.0.0.1:{port}"}
+
+    def typed(command: str) -> subprocess.CompletedProcess[str]:
+        words = [str(BARNABAS), *shlex.split(command)[1:]]
+        return subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+
+    try:
+        for row in rows(of_processes=True):
+            command = row.command.replace("/var/lib/barnabas", str(tmp_path / "cluster"))
+            if not (tmp_path / "cluster").exists():
+                command += f" --port {port}"
+            done = typed(command)
+            assert done.returncode == row.status, f"{command}: {done.stderr}"
+            assert row.prints in done.stdout + done.stderr, row.command
+    finally:
+        typed(f"barnabas cluster stop --data {tmp_path / 'cluster'}")
+
+
 def test_the_page_has_sixty_commands_beside_those_of_the_others() -> None:
-    assert len(list(rows())) >= 60
+    assert len([*rows(of_processes=False), *rows(of_processes=True)]) >= 60
     headings = [line for line in PAGE.read_text().splitlines() if line.startswith("| to |")]
     assert {tuple(cells_of(line)) for line in headings} == {tuple(COLUMNS)}

@@ -1,11 +1,11 @@
-"""docs/operations.md says what the code does."""
+"""docs/operations/configure.md says what the code does."""
 
 import re
 from pathlib import Path
 
 from barnabas_broker.config.broker import settings
 
-PAGE = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "operations" / "configure.md").read_text()
 
 
 def test_every_setting_is_there_with_its_default_and_no_other() -> None:

@@ -104,7 +104,7 @@ class Faults:
         machine.kill()
         self._world.after(fault.duration_us, machine.boot)
         files = [(path, inode) for path, inode in machine.disk.files_below("/data/replicas") if path.endswith(".log")]
-        # A broker that cannot read its metadata refuses to start until its disk is replaced (docs/operations.md).
+        # A broker that cannot read its metadata does not start until it has another disk (docs/operations/trouble.md).
         files = [(path, inode) for path, inode in files if not path.startswith("/data/replicas/metadata/")]
         synced = [(path, inode) for path, inode in files if inode.synced]
         if synced:

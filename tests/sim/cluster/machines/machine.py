@@ -2,7 +2,7 @@
 
 It boots, stalls, is killed, loses power. It does a supervisor's work: a process that ends by itself because its storage
 failed is started again after a pause. And an operator's: a broker does not start with a metadata log that could not be
-synced, so it gets an empty disk (docs/operations.md). Any other failure of a node is a bug, and ends the run.
+synced, so it gets an empty disk (docs/operations/trouble.md). Any other failure of a node is a bug, and ends the run.
 """
 
 import asyncio
