@@ -40,13 +40,13 @@ def test_records_that_nobody_looked_for_are_named_in_the_verdict(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["check", written(tmp_path, *SENT)]) == 0
-    assert "1 acknowledged records were never looked for" in capsys.readouterr().out
+    assert "never looked for: 1 acknowledged record" in capsys.readouterr().out
 
 
 def test_broken_promises_end_with_status_1_and_their_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", written(tmp_path, *SENT, *LOST)]) == 1
     verdict, first = capsys.readouterr().out.splitlines()
-    assert verdict.startswith("BROKEN: 1 violations")
+    assert verdict.startswith("BROKEN: 1 violation (")
     assert first.startswith("line 5: acknowledged record lost: t-0: p 0, acknowledged at 0")
     assert first.endswith("(after the fault of line 3)")
 

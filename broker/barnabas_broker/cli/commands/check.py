@@ -13,6 +13,7 @@ from pathlib import Path
 
 from barnabas_broker.cli.errors import report
 from barnabas_broker.cli.output import say, say_json
+from barnabas_broker.cli.wording import counted
 from barnabas_broker.history import Checker, HistoryError, Summary, decode
 
 __all__ = ["check"]
@@ -68,12 +69,16 @@ def judge(lines: Iterable[bytes]) -> Checker:
 
 def verdict(found: Summary) -> str:
     """Say in one line how it went."""
-    scale = (
-        f"{found.acknowledged:,} acknowledged records, {found.consumed:,} reads, {found.commits:,} commits, "
-        f"{found.faults:,} faults"
+    scale = ", ".join(
+        (
+            counted(found.acknowledged, "acknowledged record"),
+            counted(found.consumed, "read"),
+            counted(found.commits, "commit"),
+            counted(found.faults, "fault"),
+        )
     )
     unread = sum(found.unread.values())
-    unproven = f"; {unread:,} acknowledged records were never looked for" if unread else ""
+    unproven = f"; never looked for: {counted(unread, 'acknowledged record')}" if unread else ""
     if found.violations:
-        return f"BROKEN: {found.violations:,} violations ({scale}{unproven})"
+        return f"BROKEN: {counted(found.violations, 'violation')} ({scale}{unproven})"
     return f"kept: nothing lost, doubled, reordered or taken back ({scale}{unproven})"

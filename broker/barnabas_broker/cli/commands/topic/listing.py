@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from barnabas_broker.cli.commands.administration.calls import administer, complain_of_silence
 from barnabas_broker.cli.commands.administration.names import compiled, matching, missing_topics
-from barnabas_broker.cli.output import print_table, say, say_json_lines
+from barnabas_broker.cli.output import complain, print_table, say, say_json_lines
 from barnabas_broker.cli.wording import said_count
 from barnabas_broker.config.quantities import shown_bytes
 from barnabas_clients import Admin, TopicPartition
@@ -74,6 +74,9 @@ def list_(
         )
 
     topics, survey = administer(bootstrap, timeout_s, run)
+    if (under_replicated or unavailable) and not topics:
+        wanting = ["with a replica too few"] * under_replicated + ["without a leader"] * unavailable
+        complain(f"no topic has a partition {' or '.join(wanting)}")
     if names_only:
         if as_json:
             say_json_lines({"name": topic.name} for topic in topics)
