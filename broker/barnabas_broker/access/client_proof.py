@@ -10,7 +10,6 @@ Not here: encryption. Who is in the path reads the answer, and may change it, as
 """
 
 import hmac
-from collections.abc import Callable
 from typing import NamedTuple
 
 __all__ = ["NONCE_BYTES", "Challenge", "proof_of_asker", "proof_of_broker", "proves"]
@@ -26,10 +25,6 @@ class Challenge(NamedTuple):
     cluster_id: str
     node_id: int
     nonce: bytes
-
-    @classmethod
-    def draw(cls, cluster_id: str, node_id: int, random_bytes: Callable[[int], bytes]) -> "Challenge":
-        return cls(cluster_id, node_id, random_bytes(NONCE_BYTES))
 
 
 def proof_of_asker(secret: bytes, challenge: Challenge, nonce: bytes, question: bytes) -> bytes:

@@ -24,7 +24,7 @@ INT32_MAX = (1 << 31) - 1
 NAMES = ("..", ".", "", "a/b", "a b", "a\nb", "\x1b[2J", "n\0l", "x" * 250, "\u202ex", "-rf", "$(id)", "é")
 
 
-def _delete(attack: Attack, names: list[str]) -> None:
+def delete(attack: Attack, names: list[str]) -> None:
     """Delete the topics of a scene, so that the next one begins as this one did."""
     with Wire(attack.brokers[0], 60) as wire:
         for first in range(0, len(names), 500):
@@ -45,7 +45,7 @@ def topics_by_auto_creation(attack: Attack) -> str:
                 answer = wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name=n) for n in some]), 8)
                 refused.update(f"error {one.error_code}" for one in answer.topics)
     finally:
-        _delete(attack, names)
+        delete(attack, names)
     return f"{len(names)} topics asked for: {counted(refused)}"
 
 
@@ -114,7 +114,7 @@ def one_wide_topic(attack: Attack) -> str:
         grown = wire.ask(CreatePartitionsRequest(topics=[more], timeout_ms=30_000), 3)
         ends[f"grown {grown.results[0].error_code}"] += 1
         ends.update(attack.ask_each(ask, 12, 10))
-    _delete(attack, [attack.name])
+    delete(attack, [attack.name])
     return counted(ends)
 
 
@@ -151,5 +151,5 @@ def ten_thousand_in_a_request(attack: Attack) -> str:
             grown = wire.ask(CreatePartitionsRequest(topics=[more], timeout_ms=60_000), 3)
             ends[f"grown {grown.results[0].error_code}"] += 1
     finally:
-        _delete(attack, [*names, wide])
+        delete(attack, [*names, wide])
     return f"{counted(ends)}; {count} topics in {took_s:.1f} s"

@@ -40,8 +40,3 @@ def test_each_part_counts_and_a_brokers_proof_is_no_askers() -> None:
     proofs = [proof_of_asker(*each) for each in (asked, *changed)]
     proofs.append(proof_of_broker(*asked[:3]))
     assert not any(proves(one, other) for one, other in combinations(proofs, 2))
-
-
-def test_a_challenge_is_drawn_for_its_broker() -> None:
-    drawn = Challenge.draw("c", 7, lambda count: b"x" * count)
-    assert drawn == ("c", 7, b"x" * NONCE_BYTES)

@@ -1,7 +1,5 @@
 """OpenChallenge: draw a nonce for this connection, for one proof that the asker knows the cluster's secret."""
 
-import os
-
 from barnabas_broker.access.client_proof import Challenge
 from barnabas_broker.server.connections import Exchange
 from barnabas_broker.server.context import BrokerContext
@@ -19,7 +17,8 @@ def handle(broker: BrokerContext, exchange: Exchange, request: OpenChallengeRequ
         answer = refuse(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         answer.error_message = UNKEYED
         return answer
-    challenge = Challenge.draw(broker.cluster_id, broker.node_id, os.urandom)
+    # 122 of its 128 bits are chance, which comes from the node's environment.
+    challenge = Challenge(broker.cluster_id, broker.node_id, broker.new_id().bytes)
     exchange.connection.challenge = challenge
     return OpenChallengeResponse(cluster_id=challenge.cluster_id, node_id=challenge.node_id, nonce=challenge.nonce)
 
