@@ -80,8 +80,14 @@ class ClientPort:
             return decode_response(type(request), self._exactly(size), 0)
         except TimeoutError as error:
             raise self._late() from error
+        except (ConnectionResetError, BrokenPipeError) as error:
+            # It was closed before our bytes had been read.
+            raise self._closed() from error
         except OSError as error:
             raise ClientPortError(f"{self._where}: {(error.strerror or str(error)).lower()}") from error
+
+    def _closed(self) -> ClientPortError:
+        return ClientPortError(f"{self._where} has closed the connection: is it a broker's port for clients?")
 
     def _exactly(self, count: int) -> bytes:
         data = bytearray()
@@ -89,7 +95,7 @@ class ClientPort:
             self._socket.settimeout(self._left_s())
             part = self._socket.recv(count - len(data))
             if not part:
-                raise ClientPortError(f"{self._where} has closed the connection: is it a broker's port for clients?")
+                raise self._closed()
             data += part
         return bytes(data)
 
