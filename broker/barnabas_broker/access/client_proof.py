@@ -6,7 +6,7 @@ once: a listener who repeats it anywhere is refused, and so is one who changes t
 proves the same in its answer. The labels differ from those of `barnabas_raftlog.links.handshake`, so that neither port
 can be made to compute a proof for the other.
 
-Not here: encryption. Who is in the path reads the answer, and may change it, as between brokers.
+Not here: encryption. Anybody in the path can read the answer and change it, as between brokers.
 """
 
 import hmac
@@ -20,7 +20,7 @@ BROKER = b"client port, broker\0"
 
 
 class Challenge(NamedTuple):
-    """What a broker has drawn for a connection, and who that broker is."""
+    """The nonce that a broker has drawn for a connection, and that broker's identity."""
 
     cluster_id: str
     node_id: int

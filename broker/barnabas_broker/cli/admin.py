@@ -5,23 +5,23 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from barnabas_clients import Admin, TopicPartition
-from barnabas_clients.cluster.bootstrap import parse_bootstrap
 
+from .addresses import endpoints_of
 from .errors import UsageError, typed
 from .waiting import told
 
-__all__ = ["check_bootstrap", "parse_topics", "with_admin"]
+__all__ = ["parse_topics", "with_admin"]
 
 T = TypeVar("T")
 
 
 def with_admin(bootstrap: str, timeout_s: float, use: Callable[[Admin], Awaitable[T]]) -> T:
-    """Connect, use the client, close it; every call has `timeout_s`. Whoever waits is told for what.
+    """Connect, use the client, close it; every call has `timeout_s`. People are told what it waits for.
 
     Raises:
         BarnabasError: a broker, or the client, refuses.
     """
-    check_bootstrap(bootstrap)
+    endpoints_of(bootstrap)  # It raises.
 
     async def main() -> T:
         client = Admin(bootstrap, client_id="barnabas-cli", timeout_s=timeout_s)
@@ -30,18 +30,6 @@ def with_admin(bootstrap: str, timeout_s: float, use: Callable[[Admin], Awaitabl
                 return await use(admin)
 
     return asyncio.run(main())
-
-
-def check_bootstrap(bootstrap: str) -> None:
-    """Refuse words that are no addresses, by the option's name.
-
-    Raises:
-        UsageError: a part is none.
-    """
-    try:
-        parse_bootstrap(bootstrap)
-    except ValueError as error:
-        raise UsageError(f"--bootstrap-server: {error}") from error
 
 
 def parse_topics(words: Sequence[str]) -> tuple[list[str], list[TopicPartition]]:

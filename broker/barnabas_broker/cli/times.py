@@ -7,11 +7,12 @@ duration, which means that long ago. A duration is `90s`, `1h30m`, `2d`, or ISO 
 import re
 from datetime import UTC, datetime
 
+from barnabas_broker.config.quantities import TIME_UNITS_MS
+
 from .errors import UsageError
 
 __all__ = ["duration_ms", "readable", "timestamp_ms"]
 
-UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 PART = r"(\d+(?:\.\d+)?)(ms|[smhdw])"
 # March 1973 in ms. A smaller number is a time in seconds, for everybody but historians.
 LEAST_MS = 100_000_000_000
@@ -55,7 +56,7 @@ def duration_ms(text: str) -> int:
     if not _is_duration(text):
         raise UsageError(f"{text!r} is not a valid duration; write 90s, 1h30m, 2d or PT1H30M")
     parts = re.findall(PART, text.lower().lstrip("p").replace("t", ""))
-    return round(sum(float(number) * UNITS_MS[unit] for number, unit in parts))
+    return round(sum(float(number) * TIME_UNITS_MS[unit] for number, unit in parts))
 
 
 def readable(at_ms: int) -> str:

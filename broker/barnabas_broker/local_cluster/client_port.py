@@ -11,6 +11,7 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
+from barnabas_broker.config.addresses import Address
 from barnabas_clients.protocol.api_versions import ApiVersionsRequest
 from barnabas_clients.protocol.registry import Message, decode_response, encode_request
 from barnabas_raftlog.errors import BarnabasError
@@ -33,7 +34,7 @@ class ClientPort:
 
     def __init__(self, host: str, port: int, timeout_s: float) -> None:
         self._deadline_s = time.monotonic() + timeout_s
-        self._where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._where = str(Address(host, port))
         self._timeout_s = timeout_s
         self._offered: frozenset[int] | None = None
         try:

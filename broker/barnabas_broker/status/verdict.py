@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-__all__ = ["Facts", "Health", "Verdict", "judge"]
+__all__ = ["Facts", "Health", "Verdict", "brokers_named", "enumerated", "judge"]
 
 
 class Health(StrEnum):
@@ -78,14 +78,18 @@ def _absent(brokers: Mapping[int, str]) -> Sequence[str]:
     for node_id, state in sorted(brokers.items()):
         if state not in WELL:
             by_state.setdefault(state, []).append(node_id)
-    return [
-        f"broker {ids[0]} is {state}" if len(ids) == 1 else f"brokers {_listed(ids)} are {state}"
-        for state, ids in by_state.items()
-    ]
+    return [f"{brokers_named(ids)} {'is' if len(ids) == 1 else 'are'} {state}" for state, ids in by_state.items()]
 
 
-def _listed(ids: Sequence[int]) -> str:
-    return f"{', '.join(map(str, ids[:-1]))} and {ids[-1]}"
+def brokers_named(ids: Sequence[int]) -> str:
+    """Return `broker 2`, `brokers 1, 2 and 3`."""
+    return f"broker{'s' * (len(ids) != 1)} {enumerated(ids)}"
+
+
+def enumerated(numbers: Sequence[int]) -> str:
+    """Return numbers, one at least, as a list in a sentence: `1, 2 and 3`."""
+    words = [str(number) for number in numbers]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def _served(partitions: int) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from barnabas_clients.arguments import shown, text
 
-__all__ = ["Endpoint", "parse_bootstrap"]
+__all__ = ["Endpoint", "parse_bootstrap", "shown_endpoint"]
 
 Endpoint = tuple[str, int]
 """Host and port to connect to."""
@@ -29,6 +29,12 @@ def parse_bootstrap(servers: str | Sequence[str]) -> list[Endpoint]:
     if not endpoints:
         raise ValueError("no bootstrap server is named; write host:port")
     return list(endpoints)
+
+
+def shown_endpoint(endpoint: Endpoint) -> str:
+    """Return an endpoint as it is written: IPv6 in brackets."""
+    host, port = endpoint
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _endpoint(said: str) -> Endpoint:

@@ -34,6 +34,7 @@ from barnabas_clients.protocol.errors import ErrorCode
 from barnabas_raftlog.errors import MalformedMessageError
 from barnabas_raftlog.version import __version__
 
+from .bootstrap import shown_endpoint
 from .framing import FRAME_BYTES_MAX, FrameReader
 
 __all__ = ["CLIENT_SOFTWARE_VERSION", "CLOSED_AT_ONCE", "IN_FLIGHT_MAX", "Connection"]
@@ -101,7 +102,7 @@ class Connection(asyncio.BufferedProtocol):
         Cancellation: cancelled, it leaves nothing behind.
         """
         assert in_flight_max > 0
-        broker = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        broker = shown_endpoint((host, port))
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         try:

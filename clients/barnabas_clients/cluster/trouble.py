@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
-from .bootstrap import Endpoint
+from .bootstrap import Endpoint, shown_endpoint
 
 __all__ = ["NO_BROKER", "Trouble", "Wait", "listed"]
 
@@ -69,6 +69,6 @@ class Trouble:
 
 def listed(endpoints: Collection[Endpoint]) -> str:
     """Return the first few endpoints as they are written, and how many more there are."""
-    names = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in endpoints]
+    names = [shown_endpoint(endpoint) for endpoint in endpoints]
     more = f" and {len(names) - SHOWN_MAX} more" if len(names) > SHOWN_MAX else ""
     return ", ".join(names[:SHOWN_MAX]) + more

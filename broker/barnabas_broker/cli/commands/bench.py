@@ -17,12 +17,13 @@ import logging
 import os
 import random
 import time
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-from barnabas_broker.cli.admin import check_bootstrap
+from barnabas_broker.cli.addresses import endpoints_of
 from barnabas_broker.cli.connecting import connected
 from barnabas_broker.cli.errors import CommandError, UsageError, typed
 from barnabas_broker.cli.output import complain, say, say_json
@@ -59,13 +60,13 @@ class BenchOrder(NamedTuple):
     replication_factor: int
     records: int
     record_size: str
-    rate: float | None
-    acks: str
     compression: str
-    batch_size: str
-    linger: str
     as_json: bool
     timeout_s: float
+    rate: float | None = None
+    acks: str = "all"
+    batch_size: str = "64KiB"
+    linger: str = "5ms"
 
     @property
     def record_bytes(self) -> int:
@@ -115,7 +116,7 @@ class _Stopwatch:
         return self._ended[0] - self._began[0], self._ended[1] - self._began[1]
 
 
-class _Work:
+class _Work(ABC):
     """One benchmark on one topic. `records` and `latencies_ms` grow while it runs, and are true at any time."""
 
     def __init__(self, order: BenchOrder, view: TopicView) -> None:
@@ -128,8 +129,9 @@ class _Work:
         self.latencies_ms: dict[str, array[float]] = {}
         self._values = base64.b64encode(os.urandom(max(3 * self.record_bytes // 4, 49_152) + 3))
 
+    @abstractmethod
     async def run(self) -> bool:
-        raise NotImplementedError
+        """Work until all is done, or a deadline passes."""
 
     def value(self, number: int) -> bytes:
         """Return the content of a record, which begins with its number."""
@@ -286,7 +288,7 @@ def _check(order: BenchOrder) -> None:
     check_compression(order.compression)
     _ = order.record_bytes, order.batch_bytes  # They raise.
     seconds_of("--linger", order.linger, 0.0)
-    check_bootstrap(order.bootstrap)
+    endpoints_of(order.bootstrap)  # It raises.
 
 
 async def _on_a_topic(order: BenchOrder, what: str, verb: str, make: Callable[[BenchOrder, TopicView], _Work]) -> int:

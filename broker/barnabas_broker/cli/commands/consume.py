@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from barnabas_broker.cli.admin import check_bootstrap
+from barnabas_broker.cli.addresses import endpoints_of
 from barnabas_broker.cli.connecting import connected
 from barnabas_broker.cli.errors import CommandError, UsageError, typed
 from barnabas_broker.cli.missing_topics import missing_topic
@@ -98,7 +98,7 @@ def consume(order: ConsumeOrder) -> int:
         with as_usage("--regex"):
             _pattern(order.topics)
     form = _form(order)
-    check_bootstrap(order.bootstrap)
+    endpoints_of(order.bootstrap)  # It raises.
     log_to_stderr(logging.WARNING, "barnabas: %(message)s")
     return run(_consume(order, form, span, idle_exit_s))
 

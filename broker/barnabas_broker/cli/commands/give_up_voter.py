@@ -13,9 +13,10 @@ from typing import Any
 
 import msgpack
 
+from barnabas_broker.cli.config_files import read_config
 from barnabas_broker.cli.errors import CommandError
 from barnabas_broker.cli.output import say, say_json
-from barnabas_broker.config.broker import BrokerConfig, ConfigError
+from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.replicas.lost_voters import METHOD
 from barnabas_raftlog.errors import BarnabasError
 from barnabas_raftlog.links import admin
@@ -29,10 +30,7 @@ def give_up(
     topic: str, partition: int, voter: int, config_file: Path, timeout_s: float, *, accepted: bool, as_json: bool
 ) -> int:
     """Ask everybody; then tell those that would go on, if that was `accepted`."""
-    try:
-        config = BrokerConfig.from_bytes(config_file.read_bytes())
-    except ConfigError as error:
-        raise CommandError(f"--config {config_file}: {error}") from error
+    config = read_config(config_file)
     if voter not in config.nodes:
         raise CommandError(f"there is no broker {voter}: {config_file} names {_list(config.nodes)}")
     answers = _ask(config, sorted(config.nodes), (topic, partition, voter, False), timeout_s)

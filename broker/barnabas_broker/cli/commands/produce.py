@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from barnabas_broker.cli.admin import check_bootstrap
+from barnabas_broker.cli.addresses import endpoints_of
 from barnabas_broker.cli.connecting import connected
 from barnabas_broker.cli.errors import CommandError, UsageError
 from barnabas_broker.cli.missing_topics import missing_topic
@@ -107,7 +107,7 @@ def produce(order: ProduceOrder) -> int:
         raise UsageError("--keep-partitions is for --format json, or a format with %p")
     if order.keep_partitions and order.partition is not None:
         raise UsageError("--keep-partitions sends records to the partitions they name: without --partition")
-    check_bootstrap(order.bootstrap)
+    endpoints_of(order.bootstrap)  # It raises.
     # An error is told once, by the line that it happened to.
     log_to_stderr(logging.ERROR, "barnabas: %(message)s")
     return run(_produce(order, taking))

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from barnabas_broker.cli.admin import check_bootstrap
+from barnabas_broker.cli.addresses import endpoints_of
 from barnabas_broker.cli.errors import UsageError
 from barnabas_broker.cli.output import complain, print_table, say, say_json, say_json_lines
 from barnabas_broker.cli.profiles import (
@@ -25,7 +25,7 @@ def set_(name: str, bootstrap: str | None, timeout: str | None, data: Path | Non
     """Create a profile, or change what is given of one; the first one is used from then on."""
     valid_name(name)
     if bootstrap is not None:
-        check_bootstrap(bootstrap)
+        endpoints_of(bootstrap)  # It raises.
     given = {
         "bootstrap-server": bootstrap,
         "timeout": timeout,

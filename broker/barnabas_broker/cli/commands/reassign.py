@@ -18,8 +18,9 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from barnabas_broker.cli.admin import parse_topics
 from barnabas_broker.cli.commands.administration.calls import administer, for_each
-from barnabas_broker.cli.commands.administration.names import check_partitions, partitions_in, topics_named
+from barnabas_broker.cli.commands.administration.names import check_partitions, topics_named
 from barnabas_broker.cli.errors import CommandError, UsageError
 from barnabas_broker.cli.output import print_table, say, say_json, say_json_lines
 from barnabas_broker.cli.wording import counted
@@ -69,7 +70,7 @@ def move(
         raise UsageError("say where to: TOPIC... --brokers 4,5,6, or --plan FILE alone")
     if brokers is not None and not topics:
         raise UsageError("say which topics to move, as TOPIC or TOPIC:0,1")
-    partitions_in(topics)  # A word that makes no sense is refused before anybody is asked.
+    parse_topics(topics)  # A word that makes no sense is refused before anybody is asked.
     given = None if plan is None else _read_plan(plan)
     ids = brokers_of("--brokers", brokers or "")
 
@@ -106,7 +107,7 @@ def move(
 
 def status(bootstrap: str, topics: Sequence[str], timeout_s: float, *, as_json: bool) -> int:
     """Print the moves under way."""
-    partitions_in(topics)
+    parse_topics(topics)
 
     async def run(admin: Admin) -> None:
         partitions = list(await _replicas(admin, topics)) if topics else None
@@ -122,7 +123,7 @@ def status(bootstrap: str, topics: Sequence[str], timeout_s: float, *, as_json: 
 
 def cancel(bootstrap: str, topics: Sequence[str], timeout_s: float, *, wait: bool, as_json: bool) -> int:
     """Call moves off: of some topics, or all."""
-    partitions_in(topics)
+    parse_topics(topics)
 
     async def run(admin: Admin) -> None:
         partitions = list(await _replicas(admin, topics)) if topics else None
@@ -168,7 +169,7 @@ def observers(bootstrap: str, names: Sequence[str], brokers: str | None, timeout
 
 async def _replicas(admin: Admin, words: Sequence[str]) -> Targets:
     """Return where the partitions of these topics, or these partitions, are meant to be now; without observers."""
-    names, partitions = partitions_in(words)
+    names, partitions = parse_topics(words)
     asked = sorted({*names, *(key.topic for key in partitions)})
     moving = await admin.list_partition_reassignments()
     found: Targets = {}

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from .options import DEFAULT, PLAIN, Bootstrap, Timeout
+from .options import DEFAULT, PLAIN, Bootstrap, Json, Timeout
 
 __all__ = ["bench"]
 
@@ -32,7 +32,6 @@ Compression = Annotated[
 ]
 BatchSize = Annotated[str, typer.Option("--batch-size", help="Largest batch of the producer.", metavar="SIZE")]
 Linger = Annotated[str, typer.Option("--linger", help="How long a batch waits for more records: 5ms.", metavar="D")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @bench.command("produce")
@@ -96,11 +95,7 @@ def bench_consume(
             replication_factor=replication_factor,
             records=records,
             record_size=record_size,
-            rate=None,
-            acks="all",
             compression=compression,
-            batch_size="64KiB",
-            linger="5ms",
             as_json=as_json,
             timeout_s=timeout,
         )
@@ -136,7 +131,6 @@ def bench_latency(  # noqa: PLR0913, PLR0917 - one for each option
             rate=rate,
             acks=acks,
             compression=compression,
-            batch_size="64KiB",
             linger=linger,
             as_json=as_json,
             timeout_s=timeout,

@@ -1,1 +1,1 @@
-"""What the commands that administer topics, groups and configurations share."""
+"""The parts that the commands for topics, groups and configurations share."""

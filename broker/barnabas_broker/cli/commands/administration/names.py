@@ -7,15 +7,12 @@ commands that change something leave internal topics out.
 import re
 from collections.abc import Collection, Sequence
 
-from barnabas_broker.cli.admin import parse_topics
 from barnabas_broker.cli.errors import CommandError, UsageError
 from barnabas_broker.cli.wording import missing
-from barnabas_clients import Admin, TopicPartition
+from barnabas_clients import Admin
 from barnabas_clients.cluster.view import TopicView
 from barnabas_clients.errors import ClientError
 from barnabas_clients.protocol.errors import ErrorCode, KafkaError, UnknownTopicOrPartitionError
-
-from .calls import usage
 
 __all__ = [
     "check_partitions",
@@ -23,7 +20,6 @@ __all__ = [
     "matching",
     "missing_groups",
     "missing_topics",
-    "partitions_in",
     "some_topics",
     "topics_named",
 ]
@@ -50,16 +46,6 @@ def compiled(patterns: Sequence[str]) -> list[re.Pattern[str]]:
 def matching(names: Collection[str], patterns: Sequence[re.Pattern[str]]) -> list[str]:
     """Return the names that one of the patterns matches as a whole, in their order; all names if there is none."""
     return [name for name in names if not patterns or any(pattern.fullmatch(name) for pattern in patterns)]
-
-
-def partitions_in(words: Sequence[str]) -> tuple[list[str], list[TopicPartition]]:
-    """Split words into topics, and partitions of topics: `orders`, `orders:0,1`.
-
-    Raises:
-        UsageError: a colon is not followed by a list of partition numbers.
-    """
-    with usage():
-        return parse_topics(words)
 
 
 async def some_topics(

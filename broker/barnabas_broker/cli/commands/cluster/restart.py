@@ -17,9 +17,9 @@ from barnabas_broker.local_cluster.interrupts import Interrupts
 from barnabas_broker.local_cluster.plan import Request
 from barnabas_broker.local_cluster.status import cluster_status
 from barnabas_broker.local_cluster.supervisor import start_cluster, stop_brokers
-from barnabas_broker.status.verdict import Health
+from barnabas_broker.status.verdict import Health, brokers_named, enumerated
 
-from .stop import chosen, counted, names
+from .stop import chosen
 
 __all__ = ["restart"]
 
@@ -64,7 +64,8 @@ def _restart(files: ClusterFiles, node_id: int, timeout_s: float, interrupts: In
 
 def _left(wanted: Sequence[int], done: Sequence[int]) -> str:
     left = [node_id for node_id in wanted if node_id not in done]
-    return f"restarted: {names(done) if done else 'none'}; {counted(left)} {'is' if len(left) == 1 else 'are'} left"
+    are = "is" if len(left) == 1 else "are"
+    return f"restarted: {enumerated(done) if done else 'none'}; {brokers_named(left)} {are} left"
 
 
 def _wait_until_healthy(files: ClusterFiles, when: str, timeout_s: float, interrupts: Interrupts) -> None:

@@ -7,8 +7,9 @@ from barnabas_broker.cli.errors import UsageError
 from barnabas_broker.cli.output import say, say_json
 from barnabas_broker.local_cluster.files import ClusterFiles
 from barnabas_broker.local_cluster.supervisor import Stopped, stop_brokers
+from barnabas_broker.status.verdict import brokers_named, enumerated
 
-__all__ = ["chosen", "counted", "farewell", "names", "stop"]
+__all__ = ["chosen", "farewell", "stop"]
 
 
 def stop(data: Path, brokers: Sequence[int], timeout_s: float, *, as_json: bool) -> int:
@@ -34,7 +35,7 @@ def chosen(files: ClusterFiles, brokers: Sequence[int]) -> list[int]:
     for node_id in brokers:
         if node_id not in here:
             where = "of this cluster" if node_id not in files.node_ids else "on this machine"
-            raise UsageError(f"--broker {node_id}: there is no such broker {where}; there are {names(here)}")
+            raise UsageError(f"--broker {node_id}: there is no such broker {where}; there are {enumerated(here)}")
     return sorted(set(brokers)) or here
 
 
@@ -43,21 +44,10 @@ def farewell(stopped: Stopped, timeout_s: float) -> str:
     parts = []
     if stopped.stopped:
         several = f"{len(stopped.stopped)} brokers"
-        parts.append(f"stopped {counted(stopped.stopped) if len(stopped.stopped) == 1 else several}")
+        parts.append(f"stopped {brokers_named(stopped.stopped) if len(stopped.stopped) == 1 else several}")
     if stopped.killed:
-        parts.append(f"killed {counted(stopped.killed)}, which had not stopped after {timeout_s:.0f} s")
+        parts.append(f"killed {brokers_named(stopped.killed)}, which had not stopped after {timeout_s:.0f} s")
     if stopped.down:
         was = "was" if len(stopped.down) == 1 else "were"
-        parts.append(f"{counted(stopped.down)} {was} not running")
+        parts.append(f"{brokers_named(stopped.down)} {was} not running")
     return "; ".join(parts)
-
-
-def names(node_ids: Sequence[int]) -> str:
-    """Return numbers as a list in a sentence."""
-    words = [str(node_id) for node_id in node_ids]
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-
-
-def counted(node_ids: Sequence[int]) -> str:
-    """Return `broker 2`, `brokers 1, 2 and 3`."""
-    return f"broker{'s' * (len(node_ids) != 1)} {names(node_ids)}"

@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
+from barnabas_broker.cli.config_files import read_config
 from barnabas_broker.cli.errors import CommandError, UsageError
 from barnabas_broker.cli.output import say, say_json
-from barnabas_broker.config.broker import BrokerConfig, ConfigError
+from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.local_cluster.files import ClusterFiles
 from barnabas_broker.local_cluster.joining import draw
 from barnabas_raftlog.errors import BarnabasError
@@ -40,7 +41,4 @@ def _configs(data: Path | None, config_file: Path | None) -> list[BrokerConfig]:
         files = ClusterFiles.load(data.absolute())
         return [files.config(node_id) for node_id in files.local_ids]
     assert config_file is not None
-    try:
-        return [BrokerConfig.from_bytes(config_file.read_bytes())]
-    except ConfigError as error:
-        raise CommandError(f"--config {config_file}: {error}") from error
+    return [read_config(config_file)]

@@ -3,11 +3,11 @@
 import time
 from collections.abc import Sequence
 
+from barnabas_broker.cli.admin import parse_topics
 from barnabas_broker.cli.commands.administration.calls import administer, for_each, usage
 from barnabas_broker.cli.commands.administration.names import (
     check_partitions,
     missing_groups,
-    partitions_in,
     topics_named,
 )
 from barnabas_broker.cli.errors import CommandError, UsageError
@@ -42,7 +42,7 @@ def delete(bootstrap: str, group_ids: Sequence[str], timeout_s: float, *, as_jso
 
 def delete_offsets(bootstrap: str, group_id: str, words: Sequence[str], timeout_s: float, *, as_json: bool) -> int:
     """Make a group forget its positions in some topics, which may be gone themselves."""
-    topics, partitions = partitions_in(words)
+    topics, partitions = parse_topics(words)
 
     async def run(admin: Admin) -> list[TopicPartition]:
         chosen = set(partitions)
@@ -77,7 +77,7 @@ def reset_offsets(
     as_json: bool,
 ) -> int:
     """Show what a reset comes to, and do it if told to."""
-    topics, partitions = partitions_in(words)
+    topics, partitions = parse_topics(words)
 
     async def run(admin: Admin) -> dict[TopicPartition, OffsetChange]:
         names = sorted({*topics, *(key.topic for key in partitions)})

@@ -10,15 +10,14 @@ from collections.abc import Callable, Iterable
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from barnabas_broker.cli.errors import UsageError
 from barnabas_broker.cli.output import complain
 from barnabas_broker.local_cluster.client_port import ClientPort, ClientPortError, NotOursError
-from barnabas_clients.cluster.bootstrap import Endpoint, parse_bootstrap
+from barnabas_clients.cluster.bootstrap import Endpoint, shown_endpoint
 from barnabas_clients.protocol.describe_health import BrokerState, DescribeHealthRequest, DescribeHealthResponse
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.errors import BarnabasError
 
-__all__ = ["NobodyAnswersError", "answers_of", "endpoints_of", "health_of", "shown"]
+__all__ = ["NobodyAnswersError", "answers_of", "health_of", "shown"]
 
 NOTICE_S = 1.0
 SETTLE_S = 0.5  # for the others, once one has answered
@@ -30,21 +29,9 @@ class NobodyAnswersError(ClientPortError):
     """None of the brokers that were asked has answered; the text has what the first of them said."""
 
 
-def endpoints_of(bootstrap: str) -> list[Endpoint]:
-    """Return the addresses of an option.
-
-    Raises:
-        UsageError: a part is none.
-    """
-    try:
-        return parse_bootstrap(bootstrap)
-    except ValueError as error:
-        raise UsageError(f"--bootstrap-server: {error}") from error
-
-
 def shown(endpoints: Iterable[Endpoint]) -> str:
     """Return addresses as one types them."""
-    return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in endpoints)
+    return ",".join(map(shown_endpoint, endpoints))
 
 
 def health_of(endpoints: list[Endpoint], timeout_s: float, topics_max: int) -> DescribeHealthResponse:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from barnabas_broker.access.client_proof import NONCE_BYTES, Challenge, proof_of_asker, proof_of_broker, proves
+from barnabas_broker.cli.addresses import endpoints_of
 from barnabas_broker.cli.errors import CommandError
 from barnabas_broker.cli.output import complain, say, say_json_lines
 from barnabas_broker.cli.times import readable, timestamp_ms
@@ -18,7 +19,7 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.open_challenge import OpenChallengeRequest
 from barnabas_raftlog.errors import BarnabasError
 
-from .asking import answers_of, endpoints_of, health_of
+from .asking import answers_of, health_of
 from .secrets import known_of
 
 __all__ = ["Wanted", "events"]

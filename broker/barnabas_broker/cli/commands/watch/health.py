@@ -2,11 +2,12 @@
 
 from typing import Any
 
+from barnabas_broker.cli.addresses import endpoints_of
 from barnabas_broker.cli.output import print_table, say, say_json
 from barnabas_broker.status.verdict import Facts, Health, Verdict, judge
 from barnabas_clients.protocol.describe_health import BrokerState, DescribeHealthResponse, HealthBroker
 
-from .asking import NobodyAnswersError, endpoints_of, health_of
+from .asking import NobodyAnswersError, health_of
 
 __all__ = ["health"]
 

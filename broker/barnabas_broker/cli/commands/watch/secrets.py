@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import NamedTuple
 
+from barnabas_broker.cli.config_files import read_config
 from barnabas_broker.cli.errors import CommandError, UsageError
-from barnabas_broker.config.broker import BrokerConfig, ConfigError
 from barnabas_broker.local_cluster.files import ClusterFiles
 
-__all__ = ["Known", "known_of", "read_config"]
+__all__ = ["Known", "known_of"]
 
 
 class Known(NamedTuple):
@@ -43,15 +43,3 @@ def known_of(data: Path | None, config_file: Path | None) -> Known:
             "`barnabas cluster status --verbose` shows them on the brokers' machines"
         )
     return known
-
-
-def read_config(path: Path) -> BrokerConfig:
-    """Return a broker's configuration.
-
-    Raises:
-        CommandError: the file does not make sense.
-    """
-    try:
-        return BrokerConfig.from_bytes(path.read_bytes())
-    except ConfigError as error:
-        raise CommandError(f"--config {path}: {error}") from error

@@ -6,13 +6,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from barnabas_broker.cli.config_files import read_config
 from barnabas_broker.cli.errors import UsageError
 from barnabas_broker.cli.output import print_table, say, say_json
 from barnabas_broker.local_cluster.files import ClusterFiles
 from barnabas_broker.local_cluster.status import cluster_status, configured_status
 from barnabas_broker.status.verdict import Health
-
-from .secrets import read_config
 
 if TYPE_CHECKING:
     from rich.text import Text
