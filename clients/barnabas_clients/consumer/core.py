@@ -395,7 +395,17 @@ class ConsumerCore:
 
     def tell_uncommitted(self, partitions: Collection[TopicPartition] | None = None) -> None:
         """Log the finished offsets of partitions that leave now, if some could not be committed."""
-        if self.settings.commits and (left := self.reader.finished_offsets(partitions)):
+        if not self.settings.commits:
+            return
+        # Of a partition of which nothing was read, nothing will be read again. Its position may have been found only
+        # while those of the others were being committed.
+        queues = self.fetcher.queues
+        left = {
+            partition: stored
+            for partition, stored in self.reader.finished_offsets(partitions).items()
+            if queues[partition].found != stored.offset
+        }
+        if left:
             text = ", ".join(
                 f"{partition} up to {stored.offset}" for partition, stored in sorted(left.items())[:TOLD_MAX]
             )

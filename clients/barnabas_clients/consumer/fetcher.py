@@ -489,6 +489,7 @@ class Fetcher:
             elif place is not None:
                 was_committed = queue.reset == COMMITTED
                 queue.begin_at(place.offset, place.leader_epoch)
+                queue.found = place.offset
                 queue.committed = place.offset if was_committed else queue.committed
             elif self._reset is None:
                 self._fail(queue, NoOffsetError(queue.partition))

@@ -37,7 +37,9 @@ LEADER_ONLY_S = 10.0
 class PartitionQueue:
     """The state of one partition from its assignment to its end. The module explains the three offsets.
 
-    `high_watermark` is the offset behind the last record that can be read, as of the last answer. `epoch` is the leader
+    `found` is the position if it was looked up, and -1 if somebody has named it: as long as `finished` stands there,
+    nothing of this partition was read. `high_watermark` is the offset behind the last record that can be read, as of
+    the last answer. `epoch` is the leader
     epoch of the record before `position`, for commits. `fetched_epoch` is that of the last batch
     fetched, with which a broker can tell that the log was cut below us (KIP-320). `is_calm` says that the last answer
     brought nothing, and `is_stuck` that its header cannot be passed. `not_before_s` and `failures` are the pause after
@@ -58,6 +60,7 @@ class PartitionQueue:
         "fetch_offset",
         "fetched_epoch",
         "finished",
+        "found",
         "high_watermark",
         "is_calm",
         "is_lent",
@@ -81,6 +84,7 @@ class PartitionQueue:
         self.partition = partition
         self.position = UNKNOWN
         self.finished = UNKNOWN
+        self.found = UNKNOWN
         self.fetch_offset = UNKNOWN
         self.committed = UNKNOWN
         self.high_watermark = UNKNOWN
@@ -121,6 +125,7 @@ class PartitionQueue:
         """Go to `offset`, and forget records and failures. `epoch` is that of the record before it, if it is known."""
         assert offset >= 0
         self.position = self.finished = self.fetch_offset = offset
+        self.found = UNKNOWN
         self.epoch = self.fetched_epoch = epoch
         self.reset = None
         self.drop()

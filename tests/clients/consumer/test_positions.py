@@ -206,6 +206,28 @@ def test_only_what_was_refused_is_named_as_not_committed(caplog: pytest.LogCaptu
     assert told.endswith("it will be read again: t-1 up to 10")
 
 
+def test_a_partition_of_which_nothing_was_read_is_not_named_as_not_committed(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        broker, _, coordinator = brokers()
+        coordinator.unwritable = dict.fromkeys(range(3), ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        is_assigned = asyncio.Event()
+
+        async def on_assigned(*_: object) -> None:
+            is_assigned.set()
+
+        async with (
+            serving_virtually(broker),
+            consumer(broker, topics=["t"], auto_offset_reset="earliest", on_assigned=on_assigned) as reader,
+        ):
+            await is_assigned.wait()
+            assert [await reader.position(each) for each in (T0, T1, T2)] == [0, 0, 0]
+        assert not coordinator.stored
+
+    with caplog.at_level(logging.WARNING, "barnabas_clients"):
+        run_virtually(main())
+    assert not [row for row in caplog.records if "not committed" in row.getMessage()]
+
+
 def test_assigning_other_partitions_commits_what_was_finished_with_of_those_that_leave() -> None:
     async def main() -> None:
         broker, _, coordinator = brokers()
