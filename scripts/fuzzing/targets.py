@@ -32,6 +32,7 @@ from barnabas_raftlog.records.bounded import BatchBounds, bounded_records
 from barnabas_raftlog.records.columns import read_columns
 from barnabas_raftlog.records.header import parse_header, verify
 from barnabas_raftlog.records.reader import batches, read_records
+from barnabas_raftlog.wire.primitives import BLOB_BYTES_MAX
 
 __all__ = ["INPUT_BYTES_MAX", "SECRET", "TARGETS", "Meter", "TooDearError"]
 
@@ -122,7 +123,7 @@ def requests(data: bytes) -> None:
     except TooManyElementsError:
         return
     except MalformedMessageError:
-        assert whole is None, "refused in steps and not at once"
+        assert whole is None or len(data) > BLOB_BYTES_MAX, "refused in steps and not at once"
     else:
         assert whole == stepped, "not the same in steps"
 

@@ -15,13 +15,14 @@ from typing import Any, NamedTuple
 from barnabas_broker.server.dispatch import ELEMENTS_MAX
 from barnabas_clients.protocol.registry import Api, Message, encode_request
 from barnabas_raftlog.wire.layout import Array, Blob, Field, Fixed, Kind, Nested, RecordSet, Text, layout_of
-from barnabas_raftlog.wire.primitives import TEXT_BYTES_MAX
+from barnabas_raftlog.wire.primitives import BLOB_BYTES_MAX, TEXT_BYTES_MAX
 
 from .frames import batch
 
 __all__ = ["FRAME_BYTES_MAX", "SHAPES", "Shape", "answer_bytes_max", "largest"]
 
 FRAME_BYTES_MAX = 100 << 20  # socket.request.max.bytes
+RECORDS_BYTES = 1_000_000  # below max.message.bytes
 FETCH_BYTES_MAX = 57_671_680 + 1_048_588  # fetch.max.bytes, and a batch
 ELEMENT_BYTES_MAX = 512
 """Of an answer, for each thing that the request named, beside its name: numbers, a code, and an error's text."""
@@ -150,7 +151,8 @@ class _Filler:
         self._topic = topic
         self._topic_id = topic_id
         self._text_max = min(text_bytes, TEXT_BYTES_MAX)
-        self._blob_bytes = min(text_bytes, 1_000_000)
+        self._blob_bytes = min(text_bytes, BLOB_BYTES_MAX)
+        self._records_bytes = min(text_bytes, RECORDS_BYTES)
         self._chance = random.Random(version)
         self._fields: dict[type[Any], Sequence[Field]] = {}
         self.elements = 0
@@ -184,7 +186,7 @@ class _Filler:
                 return bytes(self._blob_bytes)
             case RecordSet():
                 self.values += 1
-                return batch(body=bytes(max(20, self._blob_bytes - 100)))
+                return batch(body=bytes(max(20, self._records_bytes - 100)))
             case Array(element):
                 count = self._shape.at(depth)
                 count = self._open_count if count == OPEN else count

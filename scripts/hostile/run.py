@@ -23,6 +23,7 @@ from .processes import ToldNothingError, end_when_told
 from .stage import FAILED, Stage, stage
 
 SETTLE_S = 1.0
+SECRET = "known to three, and to no scene"  # noqa: S105 - of a cluster that lives for minutes
 
 
 class Played(NamedTuple):
@@ -78,7 +79,7 @@ def play(one: Scene, on: Stage, options: argparse.Namespace) -> Played:
 def run(scenes: list[Scene], options: argparse.Namespace) -> int:
     played: list[Played] = []
     last: list[str] = []
-    with stage(keep=options.keep, is_timed=not options.untimed) as on:
+    with stage(keep=options.keep, is_timed=not options.untimed, secret=SECRET if options.keyed else None) as on:
         try:
             for one in scenes:
                 played.append(play(one, on, options))
@@ -110,6 +111,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=6.0, help="length of each scene that could go on for ever")
     parser.add_argument("--share", type=float, default=1.0, help="share of all counts, for a short run")
     parser.add_argument("--untimed", action="store_true", help="times are printed, and in no verdict")
+    parser.add_argument("--keyed", action="store_true", help="the brokers have a cluster.secret, and no scene knows it")
     parser.add_argument("--keep", action="store_true", help="leave the brokers' logs and disks")
     options = parser.parse_args()
     scenes = choose(options.scenes)

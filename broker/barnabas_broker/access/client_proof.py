@@ -12,9 +12,10 @@ Not here: encryption. Anybody in the path can read the answer and change it, as 
 import hmac
 from typing import NamedTuple
 
-__all__ = ["NONCE_BYTES", "Challenge", "proof_of_asker", "proof_of_broker", "proves"]
+__all__ = ["NONCE_BYTES", "PROOF_BYTES", "Challenge", "proof_of_asker", "proof_of_broker", "proves"]
 
 NONCE_BYTES = 16
+PROOF_BYTES = 32
 ASKER = b"client port, asker\0"
 BROKER = b"client port, broker\0"
 
@@ -38,12 +39,17 @@ def proof_of_broker(secret: bytes, challenge: Challenge, nonce: bytes) -> bytes:
 
 
 def proves(expected: bytes, given: bytes) -> bool:
-    """Tell whether two proofs are equal, in the same time however much of them is."""
-    return hmac.compare_digest(expected, given)
+    """Tell whether two proofs are equal, in the same time however much of them is.
+
+    What has not the length of a proof is none, and not looked at: that would take as long as whoever sent it likes.
+    """
+    return len(given) == PROOF_BYTES and hmac.compare_digest(expected, given)
 
 
 def _proof(secret: bytes, label: bytes, challenge: Challenge, nonce: bytes, question: bytes) -> bytes:
     assert secret
     assert len(nonce) == len(challenge.nonce) == NONCE_BYTES
-    who = f"{challenge.cluster_id}\0{challenge.node_id}\0".encode()
-    return hmac.digest(secret, label + nonce + challenge.nonce + who + question, "sha256")
+    who = f"{challenge.cluster_id}\0{challenge.node_id}".encode()
+    # Whoever poses as a broker chooses its name: no part may pass for the end of one and the beginning of the next.
+    parts = len(who).to_bytes(4, "big") + who + question
+    return hmac.digest(secret, label + nonce + challenge.nonce + parts, "sha256")

@@ -7,6 +7,8 @@ from barnabas_raftlog.errors import BarnabasError
 
 __all__ = ["Address", "ConfigError", "is_loopback", "is_wildcard", "parse_address"]
 
+HOST_CHARACTERS_MAX = 255  # as many as a name in DNS has
+
 
 class ConfigError(BarnabasError, ValueError):
     """A setting that cannot work; the message names the setting and, where it can, the fix."""
@@ -32,6 +34,11 @@ def parse_address(name: str, text: str) -> Address:
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host:
         raise ConfigError(f"{name} is {text!r}; write host:port")
+    # All brokers tell clients each of these hosts: one that no message has room for would spoil the answers of all.
+    if len(host) > HOST_CHARACTERS_MAX:
+        raise ConfigError(f"{name} has a host of {len(host)} characters; {HOST_CHARACTERS_MAX} is the maximum")
+    if not host.isprintable() or any(map(str.isspace, host)):
+        raise ConfigError(f"{name} is {text!r}: a host must not have spaces or control characters")
     try:
         port = int(port_text)
     except ValueError as error:

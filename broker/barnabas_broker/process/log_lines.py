@@ -7,7 +7,8 @@ JSON each message is one object on one line, in ASCII, its traceback included: `
 
 Lines go to standard error, or to a file that is put aside when it has grown to a size: `broker.log` becomes
 `broker.log.1`, that one `broker.log.2`, and so on. If standard error is that file, it moves along, so that what the
-interpreter itself says in its last moment is in the newest.
+interpreter itself says in its last moment is in the newest. The file that nobody keeps any more is freed by a thread: a
+large one takes tens of milliseconds, and whoever logs may be the loop.
 """
 
 import contextlib
@@ -15,6 +16,7 @@ import json
 import logging
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import TextIO
@@ -24,6 +26,7 @@ from barnabas_raftlog.printable import printable
 __all__ = ["MARGIN", "JsonFormatter", "LineFormatter", "RotatingFile", "log_as_configured", "log_to_stderr"]
 
 LINE_CHARACTERS_MAX = 4_000
+TRACEBACK_CHARACTERS_MAX = 16_000  # as JSON; its end says most
 MARGIN = "  | "
 FORM = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 STDERR = 2
@@ -52,7 +55,7 @@ class JsonFormatter(logging.Formatter):
             "message": record.getMessage()[:LINE_CHARACTERS_MAX],
         }
         if record.exc_info:
-            values["traceback"] = self.formatException(record.exc_info)
+            values["traceback"] = self.formatException(record.exc_info)[-TRACEBACK_CHARACTERS_MAX:]
         fields: dict[str, object] = getattr(record, "fields", {})
         return json.dumps(values | {name: value for name, value in fields.items() if name not in values}, default=str)
 
@@ -60,13 +63,14 @@ class JsonFormatter(logging.Formatter):
 class RotatingFile(logging.StreamHandler[TextIO]):
     """Appends to a file, and begins a new one behind `bytes_max`; `count` older ones are kept.
 
-    A file that cannot be put aside is written on; a line that cannot be written is lost, as on standard error.
+    A file that cannot be put aside is written on, and put aside when it has grown as much again, if that is possible by
+    then. A line that cannot be written is lost, and nobody is told.
     """
 
     def __init__(self, path: Path, bytes_max: int, count: int) -> None:
         """Raises OSError if the file cannot be opened."""
         self._path = path
-        self._bytes_max = bytes_max
+        self._bytes_max = self._rotated_at_bytes = bytes_max
         self._count = count
         super().__init__(_opened(path))
 
@@ -74,8 +78,17 @@ class RotatingFile(logging.StreamHandler[TextIO]):
         super().emit(record)
         # Standard error may write there as well, so nobody counts.
         with contextlib.suppress(OSError):
-            if os.fstat(self.stream.fileno()).st_size > self._bytes_max:
+            size_bytes = os.fstat(self.stream.fileno()).st_size
+            if size_bytes > self._rotated_at_bytes:
+                # Not at the next line again: what half succeeds moves the older files, and the last one out.
+                self._rotated_at_bytes = size_bytes + self._bytes_max
                 self._rotate()
+                self._rotated_at_bytes = self._bytes_max
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        """Do without a traceback on standard error if the disk is full: that is where this writes."""
+        if not isinstance(sys.exception(), OSError):
+            super().handleError(record)
 
     def close(self) -> None:
         super().close()
@@ -83,12 +96,22 @@ class RotatingFile(logging.StreamHandler[TextIO]):
 
     def _rotate(self) -> None:
         names = [self._path, *(Path(f"{self._path}.{number}") for number in range(1, self._count + 1))]
-        for older, newer in zip(names[:0:-1], names[-2::-1], strict=True):
-            with contextlib.suppress(FileNotFoundError):
-                newer.replace(older)
-        if not self._count:
-            self._path.unlink()
-        before, self.stream = self.stream, _opened(self._path)
+        next_path = Path(f"{self._path}.next")
+        fresh = _opened(next_path)  # If there is no room for it, all stays where it is.
+        doomed = _held(names[-1])
+        try:
+            for older, newer in zip(names[:0:-1], names[-2::-1], strict=True):
+                with contextlib.suppress(FileNotFoundError):
+                    newer.replace(older)
+            next_path.replace(self._path)
+        except OSError:
+            fresh.close()
+            next_path.unlink(missing_ok=True)
+            raise
+        finally:
+            if doomed is not None:
+                _close_elsewhere(doomed)
+        before, self.stream = self.stream, fresh
         if os.path.sameopenfile(before.fileno(), STDERR):
             os.dup2(self.stream.fileno(), STDERR)
         before.close()
@@ -96,6 +119,21 @@ class RotatingFile(logging.StreamHandler[TextIO]):
 
 def _opened(path: Path) -> TextIO:
     return path.open("a", encoding="utf-8", errors="backslashreplace")
+
+
+def _held(path: Path) -> int | None:
+    """Open a file that is about to go, so that it is freed when this is closed; None if there is none."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+
+
+def _close_elsewhere(descriptor: int) -> None:
+    try:
+        threading.Thread(target=os.close, args=(descriptor,), name="old log", daemon=True).start()
+    except RuntimeError:  # There can be no more threads.
+        os.close(descriptor)
 
 
 def log_to_stderr(level: int | str, form: str) -> None:

@@ -114,8 +114,10 @@ def _api_versions(_: BrokerContext, exchange: Exchange, request: ApiVersionsRequ
         version = request.client_software_version
         if not (_is_software(name) and _is_software(version)):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        is_new = not exchange.connection.software
         exchange.connection.software = printable(f"{name} {version}", SOFTWARE_CHARACTERS_MAX)
-        logger.debug("client %s is %s", exchange.connection.peer, exchange.connection.software)
+        if is_new:  # Floods of them must not fill the log.
+            logger.debug("client %s is %s", exchange.connection.peer, exchange.connection.software)
     _answer_what_we_speak(exchange, exchange.version, ErrorCode.NONE)
     return None
 

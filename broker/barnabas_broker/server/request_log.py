@@ -2,8 +2,9 @@
 
 With `log.level=DEBUG` a listener makes its exchanges of this class; else of `Exchange`, which knows nothing of it, so a
 broker that does not log requests pays nothing. The time counts from when the whole request was there to when its answer
-was given: for a fetch that waited for records, with the wait. A second has at most `LINES_PER_SECOND` lines, and the
-next begins with how many there would have been more. Requests whose client has left before the answer have none.
+was given: for a fetch that waited for records, with the wait. A second has at most `LINES_PER_SECOND` lines, a tenth
+of one `LINES_PER_TENTH`, because one callback may answer hundreds of requests; the next second begins with how many
+there would have been more. Requests whose client has left before the answer have none.
 """
 
 import logging
@@ -15,11 +16,12 @@ from barnabas_raftlog.raft.messages import Buffer
 
 from .connections import Connection, Exchange
 
-__all__ = ["LINES_PER_SECOND", "LoggedExchange", "RequestLog", "is_wanted"]
+__all__ = ["LINES_PER_SECOND", "LINES_PER_TENTH", "LoggedExchange", "RequestLog", "is_wanted"]
 
 logger = logging.getLogger(__name__)
 
 LINES_PER_SECOND = 200
+LINES_PER_TENTH = 40  # A line takes up to 100 us.
 CLIENT_ID_CHARACTERS_MAX = 100
 
 
@@ -35,6 +37,8 @@ class RequestLog:
         self._clock_ns = clock_ns  # The loop's own clock stands still during a turn, which is as long as most requests.
         self._second = -1
         self._lines = 0
+        self._tenth = -1  # of a second
+        self._lines_of_tenth = 0
         self._unsaid = 0
 
     def exchange(self, connection: Connection, frame: bytearray) -> Exchange:
@@ -50,10 +54,14 @@ class RequestLog:
             if self._unsaid:
                 logger.debug("%d more requests, too many for a line each", self._unsaid)
                 self._unsaid = 0
-        if self._lines >= LINES_PER_SECOND:
+        if now_ns // 100_000_000 != self._tenth:
+            self._tenth = now_ns // 100_000_000
+            self._lines_of_tenth = 0
+        if self._lines >= LINES_PER_SECOND or self._lines_of_tenth >= LINES_PER_TENTH:
             self._unsaid += 1
             return
         self._lines += 1
+        self._lines_of_tenth += 1
         api = APIS.get(exchange.api_key)
         name = f"{api.name if api else f'API key {exchange.api_key}'} v{exchange.version}"
         client_id = printable(exchange.client_id or "-", CLIENT_ID_CHARACTERS_MAX)

@@ -7,14 +7,16 @@ as many rows of an answer takes ten. `turns` and `slices` pause between the piec
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
+from heapq import merge
 from itertools import islice
 from typing import Any, TypeVar
 
 from barnabas_raftlog.wire.schema import Struct
 
-__all__ = ["PIECE", "abandoned", "cleared", "distinct", "emptied", "let_go", "one_by_one", "times_of"]
+__all__ = ["PIECE", "abandoned", "cleared", "distinct", "emptied", "let_go", "one_by_one", "sorted_names", "times_of"]
 
 PIECE = 8  # items between two yields: to hash or to free a name of 32 KiB takes 20 us
+RUN = 1_000  # names that are sorted at once: 0.2 ms
 FEW = 50  # rows that are freed with the one that they belong to
 OURS_ALONE = 2  # references: a variable's, and the one of the call that counts them
 
@@ -52,6 +54,19 @@ def times_of(keys: Iterable[K]) -> Generator[None, None, dict[K, int]]:
         if not number % PIECE:
             yield
     return times
+
+
+def sorted_names(names: Iterable[str]) -> Generator[None, None, Iterator[str]]:
+    """Return the names of now in order; the next one is found when it is asked for, in microseconds.
+
+    To sort a hundred thousand at once takes 30 to 50 ms.
+    """
+    left = list(names)
+    runs = []
+    for start in range(0, len(left), RUN):
+        runs.append(sorted(left[start : start + RUN]))
+        yield
+    return merge(*runs)
 
 
 def let_go(message: Any) -> Generator[None, None, None]:

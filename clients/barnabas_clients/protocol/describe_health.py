@@ -44,7 +44,8 @@ class DescribeHealthRequest(Message):
 class HealthBroker(Struct):
     """One broker. `state` is a `BrokerState`, for `state_ms` milliseconds by now; -1: since before anybody looked.
 
-    `host` is null and `port` -1 while it has never registered. `leaders` counts the partitions that it leads.
+    `host` is null and `port` -1 while it has never registered, or if it has no listener of the name of the one that was
+    asked. `leaders` counts the partitions that it leads.
     """
 
     node_id: Int32 = 0

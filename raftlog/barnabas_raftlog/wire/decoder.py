@@ -13,7 +13,7 @@ no recursion: nesting is that of the declaration.
 *In steps.* A message that somebody sends may name a million things, and takes a second then. The other function that is
 generated of the same declaration is a generator: it yields after every `STEP_BYTES`, returns the message at its end,
 and refuses more elements than its caller allows, all arrays together, before it makes any of them. It reads from a
-memoryview and copies nothing that it does not keep.
+memoryview and copies nothing that it does not keep, and nothing of more than `BLOB_BYTES_MAX`, which would be one step.
 """
 
 from collections.abc import Callable, Generator
@@ -37,6 +37,7 @@ from .layout import (
     least_bytes,
 )
 from .primitives import (
+    BLOB_BYTES_MAX,
     TAGS_MAX,
     TEXT_BYTES_MAX,
     number_readers,
@@ -149,7 +150,11 @@ class _Decoder:
             piece = f"str({piece}, 'utf-8')" if self._is_view else f"{piece}.decode()"
         elif isinstance(kind, Blob) and self._is_view:
             piece = f"bytes({piece})"
+            if self._in_steps:
+                source.line(f"if {end} - p > {BLOB_BYTES_MAX}: refuse({path!r}, {end} - p, p, size)")
         source.line(f"{place} = {piece}; p = {end}")
+        if isinstance(kind, Blob) and self._in_steps:
+            source.line(f"if p >= mark: mark = p + {STEP_BYTES}; yield")
         if nullable:
             source.dedent()
 

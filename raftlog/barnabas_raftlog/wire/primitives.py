@@ -14,6 +14,7 @@ from barnabas_raftlog.errors import MalformedMessageError, TooManyElementsError
 from .layout import Buffer
 
 __all__ = [
+    "BLOB_BYTES_MAX",
     "ONE_BYTE",
     "TAGS_MAX",
     "TEXT_BYTES_MAX",
@@ -36,6 +37,8 @@ _READERS_COUNT: Final = 33
 TAGS_MAX: Final = 1_000  # of one struct; those that no version knows are a handful
 TEXT_BYTES_MAX: Final = 32_767
 """The most that layouts of fixed lengths can say; Kafka's own classes refuse more in the flexible ones, too."""
+BLOB_BYTES_MAX: Final = 8 << 20
+"""Of one value that is copied, where a message is decoded in steps: to copy it is one step, of 4 ms."""
 
 
 def uvarint(value: int) -> bytes:

@@ -75,6 +75,13 @@ def test_what_cannot_work_is_refused_in_words(listeners: str, advertised: str, c
         parse_listeners(listeners, advertised)
 
 
+@pytest.mark.parametrize("host", ["x" * 256, "a b", "a\nb", "a\x1b[2J", "\u202ea"])
+def test_a_host_that_no_client_can_be_told_is_refused(host: str) -> None:
+    with pytest.raises(ConfigError, match=r"255 is the maximum|must not have spaces or control characters"):
+        parse_listeners("127.0.0.1:1", f"{host}:9")
+    parse_listeners("127.0.0.1:1", f"{'x' * 255}:9")
+
+
 def test_one_port_may_be_had_on_two_addresses_and_any_port_more_than_once() -> None:
     assert len(parse_listeners("a://127.0.0.1:1,b://127.0.0.2:1")) == 2
     assert len(parse_listeners("a://127.0.0.1:0,b://127.0.0.1:0")) == 2

@@ -7,6 +7,7 @@ import pytest
 
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.describe_cluster import DescribeClusterRequest
+from barnabas_clients.protocol.describe_health import DescribeHealthRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas_clients.protocol.find_coordinator import FindCoordinatorRequest
@@ -49,6 +50,8 @@ def test_metadata_and_the_cluster_are_told_as_the_listener_has_them(
     assert {one.node_id: (one.host, one.port) for one in metadata.brokers} == expected
     described = wire.ask(DescribeClusterRequest(), 1)
     assert {one.broker_id: (one.host, one.port) for one in described.brokers} == expected
+    health = wire.ask(DescribeHealthRequest(), 0)
+    assert {one.node_id: (one.host, one.port) for one in health.brokers} == expected
 
 
 def test_coordinators_are_told_as_the_listener_has_them(two_brokers: RunningCluster, wire: Wire, listener: str) -> None:
@@ -108,6 +111,9 @@ def test_a_broker_without_the_listener_is_left_out_and_what_it_leads_has_no_lead
             rows = {one.replica_nodes[0]: (one.leader_id, one.error_code) for one in told.topics[0].partitions}
             assert rows == {1: (1, 0), 2: (-1 if expected else 2, expected), 3: (3, 0)}
         assert [one.broker_id for one in wire.ask(DescribeClusterRequest(), 1).brokers] == seen
+        health = wire.ask(DescribeHealthRequest(), 0).brokers
+        assert [one.node_id for one in health if (one.host, one.port) != (None, -1)] == seen
+        assert len(health) == 3
         keys = [f"group-{number}" for number in range(30)]
         found = wire.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=keys), 4).coordinators
         codes = {one.error_code: one.node_id for one in found}

@@ -41,7 +41,7 @@ from barnabas_broker.server.handlers import (
     produce,
 )
 from barnabas_broker.timing import slices
-from barnabas_broker.timing.pieces import FEW, PIECE, abandoned, distinct, let_go
+from barnabas_broker.timing.pieces import FEW, PIECE, RUN, abandoned, distinct, let_go, sorted_names
 from barnabas_clients.protocol.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from barnabas_clients.protocol.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -176,6 +176,44 @@ def test_the_keys_of_distinct_items_are_freed_in_pieces_and_before_they_are_retu
     assert len(found) == sum(freed) == MANY
     assert max(freed) <= PIECE
     assert freed[-1] == 0
+
+
+class Compared(str):
+    """A name that counts how often it is compared."""
+
+    __slots__ = ()
+
+    def __lt__(self, other: str) -> bool:
+        Counted.looked_at += 1
+        return str.__lt__(self, other)
+
+
+@given(st.lists(st.text(max_size=3)))
+def test_names_are_sorted_in_pieces_as_at_once(names: list[str]) -> None:
+    steps = sorted_names(names)
+    assert list(longest_stretch(lambda: next(steps))[1]) == sorted(names)
+
+
+@pytest.mark.parametrize("which", ["metadata", "describe_log_dirs"])
+def test_the_names_of_all_topics_are_sorted_in_pieces(which: str) -> None:
+    broker: Any = Broker()
+    broker.image = SimpleNamespace(brokers={})
+    broker.where_to_ask = lambda *_: SimpleNamespace(leader_id=-1, isr=())
+    exchange: Any = SimpleNamespace(version=12, listener_name="PLAINTEXT")
+    names = [f"t{k * 7919 % MANY:04d}" for k in range(MANY)]
+    one = SimpleNamespace(is_witness=False, log=SimpleNamespace(size_bytes=0, log_end_offset=0), high_watermark=0)
+    for name in map(Compared, names):
+        topic = Topic(bytes(16), name, (PartitionPlacement((1,)),), {})
+        broker.partitions.topics[name] = SimpleNamespace(topic=topic, partitions={0: one})
+    steps: Generator[None, None, Any]
+    if which == "metadata":
+        steps = metadata.handle(broker, exchange, MetadataRequest(topics=None))
+    else:
+        steps = describe_log_dirs.handle(broker, exchange, DescribeLogDirsRequest(topics=None))
+    longest, response = longest_stretch(lambda: next(steps))
+    assert 0 < longest <= RUN * RUN.bit_length()
+    told = response.topics if which == "metadata" else response.results[0].topics
+    assert [topic.name for topic in told] == sorted(names)
 
 
 @pytest.mark.parametrize("names", [[f"n{k}" for k in range(MANY)], ["n"] * MANY], ids=["many", "one"])

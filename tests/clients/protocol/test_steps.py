@@ -9,14 +9,16 @@ from typing import Any
 import pytest
 from steps import outcome
 
+from barnabas_clients.protocol.describe_events import DescribeEventsRequest
 from barnabas_clients.protocol.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse
+from barnabas_clients.protocol.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas_clients.protocol.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from barnabas_clients.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas_raftlog.errors import MalformedMessageError, TooManyElementsError
 from barnabas_raftlog.wire.decoder import STEP_BYTES
 from barnabas_raftlog.wire.encoder import STEP_ELEMENTS
-from barnabas_raftlog.wire.primitives import uvarint
+from barnabas_raftlog.wire.primitives import BLOB_BYTES_MAX, uvarint
 from barnabas_raftlog.wire.schema import Buffer, Message
 
 from .samples import EVERY_VERSION, filled
@@ -53,6 +55,21 @@ def test_and_inside_of_a_single_nested_array() -> None:
     request, yields = decoded(whole, ProduceRequest, 8)
     assert len(request.topic_data[0].partition_data) == 50_000
     assert yields >= len(whole) // (STEP_BYTES + 100)
+
+
+def test_and_behind_each_value_that_takes_long_to_copy() -> None:
+    whole = DescribeEventsRequest(nonce=bytes(STEP_BYTES), proof=bytes(STEP_BYTES)).to_bytes(0)
+    assert decoded(whole, DescribeEventsRequest, 0)[1] == 2
+
+
+@pytest.mark.parametrize("version", [5, 9])
+def test_a_value_that_would_take_too_long_to_copy_is_refused(version: int) -> None:
+    def whole(count: int) -> bytes:
+        return JoinGroupRequest(protocols=[JoinGroupRequestProtocol(metadata=bytes(count))]).to_bytes(version)
+
+    assert decoded(whole(BLOB_BYTES_MAX), JoinGroupRequest, version)[0].protocols[0].metadata == bytes(BLOB_BYTES_MAX)
+    with pytest.raises(MalformedMessageError, match=rf"metadata: length {BLOB_BYTES_MAX + 1}"):
+        decoded(whole(BLOB_BYTES_MAX + 1), JoinGroupRequest, version)
 
 
 def test_elements_are_counted_over_all_arrays_and_refused_before_they_are_made() -> None:

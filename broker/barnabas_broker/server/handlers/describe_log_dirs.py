@@ -10,6 +10,7 @@ from collections.abc import Generator, Sequence
 from barnabas_broker.partition.partition import Partition
 from barnabas_broker.server.connections import Exchange
 from barnabas_broker.server.context import BrokerContext
+from barnabas_broker.timing.pieces import sorted_names
 from barnabas_clients.protocol.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsPartition,
@@ -31,10 +32,11 @@ def handle(
     """Answer without waiting for anybody."""
     asked = None if request.topics is None else (yield from _asked(broker, request.topics))
     result = DescribeLogDirsResult(log_dir=broker.config.log_dir)
-    for name, hosted in sorted(broker.partitions.topics.items()):
+    for name in (yield from sorted_names(broker.partitions.topics)):
         yield
-        if asked is not None and name not in asked:
-            continue
+        hosted = broker.partitions.topics.get(name)
+        if hosted is None or (asked is not None and name not in asked):
+            continue  # It may have been deleted meanwhile.
         rows = []
         for number, (index, partition) in enumerate(sorted(hosted.partitions.items()), 1):
             if (asked is None or index in asked[name]) and not partition.is_witness:

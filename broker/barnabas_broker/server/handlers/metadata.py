@@ -32,7 +32,7 @@ from barnabas_broker.leadership.known_leaders import ELECTION_S
 from barnabas_broker.replicas.hosted_topic import HostedTopic
 from barnabas_broker.server.connections import Exchange
 from barnabas_broker.server.context import BrokerContext
-from barnabas_broker.timing.pieces import distinct
+from barnabas_broker.timing.pieces import distinct, sorted_names
 from barnabas_broker.timing.slices import made, taken
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.metadata import (
@@ -180,7 +180,7 @@ def _new_topic(broker: BrokerContext, name: str) -> NewTopic:
 
 def _everything(broker: BrokerContext, exchange: Exchange) -> Generator[None, None, MetadataResponse]:
     topics = []
-    for name in sorted(broker.partitions.topics):
+    for name in (yield from sorted_names(broker.partitions.topics)):
         hosted = broker.partitions.topics.get(name)
         if hosted is not None:  # It may have been deleted meanwhile.
             topics.append((yield from _topic(broker, exchange, hosted)))

@@ -3,6 +3,8 @@
 import dataclasses
 import os
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -145,7 +147,8 @@ def test_many_partitions_are_looked_at_in_pieces(one_broker: RunningCluster, wir
     node = one_broker.cluster.nodes[1]
 
     async def yields(_: Cluster) -> int:
-        steps = describe_health.handle(node.broker, None, DescribeHealthRequest())  # type: ignore[arg-type]
+        exchange: Any = SimpleNamespace(listener_name="PLAINTEXT")
+        steps = describe_health.handle(node.broker, exchange, DescribeHealthRequest())
         return sum(1 for _ in steps)
 
     assert one_broker.run(yields) >= 3

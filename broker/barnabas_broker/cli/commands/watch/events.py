@@ -62,6 +62,10 @@ def events(
     )
     answers = answers_of(there, partial(_ask, known.secret.encode(), question, timeout_s), timeout_s)
     told, status = _gathered(there, answers)
+    for broker in health.brokers:
+        if broker.host is None and broker.state not in AWAY:
+            complain(f"broker {broker.node_id} tells nothing: it has no listener of the name of the one that was asked")
+            status = 1
     told.sort(key=lambda each: (each.time_ms, each.node_id))
     told = told[-wanted.limit :]
     if as_json:
