@@ -69,6 +69,8 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         "arguments backoff chance errors protocol topic_partition < assignors place_arguments wording < cluster"
         " < groups producer < admin < consumer"
     ),
+    "barnabas_spark": "options < clusters planning < reading < source",
+    "barnabas_spark.options": "names < values < reads",
 }
 USES_CLIENTS = ("barnabas_broker.cli", "barnabas_broker.testing")  # a command line is a client like any other
 PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with all that is in it

@@ -20,8 +20,7 @@ from collections.abc import Coroutine
 from typing import Any, NamedTuple, TypeVar
 
 from barnabas_clients.cluster.cluster import Cluster
-
-from .options import ReadOptions
+from barnabas_spark.options.reads import ReadOptions
 
 __all__ = ["close_all", "cluster_for", "run", "submit"]
 

@@ -29,9 +29,9 @@ from pyspark.sql.types import (
 )
 
 from barnabas_raftlog.errors import BarnabasError
-
-from .options import OptionError, ReadOptions, parse_read_options
-from .planning import Split
+from barnabas_spark.options.names import OptionError
+from barnabas_spark.options.reads import ReadOptions, parse_read_options
+from barnabas_spark.planning.plan import Split
 
 __all__ = ["BarnabasDataSource", "BarnabasPartition", "BarnabasReader", "NotBuiltError"]
 
@@ -101,9 +101,9 @@ class BarnabasReader(DataSourceReader):
         self._names = names
 
     def partitions(self) -> Sequence[InputPartition]:
-        from .clusters import cluster_for, run  # noqa: PLC0415 - see the module's first paragraph
-        from .planning import Snapshot, make_plan  # noqa: PLC0415
-        from .snapshot import take_snapshot  # noqa: PLC0415
+        from barnabas_spark.clusters import cluster_for, run  # noqa: PLC0415 - see the module's first paragraph
+        from barnabas_spark.planning.plan import Snapshot, make_plan  # noqa: PLC0415
+        from barnabas_spark.reading.snapshot import take_snapshot  # noqa: PLC0415
 
         options = self._options
 
@@ -118,7 +118,7 @@ class BarnabasReader(DataSourceReader):
         return [BarnabasPartition(split) for split in plan.splits]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        from .reader import read_split  # noqa: PLC0415 - see the module's first paragraph
+        from barnabas_spark.reading.reader import read_split  # noqa: PLC0415 - see the module's first paragraph
 
         assert isinstance(partition, BarnabasPartition), partition
         _freeze_once()

@@ -1,12 +1,8 @@
 """A real Spark session reads from a real cluster what another's client wrote."""
 
 import json
-import os
-import sys
 import time
 import uuid
-import warnings
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,30 +21,6 @@ PARTITIONS = 3
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 # Recent, so that no broker takes the records for older than its retention allows.
 BASE_MS = time.time_ns() // 1_000_000
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
-        # The JVM and the workers that it forks see the source's packages only through the environment.
-        patch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        session = (
-            SparkSession.builder.master("local[2]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.sql.session.timeZone", "UTC")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.default.parallelism", "2")
-            .config("spark.sql.catalogImplementation", "in-memory")
-            .config("spark.python.unix.domain.socket.enabled", "true")
-            .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
-            .getOrCreate()
-        )
-        session.sparkContext.setLogLevel("OFF")
-        yield session
-        session.stop()
 
 
 class Source:

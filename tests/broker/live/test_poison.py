@@ -11,9 +11,9 @@ from barnabas_broker.testing import RunningCluster
 from barnabas_clients import Consumer, CorruptRecordsError, TopicPartition
 from barnabas_raftlog.records.builder import NewRecord, build_batch
 from barnabas_spark.clusters import close_all
-from barnabas_spark.options import parse_read_options
-from barnabas_spark.planning import Split
-from barnabas_spark.reader import read_split
+from barnabas_spark.options.reads import parse_read_options
+from barnabas_spark.planning.plan import Split
+from barnabas_spark.reading.reader import read_split
 from broker.wire_client import Wire, batch
 
 pytestmark = pytest.mark.slow

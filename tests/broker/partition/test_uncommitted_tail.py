@@ -26,8 +26,8 @@ from barnabas_clients.protocol.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from barnabas_spark.options import parse_read_options
-from barnabas_spark.snapshot import take_snapshot
+from barnabas_spark.options.reads import parse_read_options
+from barnabas_spark.reading.snapshot import take_snapshot
 
 RACKS = ("red", "green", "blue")
 COMMITTED = 3  # records, of one batch each

@@ -22,12 +22,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from barnabas_raftlog.errors import BarnabasError
-
-from .options import EARLIEST, LATEST, OptionError, Position, ReadOptions
+from barnabas_spark.options.names import OptionError
+from barnabas_spark.options.reads import EARLIEST, LATEST, Position, ReadOptions
+from barnabas_spark.options.values import TopicPartition
 
 __all__ = ["DataLossError", "PartitionState", "Plan", "Snapshot", "Split", "make_plan", "timestamps_needed"]
-
-TopicPartition = tuple[str, int]
 
 # A guard against a misplaced digit: Spark itself becomes unusable long before.
 SPLITS_MAX = 1_000_000

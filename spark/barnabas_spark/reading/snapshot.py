@@ -13,13 +13,12 @@ from barnabas_clients.admin.offsets import OffsetSpec, list_offsets
 from barnabas_clients.admin.topics import describe_topics, list_topics
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.cluster.view import TopicView
-
-from .options import OptionError, ReadOptions
-from .planning import PartitionState, Snapshot, timestamps_needed
+from barnabas_spark.options.names import OptionError
+from barnabas_spark.options.reads import ReadOptions
+from barnabas_spark.options.values import TopicPartition
+from barnabas_spark.planning.plan import PartitionState, Snapshot, timestamps_needed
 
 __all__ = ["take_snapshot"]
-
-TopicPartition = tuple[str, int]
 
 
 async def take_snapshot(cluster: Cluster, options: ReadOptions) -> Snapshot:

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_spark.options import OptionError, ReadOptions, parse_read_options
-from barnabas_spark.planning import (
+from barnabas_spark.options.names import OptionError
+from barnabas_spark.options.reads import ReadOptions, parse_read_options
+from barnabas_spark.planning.plan import (
     DataLossError,
     PartitionState,
     Snapshot,

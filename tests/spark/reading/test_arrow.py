@@ -13,8 +13,9 @@ from barnabas_raftlog.records.builder import NewRecord, build_batch
 from barnabas_raftlog.records.columns import read_columns
 from barnabas_raftlog.records.compression import Compression
 from barnabas_raftlog.records.reader import read_records
-from barnabas_spark.arrow import ARROW_TYPES, to_record_batch
-from barnabas_spark.options import OptionError, parse_read_options
+from barnabas_spark.options.names import OptionError
+from barnabas_spark.options.reads import parse_read_options
+from barnabas_spark.reading.arrow import ARROW_TYPES, to_record_batch
 from barnabas_spark.source import BarnabasDataSource, NotBuiltError, _columns, _schema
 
 NAMES = tuple(ARROW_TYPES)

@@ -16,12 +16,12 @@ from barnabas_clients.topic_partition import TopicPartition
 from barnabas_raftlog.errors import CorruptBatchError
 from barnabas_raftlog.records.columns import Columns, read_columns
 from barnabas_raftlog.records.reader import batches
+from barnabas_spark.clusters import cluster_for, result, submit
+from barnabas_spark.options.reads import ReadOptions
+from barnabas_spark.planning.plan import Split
 
 from .arrow import to_record_batch
-from .clusters import cluster_for, result, submit
 from .fetching import Fetched, RangeFetcher
-from .options import ReadOptions
-from .planning import Split
 
 __all__ = ["read_split"]
 

@@ -25,9 +25,8 @@ from barnabas_clients.protocol.errors import ErrorCode, KafkaError, error_for
 from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from barnabas_raftlog.errors import BarnabasError
 from barnabas_raftlog.records.reader import batches
-
-from .options import ReadOptions
-from .planning import DataLossError, Split
+from barnabas_spark.options.reads import ReadOptions
+from barnabas_spark.planning.plan import DataLossError, Split
 
 __all__ = ["Fetched", "RangeFetcher"]
 

@@ -12,10 +12,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from machines import cluster_handle
 
 from barnabas_spark import clusters as connections
-from barnabas_spark.options import ReadOptions, parse_read_options
-from barnabas_spark.planning import DataLossError, Plan, make_plan
-from barnabas_spark.reader import read_split
-from barnabas_spark.snapshot import take_snapshot
+from barnabas_spark.options.reads import ReadOptions, parse_read_options
+from barnabas_spark.planning.plan import DataLossError, Plan, make_plan
+from barnabas_spark.reading.reader import read_split
+from barnabas_spark.reading.snapshot import take_snapshot
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

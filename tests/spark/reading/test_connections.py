@@ -10,7 +10,7 @@ import pytest
 
 from barnabas_clients.errors import DeadlineExceededError
 from barnabas_spark import clusters as connections
-from barnabas_spark.options import ReadOptions, parse_read_options
+from barnabas_spark.options.reads import ReadOptions, parse_read_options
 
 
 @pytest.fixture(autouse=True)

@@ -31,9 +31,9 @@ from barnabas_clients.protocol.list_offsets import (
 from barnabas_raftlog.records.builder import NewRecord, build_batch
 from barnabas_raftlog.records.header import parse_header
 from barnabas_raftlog.records.reader import read_records
-from barnabas_spark.fetching import Fetched, RangeFetcher
-from barnabas_spark.options import parse_read_options
-from barnabas_spark.planning import DataLossError, Split
+from barnabas_spark.options.reads import parse_read_options
+from barnabas_spark.planning.plan import DataLossError, Split
+from barnabas_spark.reading.fetching import Fetched, RangeFetcher
 
 OLD_ID, NEW_ID = bytes([1] * 16), bytes([2] * 16)
 

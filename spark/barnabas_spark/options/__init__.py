@@ -1,0 +1,1 @@
+"""Options of reads, streams and writes. `names` checks names, `values` reads values."""

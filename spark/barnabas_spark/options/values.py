@@ -1,0 +1,76 @@
+"""Reads the values of options: integers, flags, sizes, and JSON by partition. Pure.
+
+Each raises `OptionError`, which names the option and says what to write.
+"""
+
+import json
+from collections.abc import Mapping
+
+from .names import OptionError
+
+__all__ = ["TopicPartition", "by_partition", "count", "flag", "integer", "is_int", "json_object"]
+
+TopicPartition = tuple[str, int]
+
+_TRUE = frozenset({"true", "yes", "1", "y"})
+_FALSE = frozenset({"false", "no", "0", "n"})
+
+
+def by_partition(option: str, text: str, smallest: int, form: str) -> dict[TopicPartition, int]:
+    """Read JSON that gives one integer, from `smallest` up, to each partition. `form` shows how to write it."""
+    found: dict[TopicPartition, int] = {}
+    for topic, values in json_object(option, text, f"write {form}").items():
+        if not isinstance(values, dict):
+            raise OptionError(option, f"topic {topic} has no object of partitions; write {form}")
+        for partition, value in values.items():
+            if not (partition.isascii() and partition.isdecimal()):
+                raise OptionError(option, f"{partition!r} of topic {topic} is not a partition number; write {form}")
+            if not is_int(value) or not smallest <= value < 2**63:
+                raise OptionError(option, f"{value!r} of {topic}-{partition} is not possible; write {form}")
+            found[topic, int(partition)] = value
+    if not found:
+        raise OptionError(option, f"names no partition; write {form}")
+    return found
+
+
+def json_object(option: str, text: str, example: str) -> dict[str, object]:
+    """Read one JSON object; `example` is what the error tells to write."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise OptionError(option, f"{text[:80]!r} is not JSON; {example}") from error
+    if not isinstance(value, dict):
+        raise OptionError(option, f"{text[:80]!r} is not a JSON object; {example}")
+    return value
+
+
+def is_int(value: object) -> bool:
+    """Tell whether a value of JSON is an integer; `true` is none."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def integer(option: str, text: str, smallest: int) -> int:
+    """Read an integer from `smallest` up to 2^63 - 1."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = smallest - 1
+    if not smallest <= value < 2**63:
+        raise OptionError(option, f"{text!r} is not an integer from {smallest}")
+    return value
+
+
+def count(options: Mapping[str, str], option: str) -> int | None:
+    """Read an integer from 1 up; None if the option is not given."""
+    text = options.get(option.lower())
+    return None if text is None else integer(option, text, 1)
+
+
+def flag(options: Mapping[str, str], option: str, *, default: bool) -> bool:
+    """Read true or false, with the other words for them that Spark takes."""
+    text = options.get(option.lower(), "").strip().lower()
+    if not text:
+        return default
+    if text not in _TRUE | _FALSE:
+        raise OptionError(option, f"{text!r} is neither true nor false")
+    return text in _TRUE

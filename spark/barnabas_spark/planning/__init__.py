@@ -1,0 +1,1 @@
+"""Plans what tasks read. Pure. Begin with `plan`."""

@@ -1,0 +1,1 @@
+"""Reads planned ranges. Begin with `reader`."""
