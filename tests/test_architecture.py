@@ -69,7 +69,8 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         "arguments backoff chance errors protocol topic_partition < assignors place_arguments wording < cluster"
         " < groups producer < admin < consumer"
     ),
-    "barnabas_spark": "options < clusters planning < reading < source",
+    "barnabas_spark": "options < clusters planning < reading < source lake",
+    "barnabas_spark.lake": "ranges < table",
     "barnabas_spark.options": "names < values < reads",
 }
 USES_CLIENTS = ("barnabas_broker.cli", "barnabas_broker.testing")  # a command line is a client like any other
@@ -105,7 +106,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_broker.process": "descriptors",
     "barnabas_broker.status": "packing verdict",
     "barnabas_broker.timing": "deadlines pieces",
-    "barnabas_spark": "options planning",
+    "barnabas_spark": "options planning lake.ranges lake.table",
 }
 PURE = tuple(f"{folder}.{name}" for folder, names in PURE_PARTS.items() for name in names.split())
 PURE_STDLIB = {
@@ -393,10 +394,13 @@ def test_every_dependency_has_its_reason() -> None:
     wanted = [
         *clients["project"]["dependencies"],
         *project["project"]["dependencies"],
-        *project["project"]["optional-dependencies"]["spark"],
+        *(one for extra in project["project"]["optional-dependencies"].values() for one in extra),
         *project["dependency-groups"]["dev"],
     ]
-    names = {re.split(r"[<>=;\[ ]", requirement)[0] for requirement in wanted} - {clients["project"]["name"]}
+    names = {re.split(r"[<>=;\[ ]", requirement)[0] for requirement in wanted} - {
+        clients["project"]["name"],
+        project["project"]["name"],
+    }
     document = (ROOT / "docs" / "dependencies.md").read_text()
     assert not {name for name in names if f"| {name} |" not in document}
 
