@@ -110,7 +110,7 @@ def test_classifiers_are_those_that_an_index_knows(name: str, wheels: Files) -> 
 def test_the_broker_requires_clients_of_its_own_version(wheels: Files) -> None:
     required = metadata_of(wheels["barnabas"]).get_all("Requires-Dist", [])
     assert f"barnabas-clients=={__version__}" in required
-    extras = {"pyspark", "pyarrow", "pandas"} | {"barnabas", "deltalake", "obstore", "pyiceberg"}
+    extras = {"pyspark", "pyarrow", "pandas"} | {"deltalake", "obstore", "pyiceberg"}
     assert {Requirement(text).name for text in required if "extra ==" in text} == extras
 
 
