@@ -10,7 +10,7 @@ Not here: appending to lists, item by item. Describe the list, and set the whole
 import asyncio
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.protocol.describe_configs import (
@@ -27,6 +27,7 @@ from barnabas_clients.protocol.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
+from .inputs import ConfigResource, ConfigResourceType
 from .offsets import left_s
 from .topics import known_topics, raise_for
 
@@ -41,28 +42,6 @@ __all__ = [
 
 SET = 0
 DELETE = 1
-
-
-class ConfigResourceType(IntEnum):
-    """The kinds of resources that have configurations, with the protocol's numbers."""
-
-    TOPIC = 2
-    BROKER = 4
-
-
-class ConfigResource(NamedTuple):
-    """A topic by name, or a broker by its id in decimal digits."""
-
-    type: ConfigResourceType
-    name: str
-
-    @classmethod
-    def topic(cls, name: str) -> Self:
-        return cls(ConfigResourceType.TOPIC, name)
-
-    @classmethod
-    def broker(cls, node_id: int) -> Self:
-        return cls(ConfigResourceType.BROKER, str(node_id))
 
 
 class ConfigSource(IntEnum):

@@ -11,7 +11,6 @@ Keys are `TopicPartition` or plain (topic, partition) tuples; the answer has the
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from enum import IntEnum
 from typing import Any, NamedTuple, TypeVar
 
 from barnabas_clients.cluster.cluster import Cluster
@@ -30,7 +29,9 @@ from barnabas_clients.protocol.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from barnabas_clients.protocol.registry import Message
+from barnabas_raftlog.wire.schema import Message
+
+from .inputs import OffsetSpec
 
 __all__ = [
     "ListedOffset",
@@ -43,14 +44,6 @@ __all__ = [
 ]
 
 Key = TypeVar("Key", bound=tuple[str, int])
-
-
-class OffsetSpec(IntEnum):
-    """Positions that ListOffsets knows by a negative timestamp. Anything from 0 up is a timestamp in ms."""
-
-    LATEST = -1
-    EARLIEST = -2
-    MAX_TIMESTAMP = -3
 
 
 class ListedOffset(NamedTuple):

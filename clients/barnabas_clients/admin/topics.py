@@ -35,6 +35,7 @@ from barnabas_clients.protocol.delete_topics import DeleteTopicsRequest, DeleteT
 from barnabas_clients.protocol.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from barnabas_clients.protocol.errors import ErrorCode, UnknownTopicOrPartitionError, error_for
 
+from .inputs import NewTopic
 from .offsets import left_s
 
 __all__ = [
@@ -52,18 +53,6 @@ __all__ = [
 ]
 
 SPREAD_S = 1.0
-
-
-class NewTopic(NamedTuple):
-    """A topic to create. -1 leaves partitions or replicas to the cluster's defaults.
-
-    Configurations may be numbers and bools: 5 is "5", True is "true".
-    """
-
-    name: str
-    partitions: int = -1
-    replication_factor: int = -1
-    configs: Mapping[str, str | int | bool | None] = {}
 
 
 class ClusterDescription(NamedTuple):
