@@ -9,6 +9,7 @@ import pytest
 
 import barnabas_clients
 from barnabas_clients import Consumer, ConsumerMetrics, Producer, ProducerMetrics
+from barnabas_clients.admin import client as admin_client
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,6 +18,14 @@ def test_every_public_name_can_be_had() -> None:
     for name in barnabas_clients.__all__:
         assert getattr(barnabas_clients, name).__name__ == name
     assert set(barnabas_clients.__all__) <= set(dir(barnabas_clients))
+
+
+def test_what_calls_of_admin_return_can_be_had_beside_admin() -> None:
+    """Their modules are loaded when a name, or a call, is used for the first time."""
+    for name in admin_client.__all__:
+        assert getattr(admin_client, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = admin_client.nothing
 
 
 def test_a_type_checker_sees_the_same_names() -> None:
