@@ -87,13 +87,13 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_metadata_quorum": "controller image descriptions replica topic_configs topic_names leaders.table",
     "barnabas_metadata_quorum.voters": "membership steps",
     "barnabas_clients": "protocol assignors arguments backoff errors place_arguments topic_partition wording",
-    "barnabas_clients.cluster": "bootstrap changes framing trouble view",
+    "barnabas_clients.cluster": "bootstrap changes framing topic_view trouble view",
     "barnabas_clients.producer": "accumulator exchange metrics partitioner sequences settings topic_queues",
     "barnabas_clients.consumer": (
-        "decoder errors fetch_plan partition_queue record runs settings subscription topic_places"
+        "decoder errors fetch_plan metrics partition_queue record runs settings subscription topic_places"
     ),
     "barnabas_clients.groups": "handler member",
-    "barnabas_clients.admin": "offset_resets",
+    "barnabas_clients.admin": "offset_resets values",
     "barnabas_broker": "access config history coordinators.groups.state_machine",
     "barnabas_broker.coordinators.runtime": "append_errors contracts under_way",
     "barnabas_broker.partition": "log_starts producer_state read_replicas waiters",

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from barnabas_clients.admin.client import Admin
-    from barnabas_clients.admin.configs import ConfigResource
     from barnabas_clients.admin.offset_resets import ResetTo
-    from barnabas_clients.admin.offsets import OffsetSpec
-    from barnabas_clients.admin.topics import NewTopic
-    from barnabas_clients.consumer.consumer import Consumer, ConsumerMetrics
+    from barnabas_clients.admin.values import ConfigResource, NewTopic, OffsetSpec
+    from barnabas_clients.consumer.consumer import Consumer
     from barnabas_clients.consumer.errors import CorruptRecordsError, LogTruncatedError, NoOffsetError, NotAssignedError
+    from barnabas_clients.consumer.metrics import ConsumerMetrics
     from barnabas_clients.consumer.record import ConsumerRecord, RecordBatch
     from barnabas_clients.producer.delivery import Delivery, Receipt, RecordsLostError
     from barnabas_clients.producer.metrics import ProducerMetrics
@@ -110,20 +109,20 @@ __version__: str
 
 _HOMES = {
     "admin.client": ("Admin",),
-    "admin.configs": ("ConfigResource",),
-    "admin.offset_resets": ("ResetTo",),
-    "admin.offsets": ("OffsetSpec",),
-    "admin.topics": ("NewTopic",),
-    "consumer.consumer": (
-        "Consumer",
-        "ConsumerMetrics",
+    "admin.values": (
+        "ConfigResource",
+        "NewTopic",
+        "OffsetSpec",
     ),
+    "admin.offset_resets": ("ResetTo",),
+    "consumer.consumer": ("Consumer",),
     "consumer.errors": (
         "CorruptRecordsError",
         "LogTruncatedError",
         "NoOffsetError",
         "NotAssignedError",
     ),
+    "consumer.metrics": ("ConsumerMetrics",),
     "consumer.record": (
         "ConsumerRecord",
         "RecordBatch",

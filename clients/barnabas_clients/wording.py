@@ -2,8 +2,6 @@
 
 from collections.abc import Collection, Iterable
 
-from barnabas_raftlog.printable import printable
-
 from .topic_partition import TopicPartition
 
 __all__ = ["NAMED_MAX", "listed", "listed_partitions", "shown_name", "shown_reason", "shown_seconds"]
@@ -16,11 +14,15 @@ REASON_CHARACTERS_MAX = 500
 
 def shown_name(name: str) -> str:
     """Return a name that a broker or the application chose as it may stand in a line of the log."""
+    from barnabas_raftlog.printable import printable  # noqa: PLC0415 - it compiles an expression, for the first line
+
     return printable(name, NAME_CHARACTERS_MAX)
 
 
 def shown_reason(reason: object) -> str:
     """Return an error, or a text from a broker, as it may stand in a line of the log."""
+    from barnabas_raftlog.printable import printable  # noqa: PLC0415 - as above
+
     return printable(str(reason), REASON_CHARACTERS_MAX)
 
 

@@ -11,7 +11,6 @@ that was done before. The price: a backslash is not escaped, and a name that rea
 newline. JSON output tells them apart: it carries text as it is.
 """
 
-import json
 import re
 
 __all__ = ["CHARACTERS_MAX", "printable", "printable_json"]
@@ -40,6 +39,8 @@ def printable(text: str, characters_max: int | None = CHARACTERS_MAX) -> str:
 
 def printable_json(line: str) -> str:
     """Return JSON that means the same, without those characters: an escape in a string is the character itself."""
+    import json  # noqa: PLC0415 - clients need only `printable`, and it takes a millisecond to load
+
     return _UNPRINTABLE.sub(lambda found: json.dumps(found[0])[1:-1], line)
 
 

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Iterable
 
 from barnabas_clients import Admin, ClientError, KafkaError
-from barnabas_clients.cluster.view import TopicView
+from barnabas_clients.cluster.topic_view import TopicView
 
 from .boundaries import Names
 from .neighbour import GROUP, TOPIC

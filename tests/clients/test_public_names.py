@@ -4,11 +4,12 @@ import ast
 import inspect
 import re
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
 import barnabas_clients
-from barnabas_clients import Consumer, ConsumerMetrics, Producer, ProducerMetrics
+from barnabas_clients import Admin, Consumer, ConsumerMetrics, Producer, ProducerMetrics
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,6 +18,15 @@ def test_every_public_name_can_be_had() -> None:
     for name in barnabas_clients.__all__:
         assert getattr(barnabas_clients, name).__name__ == name
     assert set(barnabas_clients.__all__) <= set(dir(barnabas_clients))
+
+
+@pytest.mark.parametrize("client", [Producer, Consumer, Admin])
+def test_the_types_of_a_client_can_be_looked_at_while_it_runs(client: type) -> None:
+    """Tools that build documents or inject dependencies do that; what an annotation names must be loaded by then."""
+    methods = [name for name in dir(client) if not name.startswith("_") and callable(getattr(client, name))]
+    assert len(methods) >= 5
+    for name in ("__init__", *methods):
+        get_type_hints(getattr(client, name))
 
 
 def test_a_type_checker_sees_the_same_names() -> None:

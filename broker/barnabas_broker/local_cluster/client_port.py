@@ -13,8 +13,9 @@ from typing import Any, Self
 
 from barnabas_broker.config.addresses import Address
 from barnabas_clients.protocol.api_versions import ApiVersionsRequest
-from barnabas_clients.protocol.registry import Message, decode_response, encode_request
+from barnabas_clients.protocol.frames import decode_response, encode_request
 from barnabas_raftlog.errors import BarnabasError
+from barnabas_raftlog.wire.schema import Message
 
 __all__ = ["ClientPort", "ClientPortError", "NotOursError"]
 

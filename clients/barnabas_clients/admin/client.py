@@ -15,18 +15,22 @@ asked for may still happen.
 
 Several calls may be under way at once. Memory: the answers, and the metadata of every topic that was named once.
 
+The functions are loaded when the first of their module is called: nobody needs all of them.
+
 Not here: ACLs, quotas; transactions; the groups of KIP-848, beyond their place in a list.
 """
+
+from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Self
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Self
 
 from barnabas_clients.arguments import INT32_MAX, INT64_MAX, flag, seconds, shown, text, topic_name, whole_number
 from barnabas_clients.arguments import names as names_of
-from barnabas_clients.cluster.cluster import Cluster
-from barnabas_clients.cluster.view import TopicView
+from barnabas_clients.cluster.topic_view import TopicView
 from barnabas_clients.errors import ClientClosedError
 from barnabas_clients.place_arguments import (
     configs_of,
@@ -42,21 +46,38 @@ from barnabas_clients.protocol.errors import ErrorCode, error_for
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
 from barnabas_clients.wording import listed, listed_partitions, shown_name
 
-from . import configs as admin_configs
-from . import groups as admin_groups
-from . import log_dirs as admin_log_dirs
-from . import offsets as admin_offsets
-from . import reassignments as admin_reassignments
-from . import surveys as admin_surveys
-from . import topics as admin_topics
-from .configs import ConfigEntry, ConfigResource, ConfigResourceType
-from .groups import GroupDescription, GroupListing, GroupMember, PartitionLag, TotalLag, total_lag
-from .log_dirs import LogDir, ReplicaSize
 from .offset_resets import OffsetChange, ResetKind, ResetTo
-from .offsets import ListedOffset, OffsetSpec, left_s
-from .reassignments import PartitionReassignment
-from .surveys import GroupsSurvey, GroupSurvey, ReachableGroups, TopicsSurvey
-from .topics import ClusterDescription, NewTopic
+from .values import (
+    ClusterDescription,
+    ConfigEntry,
+    ConfigResource,
+    ConfigResourceType,
+    GroupDescription,
+    GroupListing,
+    GroupMember,
+    GroupsSurvey,
+    GroupSurvey,
+    ListedOffset,
+    LogDir,
+    NewTopic,
+    OffsetSpec,
+    PartitionLag,
+    PartitionReassignment,
+    ReachableGroups,
+    ReplicaSize,
+    TopicsSurvey,
+    TotalLag,
+    total_lag,
+)
+
+if TYPE_CHECKING:
+    from . import configs as admin_configs
+    from . import groups as admin_groups
+    from . import log_dirs as admin_log_dirs
+    from . import offsets as admin_offsets
+    from . import reassignments as admin_reassignments
+    from . import surveys as admin_surveys
+    from . import topics as admin_topics
 
 __all__ = [
     "Admin",
@@ -88,6 +109,26 @@ logger = logging.getLogger("barnabas_clients.admin")
 INT16_MAX = 2**15 - 1
 
 
+class _Late:
+    """A module of this package that is loaded when the first of its names is used."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self._name, __package__), name)
+
+
+if not TYPE_CHECKING:
+    admin_configs = _Late(".configs")
+    admin_groups = _Late(".groups")
+    admin_log_dirs = _Late(".log_dirs")
+    admin_offsets = _Late(".offsets")
+    admin_reassignments = _Late(".reassignments")
+    admin_surveys = _Late(".surveys")
+    admin_topics = _Late(".topics")
+
+
 class Admin:
     """A client for administration. Use it as `async with`, or between `start` and `stop`, from one event loop.
 
@@ -102,6 +143,8 @@ class Admin:
     def __init__(
         self, bootstrap: str | Sequence[str], *, client_id: str = "barnabas-admin", timeout_s: float = 30.0
     ) -> None:
+        from barnabas_clients.cluster.cluster import Cluster  # noqa: PLC0415 - connections load with the first client
+
         self._timeout_s = seconds("timeout_s", timeout_s, is_positive=True)
         client_id = text("client_id", client_id, may_be_empty=True)
         self._cluster = Cluster(bootstrap, client_id=client_id, request_timeout_s=self._timeout_s)
@@ -257,8 +300,8 @@ class Admin:
         """
         wanted = _topics_of(names)
         deadline = self._deadline(timeout_s)
-        await admin_topics.known_topics(self._cluster, wanted, left_s(deadline))
-        await admin_topics.delete_topics(self._cluster, wanted, left_s(deadline))
+        await admin_topics.known_topics(self._cluster, wanted, admin_offsets.left_s(deadline))
+        await admin_topics.delete_topics(self._cluster, wanted, admin_offsets.left_s(deadline))
         logger.info("topics deleted: %s", listed(wanted, len(wanted)))
 
     async def list_topics(self, *, include_internal: bool = False, timeout_s: float | None = None) -> list[TopicView]:
@@ -317,7 +360,7 @@ class Admin:
         wanted = replicas_of("targets", targets)
         deadline = self._deadline(timeout_s)
         await self._know(wanted, deadline)
-        await admin_reassignments.alter_partition_reassignments(self._cluster, wanted, left_s(deadline))
+        await admin_reassignments.alter_partition_reassignments(self._cluster, wanted, admin_offsets.left_s(deadline))
 
     async def list_partition_reassignments(
         self, partitions: Collection[TopicPartition] | None = None, *, timeout_s: float | None = None
@@ -345,7 +388,9 @@ class Admin:
         deadline = self._deadline(timeout_s)
         read_committed = flag("read_committed", read_committed)
         await self._know(wanted, deadline)
-        return await admin_offsets.list_offsets(self._cluster, wanted, left_s(deadline), read_committed=read_committed)
+        return await admin_offsets.list_offsets(
+            self._cluster, wanted, admin_offsets.left_s(deadline), read_committed=read_committed
+        )
 
     async def delete_records(
         self, before: Mapping[TopicPartition, int], *, timeout_s: float | None = None
@@ -358,7 +403,7 @@ class Admin:
         wanted = timestamps_of("before", before, low=-1)
         deadline = self._deadline(timeout_s)
         await self._know(wanted, deadline)
-        starts = await admin_offsets.delete_records(self._cluster, wanted, left_s(deadline))
+        starts = await admin_offsets.delete_records(self._cluster, wanted, admin_offsets.left_s(deadline))
         logger.info("records deleted of %s", listed_partitions(starts))
         return starts
 
@@ -454,7 +499,7 @@ class Admin:
         wanted = offsets_of("offsets", offsets)
         deadline = self._deadline(timeout_s)
         await self._know(wanted, deadline)
-        await admin_groups.alter_group_offsets(self._cluster, group_id, wanted, left_s(deadline))
+        await admin_groups.alter_group_offsets(self._cluster, group_id, wanted, admin_offsets.left_s(deadline))
         logger.info("offsets of group %s set: %s", shown_name(group_id), listed_partitions(wanted))
 
     async def reset_group_offsets(
@@ -521,7 +566,13 @@ class Admin:
         if not missing:
             return
         names = sorted({key.topic for key in missing})
-        found = dict(zip(names, await admin_topics.known_topics(self._cluster, names, left_s(deadline)), strict=True))
+        found = dict(
+            zip(
+                names,
+                await admin_topics.known_topics(self._cluster, names, admin_offsets.left_s(deadline)),
+                strict=True,
+            )
+        )
         for key in sorted(missing):
             if key.partition not in found[key.topic].partitions:
                 raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(key))

@@ -9,8 +9,6 @@ Not here: appending to lists, item by item. Describe the list, and set the whole
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from enum import IntEnum
-from typing import NamedTuple, Self
 
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.protocol.describe_configs import (
@@ -29,75 +27,12 @@ from barnabas_clients.protocol.incremental_alter_configs import (
 
 from .offsets import left_s
 from .topics import known_topics, raise_for
+from .values import ConfigEntry, ConfigResource, ConfigResourceType, ConfigSource
 
-__all__ = [
-    "ConfigEntry",
-    "ConfigResource",
-    "ConfigResourceType",
-    "ConfigSource",
-    "alter_configs",
-    "describe_configs",
-]
+__all__ = ["alter_configs", "describe_configs"]
 
 SET = 0
 DELETE = 1
-
-
-class ConfigResourceType(IntEnum):
-    """The kinds of resources that have configurations, with the protocol's numbers."""
-
-    TOPIC = 2
-    BROKER = 4
-
-
-class ConfigResource(NamedTuple):
-    """A topic by name, or a broker by its id in decimal digits."""
-
-    type: ConfigResourceType
-    name: str
-
-    @classmethod
-    def topic(cls, name: str) -> Self:
-        return cls(ConfigResourceType.TOPIC, name)
-
-    @classmethod
-    def broker(cls, node_id: int) -> Self:
-        return cls(ConfigResourceType.BROKER, str(node_id))
-
-
-class ConfigSource(IntEnum):
-    """The source of a value, with the protocol's numbers. UNKNOWN stands for numbers that are not listed here."""
-
-    UNKNOWN = 0
-    TOPIC = 1
-    DYNAMIC_BROKER = 2
-    DYNAMIC_DEFAULT_BROKER = 3
-    STATIC_BROKER = 4
-    DEFAULT = 5
-    DYNAMIC_BROKER_LOGGER = 6
-    CLIENT_METRICS = 7
-    GROUP = 8
-
-
-class ConfigEntry(NamedTuple):
-    """One configuration of one resource. `value` is None if it is sensitive or missing.
-
-    `default` counts where nobody has set it, and `documentation` says what it is for. Both are None unless they were
-    asked for, and if the broker does not say (before Apache Kafka 2.6 there was no documentation).
-    """
-
-    name: str
-    value: str | None
-    source: ConfigSource
-    read_only: bool
-    is_sensitive: bool
-    default: str | None = None
-    documentation: str | None = None
-
-    @property
-    def is_default(self) -> bool:
-        """True if nobody has set it for this topic or this broker."""
-        return self.source in {ConfigSource.DEFAULT, ConfigSource.UNKNOWN}
 
 
 async def describe_configs(

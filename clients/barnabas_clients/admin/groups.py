@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from barnabas_clients.assignors import decode_assignment
 from barnabas_clients.cluster.cluster import Cluster
@@ -31,15 +31,11 @@ from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
 from barnabas_raftlog.errors import MalformedMessageError
 
 from .offset_resets import OffsetChange, ResetTo, planned
-from .offsets import OffsetSpec, left_s, list_offsets
+from .offsets import left_s, list_offsets
 from .topics import known_topics
+from .values import GroupDescription, GroupListing, GroupMember, OffsetSpec, PartitionLag
 
 __all__ = [
-    "GroupDescription",
-    "GroupListing",
-    "GroupMember",
-    "PartitionLag",
-    "TotalLag",
     "alter_group_offsets",
     "delete_group_offsets",
     "delete_groups",
@@ -48,7 +44,6 @@ __all__ = [
     "group_offsets",
     "list_groups",
     "reset_group_offsets",
-    "total_lag",
 ]
 
 AT_ONCE = 16
@@ -58,76 +53,6 @@ CONSUMER_PROTOCOL = "consumer"
 
 K = TypeVar("K")
 T = TypeVar("T")
-
-
-class GroupListing(NamedTuple):
-    """A group in a list. `state` and `type` are empty if the broker is too old to tell them (Kafka 2.6, 3.7)."""
-
-    group_id: str
-    protocol_type: str
-    state: str
-    type: str
-    coordinator_id: int
-
-
-class GroupMember(NamedTuple):
-    """One member. `assignment` is empty unless the group is Stable, and None if its bytes are not a consumer's."""
-
-    member_id: str
-    group_instance_id: str | None
-    client_id: str
-    client_host: str
-    assignment: frozenset[TopicPartition] | None
-
-
-class GroupDescription(NamedTuple):
-    """A group. `state` has Kafka's names ("Stable", "Empty"). `assignor` is the chosen one, empty unless Stable."""
-
-    group_id: str
-    state: str
-    protocol_type: str
-    assignor: str
-    coordinator_id: int
-    members: tuple[GroupMember, ...]
-
-
-class PartitionLag(NamedTuple):
-    """The position of a group in a partition.
-
-    `committed` is None if it has committed nothing there, `end_offset` if the partition does not exist any more, and
-    `member` if nobody reads it now.
-    """
-
-    committed: OffsetAndMetadata | None
-    end_offset: int | None
-    member: GroupMember | None
-
-    @property
-    def lag(self) -> int | None:
-        """Return the number of records that it has yet to read; None if that is unknown."""
-        if self.committed is None or self.end_offset is None:
-            return None
-        return max(0, self.end_offset - self.committed.offset)
-
-
-class TotalLag(NamedTuple):
-    """The lag of a whole group: `lag` records, or None if that is unknown.
-
-    `known` is the sum of the known lags, and `without_commit` the number of partitions in which the group has committed
-    nothing, so that its members' policy decides where it would begin. Partitions that do not exist any more have
-    nothing to be read.
-    """
-
-    lag: int | None
-    known: int
-    without_commit: int
-
-
-def total_lag(lags: Mapping[TopicPartition, PartitionLag]) -> TotalLag:
-    """Return the sum of the lags of a group's partitions. Unknown is not 0: an alert on it would stay silent."""
-    known = sum(found.lag or 0 for found in lags.values())
-    without_commit = sum(found.committed is None and found.end_offset is not None for found in lags.values())
-    return TotalLag(known if lags and not without_commit else None, known, without_commit)
 
 
 async def list_groups(cluster: Cluster, timeout_s: float, *, states: Iterable[str] = ()) -> list[GroupListing]:

@@ -4,8 +4,7 @@ Only a broker itself knows what it holds, so each one is asked, all at the same 
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Iterable
 
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.protocol.describe_log_dirs import (
@@ -14,38 +13,14 @@ from barnabas_clients.protocol.describe_log_dirs import (
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
 )
-from barnabas_clients.protocol.errors import KafkaError, error_for
+from barnabas_clients.protocol.errors import error_for
 from barnabas_clients.topic_partition import TopicPartition
 
 from .offsets import left_s
 from .topics import raise_for
+from .values import LogDir, ReplicaSize
 
-__all__ = ["LogDir", "ReplicaSize", "ask_log_dirs", "describe_log_dirs"]
-
-
-class ReplicaSize(NamedTuple):
-    """One replica in a directory.
-
-    `offset_lag` records lie between its high watermark and the end of its log. `is_future` is true for a copy that
-    will replace the replica of another directory of the same broker.
-    """
-
-    size_bytes: int
-    offset_lag: int
-    is_future: bool
-
-
-class LogDir(NamedTuple):
-    """One directory of a broker. `error` says why it cannot be used; it has no replicas then.
-
-    `total_bytes` and `usable_bytes` are those of its volume, -1 if the broker does not tell them.
-    """
-
-    path: str
-    error: KafkaError | None
-    replicas: Mapping[TopicPartition, ReplicaSize]
-    total_bytes: int
-    usable_bytes: int
+__all__ = ["ask_log_dirs", "describe_log_dirs"]
 
 
 async def describe_log_dirs(

@@ -11,8 +11,7 @@ Keys are `TopicPartition` or plain (topic, partition) tuples; the answer has the
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from enum import IntEnum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.cluster.view import ClusterView
@@ -30,35 +29,13 @@ from barnabas_clients.protocol.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from barnabas_clients.protocol.registry import Message
+from barnabas_raftlog.wire.schema import Message
 
-__all__ = [
-    "ListedOffset",
-    "OffsetSpec",
-    "delete_records",
-    "left_s",
-    "list_offsets",
-    "offsets_in",
-    "offsets_request",
-]
+from .values import ListedOffset
+
+__all__ = ["delete_records", "left_s", "list_offsets", "offsets_in", "offsets_request"]
 
 Key = TypeVar("Key", bound=tuple[str, int])
-
-
-class OffsetSpec(IntEnum):
-    """Positions that ListOffsets knows by a negative timestamp. Anything from 0 up is a timestamp in ms."""
-
-    LATEST = -1
-    EARLIEST = -2
-    MAX_TIMESTAMP = -3
-
-
-class ListedOffset(NamedTuple):
-    """A position in a partition. `offset` and `timestamp_ms` are -1 if no record is that late."""
-
-    offset: int
-    timestamp_ms: int
-    leader_epoch: int
 
 
 async def list_offsets(

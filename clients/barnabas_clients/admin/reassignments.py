@@ -10,7 +10,6 @@ Not here: the choice of brokers, which `barnabas reassign` makes.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
 
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.errors import ClientError
@@ -30,21 +29,9 @@ from barnabas_clients.topic_partition import TopicPartition
 
 from .offsets import left_s
 from .topics import raise_for
+from .values import PartitionReassignment
 
-__all__ = ["PartitionReassignment", "alter_partition_reassignments", "list_partition_reassignments"]
-
-
-class PartitionReassignment(NamedTuple):
-    """A partition on its way. `replicas` are those to come and those to go. The first of them should lead."""
-
-    replicas: tuple[int, ...]
-    adding: tuple[int, ...]
-    removing: tuple[int, ...]
-
-    @property
-    def target(self) -> tuple[int, ...]:
-        """The replicas after the move."""
-        return tuple(node_id for node_id in self.replicas if node_id not in self.removing)
+__all__ = ["alter_partition_reassignments", "list_partition_reassignments"]
 
 
 async def alter_partition_reassignments(

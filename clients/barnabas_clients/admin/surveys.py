@@ -9,8 +9,7 @@ Not here: what must be complete or fail. `list_offsets`, `describe_log_dirs` and
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Sequence
 
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.errors import ClientError
@@ -25,19 +24,21 @@ from barnabas_clients.protocol.offset_fetch import (
 )
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
 
-from .groups import GroupDescription, GroupListing, PartitionLag, ask_groups, described
+from .groups import ask_groups, described
 from .log_dirs import ask_log_dirs
-from .offsets import OffsetSpec, left_s, offsets_in, offsets_request
+from .offsets import left_s, offsets_in, offsets_request
+from .values import (
+    GroupDescription,
+    GroupListing,
+    GroupsSurvey,
+    GroupSurvey,
+    OffsetSpec,
+    PartitionLag,
+    ReachableGroups,
+    TopicsSurvey,
+)
 
-__all__ = [
-    "GroupSurvey",
-    "GroupsSurvey",
-    "ReachableGroups",
-    "TopicsSurvey",
-    "reachable_groups",
-    "survey_groups",
-    "survey_topics",
-]
+__all__ = ["reachable_groups", "survey_groups", "survey_topics"]
 
 GROUPS_AT_ONCE = 100
 # Brokers answer from memory. One that needs longer is stopped or cut off, and what it knows is left out.
@@ -46,43 +47,6 @@ ROUNDS = 2
 
 Positions = dict[TopicPartition, int]
 Silent = dict[int, str]
-
-
-class TopicsSurvey(NamedTuple):
-    """What the brokers said of some topics.
-
-    `offsets` has the start and the end of partitions' logs, as [start, end). `sizes` has the bytes of replicas, by
-    broker and partition. `silent` has the reason of each broker that did not answer.
-    """
-
-    offsets: Mapping[TopicPartition, tuple[int, int]]
-    sizes: Mapping[int, Mapping[TopicPartition, int]]
-    silent: Mapping[int, str]
-
-
-class ReachableGroups(NamedTuple):
-    """The groups of the brokers that answered, by id. `silent` has the reason of each broker that did not."""
-
-    groups: Sequence[GroupListing]
-    silent: Mapping[int, str]
-
-
-class GroupSurvey(NamedTuple):
-    """What the brokers said of a group.
-
-    `description` is None if its coordinator did not answer, or if the group is of a kind that has messages of its own
-    (KIP-848). `lags` is None if a position, or an end, is unknown.
-    """
-
-    description: GroupDescription | None
-    lags: Mapping[TopicPartition, PartitionLag] | None
-
-
-class GroupsSurvey(NamedTuple):
-    """What the brokers said of some groups, by id. `silent` has the reason of each broker that did not answer."""
-
-    groups: Mapping[str, GroupSurvey]
-    silent: Mapping[int, str]
 
 
 async def survey_topics(cluster: Cluster, names: Collection[str], timeout_s: float) -> TopicsSurvey:

@@ -14,10 +14,10 @@ Cancellation, for all of them: the change may happen nevertheless, and nothing i
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from barnabas_clients.cluster.cluster import Cluster
-from barnabas_clients.cluster.view import BrokerAddress, TopicView
+from barnabas_clients.cluster.topic_view import BrokerAddress, TopicView
 from barnabas_clients.errors import ClientError, DeadlineExceededError
 from barnabas_clients.place_arguments import configs_of
 from barnabas_clients.protocol.create_partitions import (
@@ -36,10 +36,9 @@ from barnabas_clients.protocol.describe_cluster import DescribeClusterRequest, D
 from barnabas_clients.protocol.errors import ErrorCode, UnknownTopicOrPartitionError, error_for
 
 from .offsets import left_s
+from .values import ClusterDescription, NewTopic
 
 __all__ = [
-    "ClusterDescription",
-    "NewTopic",
     "create_partitions",
     "create_topic",
     "create_topics",
@@ -52,26 +51,6 @@ __all__ = [
 ]
 
 SPREAD_S = 1.0
-
-
-class NewTopic(NamedTuple):
-    """A topic to create. -1 leaves partitions or replicas to the cluster's defaults.
-
-    Configurations may be numbers and bools: 5 is "5", True is "true".
-    """
-
-    name: str
-    partitions: int = -1
-    replication_factor: int = -1
-    configs: Mapping[str, str | int | bool | None] = {}
-
-
-class ClusterDescription(NamedTuple):
-    """A cluster in the view of one broker. `controller_id` is -1 if there is none at the moment."""
-
-    cluster_id: str
-    controller_id: int
-    brokers: tuple[BrokerAddress, ...]
 
 
 async def create_topics(

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from barnabas_clients.topic_partition import TopicPartition
 
-from .view import NO_LEADER, ClusterView, TopicView
+from .topic_view import TopicView
+from .view import NO_LEADER, ClusterView
 
 __all__ = ["LeaderMove", "leader_in", "leader_moves"]
 

@@ -41,13 +41,14 @@ from barnabas_clients.errors import (
 )
 from barnabas_clients.protocol.errors import KafkaError, error_for
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from barnabas_clients.protocol.registry import Message
+from barnabas_raftlog.wire.schema import Message
 
 from .bootstrap import Endpoint, parse_bootstrap
 from .cluster_log import ClusterLog
 from .connection import IN_FLIGHT_MAX, Connection
+from .topic_view import BrokerAddress
 from .trouble import Trouble, listed
-from .view import BrokerAddress, ClusterView
+from .view import ClusterView
 
 __all__ = ["Check", "Cluster"]
 

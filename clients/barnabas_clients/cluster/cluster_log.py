@@ -17,7 +17,8 @@ from barnabas_clients.topic_partition import TopicPartition
 from barnabas_clients.wording import NAMED_MAX, listed, shown_name, shown_reason, shown_seconds
 
 from .changes import LeaderMove, leader_in, leader_moves
-from .view import NO_LEADER, BrokerAddress, ClusterView
+from .topic_view import BrokerAddress
+from .view import NO_LEADER, ClusterView
 
 __all__ = ["ClusterLog"]
 

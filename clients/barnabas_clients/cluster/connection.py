@@ -28,11 +28,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Self, cast
 
 from barnabas_clients.errors import ConnectionLostError, DeadlineExceededError, UnsupportedVersionError
-from barnabas_clients.protocol import registry
 from barnabas_clients.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas_clients.protocol.errors import ErrorCode
+from barnabas_clients.protocol.frames import decode_response, encode_request
 from barnabas_raftlog.errors import MalformedMessageError
 from barnabas_raftlog.version import __version__
+from barnabas_raftlog.wire.schema import Message
 
 from .bootstrap import shown_endpoint
 from .framing import FRAME_BYTES_MAX, FrameReader
@@ -53,7 +54,7 @@ class _Pending(NamedTuple):
     """A request on the wire. The future is done if nobody waits for the answer any more."""
 
     correlation_id: int
-    request_type: type[registry.Message]
+    request_type: type[Message]
     version: int
     answer: "asyncio.Future[Any]"
 
@@ -136,7 +137,7 @@ class Connection(asyncio.BufferedProtocol):
         """The number of requests that are unanswered, abandoned ones included."""
         return len(self._pending)
 
-    def version_of(self, request_type: type[registry.Message]) -> int:
+    def version_of(self, request_type: type[Message]) -> int:
         """Return the newest version of an API that both sides speak.
 
         Raises:
@@ -154,7 +155,7 @@ class Connection(asyncio.BufferedProtocol):
             )
         return version
 
-    async def request(self, message: registry.Message, timeout_s: float) -> Any:
+    async def request(self, message: Message, timeout_s: float) -> Any:
         """Send a request and return its answer, an instance of the response class of the same API.
 
         Raises:
@@ -182,7 +183,7 @@ class Connection(asyncio.BufferedProtocol):
         while not self._has_room():
             await self._wait_for_room(deadline)
 
-    def submit(self, message: registry.Message, timeout_s: float) -> "asyncio.Future[Any]":
+    def submit(self, message: Message, timeout_s: float) -> "asyncio.Future[Any]":
         """Send a request now; there must be room. The future has its answer, or an error as `request` raises it.
 
         Cancel the future to discard the answer. Buffers of the message belong to the connection until it is done.
@@ -198,7 +199,7 @@ class Connection(asyncio.BufferedProtocol):
         answer.add_done_callback(lambda _: timer.cancel())
         return answer
 
-    def post(self, message: registry.Message) -> None:
+    def post(self, message: Message) -> None:
         """Send a request that has no answer now; there must be room.
 
         Raises:
@@ -261,7 +262,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # Sending.
 
-    async def _request(self, message: registry.Message, version: int, deadline: float) -> Any:
+    async def _request(self, message: Message, version: int, deadline: float) -> Any:
         while not self._has_room():
             await self._wait_for_room(deadline)
         if self.lost_because is not None:
@@ -277,18 +278,18 @@ class Connection(asyncio.BufferedProtocol):
             timer.cancel()
 
     def _send(
-        self, message: registry.Message, version: int, deadline: float
+        self, message: Message, version: int, deadline: float
     ) -> tuple["asyncio.Future[Any]", asyncio.TimerHandle]:
         correlation_id = self._write(message, version)
         answer = self._loop.create_future()
         self._pending.append(_Pending(correlation_id, type(message), version, answer))
         return answer, self._loop.call_at(deadline, self._expire, answer, type(message).__name__)
 
-    def _write(self, message: registry.Message, version: int) -> int:
+    def _write(self, message: Message, version: int) -> int:
         assert self._transport is not None
         correlation_id = (self._correlation_id + 1) & _CORRELATION_ID_MAX
         # Encoding comes first: a message that cannot be encoded leaves no trace.
-        buffers = registry.encode_request(message, version, correlation_id, self._client_id)
+        buffers = encode_request(message, version, correlation_id, self._client_id)
         self._correlation_id = correlation_id
         self._transport.writelines(buffers)
         return correlation_id
@@ -349,7 +350,7 @@ class Connection(asyncio.BufferedProtocol):
         # After a malformed answer its request stays in the queue, and so fails with the others.
         response = None
         if not pending.answer.done():
-            response = registry.decode_response(pending.request_type, frame, pending.version)
+            response = decode_response(pending.request_type, frame, pending.version)
         self._pending.popleft()
         if not pending.answer.done():
             pending.answer.set_result(response)

@@ -24,14 +24,19 @@ has none of its own, because a topic may be quiet. But it also raises if no part
 
 Limits: `buffer_bytes` of fetched and unread records; two fetches in flight to each broker.
 
+What reads (connections, messages, decoders, the membership) is loaded with the first consumer that is made, not with
+this module: a program that imports the class, or one of the errors, starts 15 ms sooner.
+
 Not here: transactions (KIP-447), the server-side group protocol (KIP-848), rack-aware assignment.
 """
 
+from __future__ import annotations
+
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple, Self, overload
+from typing import TYPE_CHECKING, Literal, Self, overload
 
-from barnabas_clients.admin.offsets import ListedOffset, list_offsets
+from barnabas_clients.admin.values import ListedOffset, OffsetSpec
 from barnabas_clients.arguments import callable_of, names, seconds, shown, topic_name, whole_number
 from barnabas_clients.assignors import Assignor
 from barnabas_clients.errors import DeadlineExceededError
@@ -39,43 +44,19 @@ from barnabas_clients.place_arguments import offsets_of, partitions_of, timestam
 from barnabas_clients.protocol.errors import ErrorCode, error_for
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
 
-from .core import ConsumerCore
-from .decoder import CorruptRecordsError
-from .fetch_plan import FetchSettings
-from .membership import Callbacks, Notify
+from .errors import CorruptRecordsError
+from .metrics import ConsumerMetrics
 from .record import ConsumerRecord, RecordBatch
-from .settings import EARLIEST, LATEST, ConsumerSettings, assignors_of
-from .subscription import NOTHING, Subscription
+
+if TYPE_CHECKING:
+    from .core import ConsumerCore
+    from .membership import Callbacks, Notify
+    from .settings import ConsumerSettings
+    from .subscription import Subscription
 
 __all__ = ["Consumer", "ConsumerMetrics"]
 
 Callback = Callable[["Consumer", frozenset[TopicPartition]], Awaitable[None] | None]
-
-
-class ConsumerMetrics(NamedTuple):
-    """Counts since a consumer was made, and what it holds and knows now. No broker is asked for them."""
-
-    assigned_partitions: int
-    fetches: int
-    """Fetches that were answered."""
-    fetched_bytes: int
-    """Record batches on the wire, compressed as they are."""
-    refusals: int
-    """Partitions that a broker refused to serve, or did not serve in time, and that were asked for again."""
-    buffered_bytes: int
-    """At most `buffer_bytes`, or one larger batch."""
-    records: int
-    """Records that the application was handed."""
-    polls: int
-    """How often it asked for records and none were decoded: a `for` takes up to 500 of one."""
-    lag: int | None
-    """Offsets from the positions to the ends of the partitions, as of the last fetches; None if one is unknown."""
-    rebalances: int
-    """Generations of the group that this consumer was in."""
-    commits: int
-    commit_failures: int
-    fetch_latency_s: float
-    """From a fetch that brought records to its answer, smoothed; 0.0 before the first."""
 
 
 class Consumer:
@@ -153,6 +134,8 @@ class Consumer:
         timeout_s: float = 30.0,
         outage_timeout_s: float | None = None,
     ) -> None:
+        from .settings import ConsumerSettings, FetchSettings, assignors_of  # noqa: PLC0415 - see the docstring above
+
         settings = ConsumerSettings(
             group_id=group_id,
             group_instance_id=group_instance_id,
@@ -177,15 +160,27 @@ class Consumer:
                 rack=client_rack,
             ),
         )
-        callbacks = self._callbacks(on_assigned, on_revoked, on_lost)
-        self._core = ConsumerCore(bootstrap, client_id, settings, callbacks)
-        given = names("topics", topics)
-        self._first = Subscription.to_topics(given, pattern) if given or pattern is not None else NOTHING
+        self._core = self._core_of(bootstrap, client_id, settings, on_assigned, on_revoked, on_lost)
+        self._first = self._subscription(names("topics", topics), pattern)
         self._reader = self._core.reader
+
+    def _core_of(
+        self, bootstrap: str | Sequence[str], client_id: str, settings: ConsumerSettings, *callbacks: Callback | None
+    ) -> ConsumerCore:
+        from .core import ConsumerCore  # noqa: PLC0415 - see the docstring of the module
+
+        return ConsumerCore(bootstrap, client_id, settings, self._callbacks(*callbacks))
+
+    def _subscription(self, topics: Sequence[str], pattern: str | None) -> Subscription:
+        from .subscription import NOTHING, Subscription  # noqa: PLC0415 - see the docstring of the module
+
+        return Subscription.to_topics(topics, pattern) if topics or pattern is not None else NOTHING
 
     def _callbacks(
         self, on_assigned: Callback | None, on_revoked: Callback | None, on_lost: Callback | None
     ) -> Callbacks:
+        from .membership import Callbacks  # noqa: PLC0415 - see the docstring of the module
+
         return Callbacks(
             on_assigned=self._bound("on_assigned", on_assigned),
             on_revoked=self._bound("on_revoked", on_revoked),
@@ -301,7 +296,7 @@ class Consumer:
             taken = reader.take_more(max_records) if max_records else None
         return found
 
-    def batches(self, max_records: int = 500) -> "Batches":
+    def batches(self, max_records: int = 500) -> Batches:
         """Iterate over batches: consecutive records of one partition, at most `max_records` of them."""
         return Batches(self._core, whole_number("max_records", max_records, 1))
 
@@ -356,6 +351,8 @@ class Consumer:
 
         Cancellation: either the old subscription or the new one stands.
         """
+        from .subscription import Subscription  # noqa: PLC0415 - see the docstring of the module
+
         subscription = Subscription.to_topics(topics, pattern)
         limit_s = self._core.limit(timeout_s)
         self._core.check_open()
@@ -464,28 +461,28 @@ class Consumer:
         deadline = self._core.now() + limit_s
         found = await self._list(dict.fromkeys(chosen, timestamp_ms), limit_s)
         late = [partition for partition in chosen if found[partition].offset < 0]
-        ends = await self._list(dict.fromkeys(late, LATEST), self._left_s(deadline))
+        ends = await self._list(dict.fromkeys(late, OffsetSpec.LATEST), self._left_s(deadline))
         await self._seek_all({**found, **ends})
 
     async def seek_to_beginning(self, *partitions: TopicPartition, timeout_s: float | None = None) -> None:
         """Go to the first record of the log. Without names, in every partition read."""
-        await self._seek_to(EARLIEST, partitions, timeout_s)
+        await self._seek_to(OffsetSpec.EARLIEST, partitions, timeout_s)
 
     async def seek_to_end(self, *partitions: TopicPartition, timeout_s: float | None = None) -> None:
         """Go behind the last record that can be read now. Without names, in every partition read."""
-        await self._seek_to(LATEST, partitions, timeout_s)
+        await self._seek_to(OffsetSpec.LATEST, partitions, timeout_s)
 
     async def begin_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout_s: float | None = None
     ) -> dict[TopicPartition, int]:
         """Return the start of each partition's log. The consumer need not read these partitions."""
-        return await self._ends(EARLIEST, partitions, timeout_s)
+        return await self._ends(OffsetSpec.EARLIEST, partitions, timeout_s)
 
     async def end_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout_s: float | None = None
     ) -> dict[TopicPartition, int]:
         """Return the offset behind the last record that can be read, for each partition."""
-        return await self._ends(LATEST, partitions, timeout_s)
+        return await self._ends(OffsetSpec.LATEST, partitions, timeout_s)
 
     async def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int], *, timeout_s: float | None = None
@@ -510,7 +507,7 @@ class Consumer:
         for partition in sorted(self._core.fetcher.queues):
             if partition in self._core.fetcher.queues:
                 positions[partition] = await self._position(partition, self._left_s(deadline))
-        ends = await self._ends(LATEST, list(positions), self._left_s(deadline))
+        ends = await self._ends(OffsetSpec.LATEST, list(positions), self._left_s(deadline))
         return {
             partition: max(0, ends[partition] - position)
             for partition, position in positions.items()
@@ -612,6 +609,8 @@ class Consumer:
         return max(0.0, deadline - self._core.now())
 
     async def _list(self, wanted: Mapping[TopicPartition, int], timeout_s: float) -> dict[TopicPartition, ListedOffset]:
+        from barnabas_clients.admin.offsets import list_offsets  # noqa: PLC0415 - see the docstring of the module
+
         if not wanted:
             return {}
         read_committed = self._core.settings.fetch.read_committed

@@ -35,6 +35,7 @@ from barnabas_raftlog.records.header import (
 )
 from barnabas_raftlog.records.reader import INT64_MAX, INT64_MIN, batch_body
 
+from .errors import CorruptRecordsError
 from .record import ConsumerRecord, Header
 from .runs import FAR_TIMESTAMP, RUN_MIN, BatchFrame, Shape, take_run
 
@@ -52,23 +53,6 @@ PLAIN_MIN = 16
 """The number of records that are decoded one by one before a run is looked for again, at first."""
 PLAIN_MAX = 1024
 """The same number after runs were looked for in vain again and again."""
-
-
-class CorruptRecordsError(CorruptBatchError):
-    """A batch that cannot be read: its `partition`, the first lost `offset`, and `next_offset` behind the batch.
-
-    `await consumer.skip(error)` goes on behind the damage. If the bytes that tell the end of the batch are damaged,
-    `next_offset` is only one more than `offset`.
-    """
-
-    hint = "await consumer.skip(error) goes on behind it"
-
-    def __init__(self, partition: TopicPartition, offset: int, next_offset: int, reason: str) -> None:
-        super().__init__(f"{partition} at offset {offset}: {reason}; what follows begins at offset {next_offset}")
-        self.partition = partition
-        self.offset = offset
-        self.next_offset = next_offset
-        self.reason = reason
 
 
 class FetchedRecords:

@@ -7,10 +7,26 @@ between.
 
 from barnabas_clients.errors import ClientError
 from barnabas_clients.topic_partition import TopicPartition
-
-from .decoder import CorruptRecordsError
+from barnabas_raftlog.errors import CorruptBatchError
 
 __all__ = ["CorruptRecordsError", "LogTruncatedError", "NoOffsetError", "NotAssignedError"]
+
+
+class CorruptRecordsError(CorruptBatchError):
+    """A batch that cannot be read: its `partition`, the first lost `offset`, and `next_offset` behind the batch.
+
+    `await consumer.skip(error)` goes on behind the damage. If the bytes that tell the end of the batch are damaged,
+    `next_offset` is only one more than `offset`.
+    """
+
+    hint = "await consumer.skip(error) goes on behind it"
+
+    def __init__(self, partition: TopicPartition, offset: int, next_offset: int, reason: str) -> None:
+        super().__init__(f"{partition} at offset {offset}: {reason}; what follows begins at offset {next_offset}")
+        self.partition = partition
+        self.offset = offset
+        self.next_offset = next_offset
+        self.reason = reason
 
 
 class NoOffsetError(ClientError):

@@ -23,7 +23,8 @@ partitions that the last answer brought something from (or that have just been p
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from barnabas_clients.cluster.view import BrokerAddress, ClusterView
+from barnabas_clients.cluster.topic_view import BrokerAddress
+from barnabas_clients.cluster.view import ClusterView
 from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from barnabas_clients.protocol.leader_hints import NodeEndpoint
 from barnabas_raftlog.wire.schema import NO_UUID

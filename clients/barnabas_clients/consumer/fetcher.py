@@ -31,7 +31,7 @@ from barnabas_clients import chance
 from barnabas_clients.admin.offsets import offsets_in, offsets_request
 from barnabas_clients.backoff import Backoff
 from barnabas_clients.cluster.cluster import Cluster
-from barnabas_clients.cluster.view import BrokerAddress
+from barnabas_clients.cluster.topic_view import BrokerAddress
 from barnabas_clients.errors import ClientError, DeadlineExceededError
 from barnabas_clients.protocol.errors import ErrorCode, KafkaError, error_for
 from barnabas_clients.protocol.fetch import FetchRequest, FetchResponse, PartitionData

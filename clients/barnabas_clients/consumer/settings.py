@@ -13,7 +13,7 @@ from barnabas_clients.place_arguments import several
 
 from .fetch_plan import FetchSettings
 
-__all__ = ["EARLIEST", "LATEST", "RESETS", "ConsumerSettings", "assignors_of"]
+__all__ = ["EARLIEST", "LATEST", "RESETS", "ConsumerSettings", "FetchSettings", "assignors_of"]
 
 # The ends of a log, as ListOffsets names them.
 LATEST = -1

@@ -47,9 +47,8 @@ from barnabas_clients.protocol.offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponsePartitions,
 )
-from barnabas_clients.protocol.registry import Message
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
-from barnabas_raftlog.wire.schema import NO_UUID
+from barnabas_raftlog.wire.schema import NO_UUID, Message
 
 __all__ = [
     "GROUP_LANE",

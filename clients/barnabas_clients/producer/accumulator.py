@@ -280,6 +280,11 @@ class Accumulator:
         """The size of the largest record for which there can ever be room."""
         return self._limit_bytes - HEADER_BYTES
 
+    @staticmethod
+    def size_of(key: Bytes | None, value: Bytes | None, headers: Sequence[tuple[str, Bytes | None]]) -> int:
+        """Return an upper bound of the size of a record, framing included."""
+        return RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"") + headers_size(headers)
+
     def has_room(self, record_bytes: int) -> bool:
         """Say whether there is room for a batch with a record of at most this size, framing included."""
         return self.used_bytes + max(self._batch_bytes, record_bytes + HEADER_BYTES) <= self._limit_bytes

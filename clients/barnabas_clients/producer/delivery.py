@@ -10,14 +10,15 @@ An await can be cancelled and repeated, and several tasks may wait at once. That
 
 import asyncio
 from collections.abc import Callable, Generator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from barnabas_clients.arguments import callable_of
 from barnabas_clients.errors import ClientError
 
-from .accumulator import Batch
+if TYPE_CHECKING:
+    from .accumulator import Batch
 
 __all__ = ["Delivery", "Receipt", "RecordsLostError"]
 
@@ -57,7 +58,7 @@ class Delivery(msgspec.Struct, gc=False, eq=False):
     Cancellation: the wait ends, the record goes on.
     """
 
-    _batch: Batch
+    _batch: "Batch"
     _index: int
     _timestamp_ms: int
 

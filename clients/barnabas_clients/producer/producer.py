@@ -24,15 +24,20 @@ acknowledged or `delivery_timeout_s` is over. These guarantees hold:
 Memory beyond `buffer_bytes`: one request per broker in the transport (two copies with asyncio's own loop before 3.12,
 which joins its writes), and the deliveries that the caller keeps, 56 bytes each.
 
+What sends (connections, messages, batches) is loaded with the first producer that is made, not with this module: a
+program that imports the class, or one of the errors, starts 10 ms sooner.
+
 Not here: transactions, interceptors and serializers. Keys and values are bytes.
 """
+
+from __future__ import annotations
 
 import asyncio
 import logging
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from barnabas_clients import chance
 from barnabas_clients.arguments import (
@@ -46,20 +51,19 @@ from barnabas_clients.arguments import (
     topic_name,
     whole_number,
 )
-from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.errors import ClientClosedError, DeadlineExceededError
 from barnabas_clients.protocol.errors import ErrorCode, MessageTooLargeError, error_for
 from barnabas_clients.wording import listed, shown_reason
 
-from .accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Batch, PartitionQueue, headers_size
 from .delivery import Delivery, Receipt, RecordsLostError
 from .metrics import ProducerMetrics
 from .partitioner import Partitioner
-from .room import BufferRoom
-from .sender import Sender
-from .sequences import Identity
 from .settings import Acks, CompressionName, ProducerSettings
-from .topic_queues import TopicQueues
+
+if TYPE_CHECKING:
+    from .accumulator import Batch, PartitionQueue
+    from .sender import Sender
+    from .topic_queues import TopicQueues
 
 __all__ = ["Delivery", "Producer", "ProducerMetrics", "Receipt", "RecordsLostError"]
 
@@ -116,7 +120,7 @@ class Producer:
         timeout_s: float = 30.0,
         metadata_max_age_s: float = 300.0,
     ) -> None:
-        self._settings = settings = ProducerSettings.of(
+        settings = ProducerSettings.of(
             acks,
             idempotent,
             compression,
@@ -131,19 +135,29 @@ class Producer:
             timeout_s=timeout_s,
             metadata_max_age_s=metadata_max_age_s,
         )
+        self._make_parts(bootstrap, client_id, settings)
+
+    def _make_parts(self, bootstrap: str | Sequence[str], client_id: str, settings: ProducerSettings) -> None:
+        from barnabas_clients.cluster.cluster import Cluster  # noqa: PLC0415 - see the docstring of the module
+
+        from .accumulator import Accumulator  # noqa: PLC0415 - as above
+        from .room import BufferRoom  # noqa: PLC0415 - as above
+        from .sequences import Identity  # noqa: PLC0415 - as above
+
+        self._settings = settings
         # One generator for all random choices: a simulation that seeds it repeats the run.
         self._jitter = chance.new_generator()
         self._cluster = Cluster(
             bootstrap,
             client_id=client_id,
-            request_timeout_s=request_timeout_s,
-            timeout_s=timeout_s,
-            metadata_max_age_s=metadata_max_age_s,
+            request_timeout_s=settings.request_timeout_s,
+            timeout_s=settings.timeout_s,
+            metadata_max_age_s=settings.metadata_max_age_s,
             allow_auto_topic_creation=True,
             jitter=self._jitter,
         )
-        self._accumulator = Accumulator(buffer_bytes, batch_bytes)
-        self._record_bytes_max = min(request_bytes_max, self._accumulator.record_bytes_max)
+        self._accumulator = Accumulator(settings.buffer_bytes, settings.batch_bytes)
+        self._record_bytes_max = min(settings.request_bytes_max, self._accumulator.record_bytes_max)
         self._room = BufferRoom(self._accumulator)
         self._identity = Identity() if settings.is_idempotent else None
         self._sender: Sender | None = None
@@ -172,6 +186,8 @@ class Producer:
         if self._is_opened:
             raise RuntimeError("the producer was started before; make another one")
         self._is_opened = True
+        from .sender import Sender  # noqa: PLC0415 - as above
+
         await self._cluster.__aenter__()
         self._sender = Sender(
             self._cluster,
@@ -259,7 +275,7 @@ class Producer:
             queue = found.choose(key, partition)
             if (batch := queue.open) is None:
                 deadline = deadline or self._deadline(timeout_s)
-                await self._open(queue, _size_of(key, value, pairs), deadline)
+                await self._open(queue, self._accumulator.size_of(key, value, pairs), deadline)
                 continue
             if (index := batch.add(timestamp_ms, key, value, pairs)) >= 0:
                 return Delivery(batch, index, timestamp_ms)
@@ -428,6 +444,8 @@ class Producer:
         self._check_open()
         topic = self._topics.get(name)
         if topic is None:
+            from .topic_queues import TopicQueues  # noqa: PLC0415 - as above
+
             settings = self._settings
             topic = TopicQueues(name, settings.partitioner, self._identity, settings.in_flight_max)
             topic.grow(len(self._cluster.view.topics[name].partitions))
@@ -492,7 +510,7 @@ class Producer:
                 continue
             waiter = loop.create_future()
 
-            def wake(waiter: "asyncio.Future[None]" = waiter) -> None:
+            def wake(waiter: asyncio.Future[None] = waiter) -> None:
                 if not waiter.done():
                     waiter.set_result(None)
 
@@ -549,7 +567,3 @@ class Producer:
         if self._sender is None:
             raise ClientClosedError("the producer is not open yet; use it as `async with`, or start it")
         return self._sender
-
-
-def _size_of(key: Bytes | None, value: Bytes | None, headers: Sequence[tuple[str, Bytes | None]]) -> int:
-    return RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"") + headers_size(headers)

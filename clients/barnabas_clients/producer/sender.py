@@ -28,7 +28,7 @@ from typing import Any
 from barnabas_clients.backoff import Backoff, Jitter
 from barnabas_clients.cluster.cluster import SUSPICION_S, Cluster
 from barnabas_clients.cluster.connection import Connection
-from barnabas_clients.cluster.view import BrokerAddress
+from barnabas_clients.cluster.topic_view import BrokerAddress
 from barnabas_clients.errors import ClientClosedError, ClientError, ConnectionLostError, DeadlineExceededError
 from barnabas_clients.protocol.error_codes import STALE_METADATA, ErrorCode
 from barnabas_clients.protocol.errors import KafkaError, error_for

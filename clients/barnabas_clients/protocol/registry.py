@@ -1,20 +1,12 @@
-"""Lists all declared APIs, and frames their requests and responses. Pure.
+"""Lists all declared APIs, and reads the headers of their requests. Pure.
 
-A frame is `u32 size | header | body`. The header's layout depends on the API and the version, with two exceptions that
-break every client if they are missed. A response to ApiVersions always has header version 0, whatever its body is,
-because its reader does not know the broker yet (KIP-511). And the client id of a flexible request header is an ordinary
-nullable string, not a compact one, so that any broker can read it.
-
-    request header 1    api_key i16, api_version i16, correlation_id i32, client_id nullable string
-    request header 2    the same, then tagged fields (flexible versions)
-    response header 0   correlation_id i32
-    response header 1   the same, then tagged fields (flexible versions)
+frames.py makes and reads the rest of the frames, without loading every declaration as this module does: a broker needs
+all of them, a client some.
 
 The ranges in `APIS` are the versions of the codec, not those of a broker: it offers a version when that is complete.
 """
 
 import struct
-from collections.abc import Generator
 from typing import Final, NamedTuple
 
 from barnabas_raftlog.errors import MalformedMessageError
@@ -35,9 +27,17 @@ from .describe_events import DescribeEventsRequest, DescribeEventsResponse
 from .describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from .describe_health import DescribeHealthRequest, DescribeHealthResponse
 from .describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
-from .error_codes import ErrorCode
 from .fetch import FetchRequest, FetchResponse
 from .find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from .frames import (
+    CLIENT_ID_START,
+    decode_response,
+    encode_request,
+    encode_response,
+    encode_response_in_steps,
+    response_frame,
+    response_to,
+)
 from .heartbeat import HeartbeatRequest, HeartbeatResponse
 from .incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 from .init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -65,14 +65,10 @@ __all__ = [
     "encode_response",
     "encode_response_in_steps",
     "read_request_header",
+    "response_frame",
 ]
 
 _REQUEST_HEADER: Final = struct.Struct(">hhih")
-_REQUEST_FRAME: Final = struct.Struct(">ihhih")
-_RESPONSE_FRAME: Final = struct.Struct(">ii")
-_RESPONSE_FRAME_FLEXIBLE: Final = struct.Struct(">iix")  # the x is an empty set of tagged fields
-_CORRELATION_ID: Final = struct.Struct(">i")
-_CLIENT_ID_START: Final = 10
 
 
 class Api(NamedTuple):
@@ -97,6 +93,7 @@ class Api(NamedTuple):
 
 
 def _api(request: type[Message], response: type[Message]) -> Api:
+    assert response is response_to(request)
     assert request.api_key == response.api_key
     assert request.versions == response.versions
     assert request.flexible_since == response.flexible_since
@@ -163,10 +160,10 @@ def read_request_header(frame: Buffer) -> RequestHeader:
     """
     try:
         api_key, api_version, correlation_id, length = _REQUEST_HEADER.unpack_from(frame)
-        position = _CLIENT_ID_START + max(length, 0)
+        position = CLIENT_ID_START + max(length, 0)
         if length < -1 or position > len(frame):
             raise MalformedMessageError(f"client id: length {length} in a frame of {len(frame)} bytes")
-        client_id = str(frame[_CLIENT_ID_START:position], "utf-8") if length >= 0 else None
+        client_id = str(frame[CLIENT_ID_START:position], "utf-8") if length >= 0 else None
         api = APIS.get(api_key)
         if api is not None and api_version >= api.flexible_since and api_version in api.versions:
             if frame[position]:
@@ -178,77 +175,3 @@ def read_request_header(frame: Buffer) -> RequestHeader:
         raise MalformedMessageError(f"request header: {error}") from error
     # Not by keywords: a named tuple takes 0.2 µs more then, and a broker makes one for every request.
     return RequestHeader(api_key, api_version, correlation_id, client_id, position)
-
-
-def encode_request(request: Message, version: int, correlation_id: int, client_id: str | None) -> list[Buffer]:
-    """Return a whole request frame as buffers, its size first. Record buffers are passed through.
-
-    Raises:
-        ValueError: a value does not fit its field.
-    """
-    client = b"" if client_id is None else client_id.encode()
-    length = -1 if client_id is None else len(client)
-    tags = b"\0" if version >= request.flexible_since else b""
-    buffers = request.encode(version)
-    size = _CLIENT_ID_START + len(client) + len(tags) + sum(map(len, buffers))
-    head = _REQUEST_FRAME.pack(size, request.api_key, version, correlation_id, length) + client + tags
-    return _joined(head, buffers)
-
-
-def encode_response(api_key: int, version: int, correlation_id: int, response: Message) -> list[Buffer]:
-    """Return a whole response frame as buffers, its size first. Record buffers are passed through.
-
-    Raises:
-        ValueError: a value does not fit its field.
-    """
-    return response_frame(api_key, version, correlation_id, type(response), response.encode(version))
-
-
-def encode_response_in_steps(
-    api_key: int, version: int, correlation_id: int, response: Message
-) -> Generator[None, None, list[Buffer]]:
-    """Encode as `encode_response`, in pieces of a millisecond or two: yields in between, and returns the buffers."""
-    buffers = yield from response.encode_in_steps(version)
-    return response_frame(api_key, version, correlation_id, type(response), buffers)
-
-
-def response_frame(
-    api_key: int, version: int, correlation_id: int, response: type[Message], buffers: list[Buffer]
-) -> list[Buffer]:
-    """Return a whole response frame around a body that is encoded already."""
-    assert api_key == response.api_key, f"{response.__name__} in answer to {api_key}"
-    size = sum(map(len, buffers))
-    if version >= response.flexible_since and api_key != ApiVersionsResponse.api_key:
-        return _joined(_RESPONSE_FRAME_FLEXIBLE.pack(size + 5, correlation_id), buffers)
-    return _joined(_RESPONSE_FRAME.pack(size + 4, correlation_id), buffers)
-
-
-def decode_response(request_type: type[Message], frame: Buffer, version: int) -> Message:
-    """Decode a response frame, without its size, to a request of `request_type` in `version`.
-
-    The caller compares the correlation id. If a broker does not know the version of an ApiVersions request, its answer
-    has a version 0 body, and is decoded so.
-
-    Raises:
-        MalformedMessageError: the bytes are not exactly one such response.
-    """
-    api = APIS[request_type.api_key]
-    position = _CORRELATION_ID.size
-    if api.response_header_version(version):
-        try:
-            tags, position = read_uvarint(frame, position)
-            if tags:
-                position = skip_tags(frame, position, tags, len(frame))
-        except IndexError as error:
-            raise MalformedMessageError(f"response header: {error}") from error
-    elif api.key == ApiVersionsRequest.api_key:
-        error_code = int.from_bytes(frame[position : position + 2], "big", signed=True)
-        version = 0 if error_code == ErrorCode.UNSUPPORTED_VERSION else version
-    return api.response.decode(frame, version, position)
-
-
-def _joined(head: bytes, buffers: list[Buffer]) -> list[Buffer]:
-    """Put `head` in front. A body in one piece is joined to it, so that one write needs no vector."""
-    if len(buffers) == 1:
-        return [b"".join((head, buffers[0]))]
-    return [head, *buffers]

@@ -20,6 +20,7 @@ from barnabas_broker.local_cluster.files import ClusterFiles
 BARNABAS = str(Path(sys.executable).with_name("barnabas"))
 NOTHING = "python -c pass"
 EVERYTHING = "import barnabas_clients as b; [getattr(b, name) for name in b.__all__]"
+ONE_OF_EACH = "b.Producer('localhost'); b.Consumer('localhost', topics=['t'], group_id='g'); b.Admin('localhost')"
 TOPICS = 12
 
 
@@ -55,6 +56,7 @@ def timed(rounds: int, env: dict[str, str]) -> list[tuple[str, float, float | No
     commands: list[tuple[str, Sequence[str], float | None]] = [
         (NOTHING, [sys.executable, "-c", "pass"], None),
         ("import barnabas_clients, all of it", [sys.executable, "-c", EVERYTHING], 8.0),
+        ("the same, and a client of each kind", [sys.executable, "-c", f"{EVERYTHING}; {ONE_OF_EACH}"], None),
         ("barnabas --version", [BARNABAS, "--version"], 10.0),
         ("barnabas topic list -h", [BARNABAS, "topic", "list", "-h"], None),
         ("barnabas topic list", [BARNABAS, "topic", "list"], 25.0),

@@ -17,9 +17,10 @@ import asyncio
 import logging
 from typing import NamedTuple, cast
 
-from barnabas_clients.admin.offsets import OffsetSpec, list_offsets
+from barnabas_clients.admin.offsets import list_offsets
+from barnabas_clients.admin.values import OffsetSpec
 from barnabas_clients.cluster.cluster import Cluster
-from barnabas_clients.cluster.view import BrokerAddress
+from barnabas_clients.cluster.topic_view import BrokerAddress
 from barnabas_clients.errors import DeadlineExceededError
 from barnabas_clients.protocol.errors import ErrorCode, KafkaError, error_for
 from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData

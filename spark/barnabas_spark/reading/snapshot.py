@@ -9,10 +9,11 @@ import asyncio
 import re
 from collections.abc import Sequence
 
-from barnabas_clients.admin.offsets import OffsetSpec, list_offsets
+from barnabas_clients.admin.offsets import list_offsets
 from barnabas_clients.admin.topics import describe_topics, list_topics
+from barnabas_clients.admin.values import OffsetSpec
 from barnabas_clients.cluster.cluster import Cluster
-from barnabas_clients.cluster.view import TopicView
+from barnabas_clients.cluster.topic_view import TopicView
 from barnabas_spark.options.names import OptionError
 from barnabas_spark.options.reads import ReadOptions
 from barnabas_spark.options.values import TopicPartition

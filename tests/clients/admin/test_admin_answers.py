@@ -9,8 +9,9 @@ from clients.fake_broker import Answer, FakeBroker, FakeCluster, serving
 from barnabas_clients import Admin, ClientClosedError
 from barnabas_clients.admin import groups as admin_groups
 from barnabas_clients.admin import topics as admin
-from barnabas_clients.admin.configs import ConfigResource, ConfigSource, describe_configs
-from barnabas_clients.admin.offsets import OffsetSpec, list_offsets
+from barnabas_clients.admin.configs import describe_configs
+from barnabas_clients.admin.offsets import list_offsets
+from barnabas_clients.admin.values import ConfigResource, ConfigSource, NewTopic, OffsetSpec
 from barnabas_clients.backoff import Backoff
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.protocol.create_partitions import (
@@ -137,10 +138,10 @@ def test_topic_that_is_there_is_an_error_unless_the_controller_may_have_created_
         broker.answers[CreateTopicsRequest] = create
         async with serving(broker), client(broker) as asking:
             if first == "timed out":
-                await admin.create_topics(asking, [admin.NewTopic("t")], FOREVER_S)
+                await admin.create_topics(asking, [NewTopic("t")], FOREVER_S)
             else:
                 with pytest.raises(TopicAlreadyExistsError, match="t"):
-                    await admin.create_topics(asking, [admin.NewTopic("t")], FOREVER_S)
+                    await admin.create_topics(asking, [NewTopic("t")], FOREVER_S)
 
     run(main())
 

@@ -3,9 +3,9 @@
 from clients.conftest import Run
 from clients.fake_broker import Answer, FakeBroker, FakeCluster, Hangup, serving
 
-from barnabas_clients.admin.groups import GroupListing
 from barnabas_clients.admin.log_dirs import describe_log_dirs
 from barnabas_clients.admin.surveys import GROUPS_AT_ONCE, reachable_groups, survey_groups, survey_topics
+from barnabas_clients.admin.values import GroupListing
 from barnabas_clients.backoff import Backoff
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.protocol.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse

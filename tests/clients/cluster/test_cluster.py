@@ -10,7 +10,8 @@ from clients.fake_broker import Answer, FakeBroker, FakeCluster, serving
 from clients.leader_requests import request_leader
 
 from barnabas_clients.admin import topics as admin
-from barnabas_clients.admin.offsets import OffsetSpec, list_offsets
+from barnabas_clients.admin.offsets import list_offsets
+from barnabas_clients.admin.values import OffsetSpec
 from barnabas_clients.backoff import Backoff
 from barnabas_clients.cluster import cluster as connections
 from barnabas_clients.cluster.cluster import Cluster

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from barnabas_clients.backoff import Backoff
 from barnabas_clients.cluster.bootstrap import parse_bootstrap
-from barnabas_clients.cluster.view import BrokerAddress, ClusterView
+from barnabas_clients.cluster.topic_view import BrokerAddress
+from barnabas_clients.cluster.view import ClusterView
 from barnabas_clients.protocol.metadata import (
     MetadataResponse,
     MetadataResponseBroker,

@@ -5,7 +5,8 @@ from types import MappingProxyType
 import pytest
 
 from barnabas_clients.assignors import RANGE
-from barnabas_clients.cluster.view import BrokerAddress, ClusterView, PartitionView, TopicView
+from barnabas_clients.cluster.topic_view import BrokerAddress, PartitionView, TopicView
+from barnabas_clients.cluster.view import ClusterView
 from barnabas_clients.consumer.decoder import FetchedRecords
 from barnabas_clients.consumer.fetch_plan import FetchSettings, fetch_request, fetchable, hinted_address, shares
 from barnabas_clients.consumer.partition_queue import PartitionQueue

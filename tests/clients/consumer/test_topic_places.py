@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_clients import Consumer
-from barnabas_clients.cluster.view import ClusterView, PartitionView, TopicView
+from barnabas_clients.cluster.topic_view import PartitionView, TopicView
+from barnabas_clients.cluster.view import ClusterView
 from barnabas_clients.consumer.partition_queue import PartitionQueue
 from barnabas_clients.consumer.topic_places import KEPT_S, TOPICS_MAX, TopicPlaces
 from barnabas_clients.protocol.errors import ErrorCode

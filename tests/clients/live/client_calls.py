@@ -8,11 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 from barnabas_clients import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
-from barnabas_clients.admin.configs import ConfigResource
-from barnabas_clients.admin.groups import GroupListing
 from barnabas_clients.admin.offset_resets import ResetTo
-from barnabas_clients.admin.offsets import OffsetSpec
-from barnabas_clients.admin.topics import NewTopic
+from barnabas_clients.admin.values import ConfigResource, GroupListing, NewTopic, OffsetSpec
 
 __all__ = ["ADMIN", "CONSUMER", "PRODUCER", "SURVEYS", "Call", "Clients", "asking_methods"]
 

@@ -8,7 +8,7 @@ from cancellation import sweep
 
 from barnabas_clients import Admin, TopicPartition
 from barnabas_clients.admin.client import ConfigResource, NewTopic, OffsetSpec
-from barnabas_clients.admin.configs import ConfigSource
+from barnabas_clients.admin.values import ConfigSource
 from barnabas_clients.errors import ClientClosedError, DeadlineExceededError
 from barnabas_clients.protocol.errors import (
     InvalidConfigError,

@@ -3,7 +3,8 @@
 from cancellation import sweep
 
 from barnabas_clients.admin import topics as admin
-from barnabas_clients.admin.offsets import OffsetSpec, list_offsets
+from barnabas_clients.admin.offsets import list_offsets
+from barnabas_clients.admin.values import OffsetSpec
 from barnabas_clients.cluster.cluster import Cluster
 
 from .conftest import TIMEOUT_S, MakeTopic

@@ -9,9 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas_clients.admin.offsets import OffsetSpec
+from barnabas_clients.admin.values import OffsetSpec
 from barnabas_clients.cluster.cluster import Cluster
-from barnabas_clients.cluster.view import BrokerAddress, ClusterView
+from barnabas_clients.cluster.topic_view import BrokerAddress
+from barnabas_clients.cluster.view import ClusterView
 from barnabas_clients.errors import DeadlineExceededError
 from barnabas_clients.protocol.errors import ErrorCode, KafkaError, error_for
 from barnabas_clients.protocol.fetch import (

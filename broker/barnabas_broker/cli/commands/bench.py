@@ -32,7 +32,7 @@ from barnabas_broker.cli.streams.pipes import EndSignals, run
 from barnabas_broker.config.quantities import parse_bytes, shown_bytes
 from barnabas_broker.process.log_lines import log_to_stderr
 from barnabas_clients import Admin, Consumer, Producer, TopicPartition
-from barnabas_clients.cluster.view import TopicView
+from barnabas_clients.cluster.topic_view import TopicView
 from barnabas_clients.errors import ClientError
 from barnabas_clients.producer.delivery import Delivery
 from barnabas_clients.protocol.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError

@@ -15,7 +15,7 @@ from barnabas_broker.cli.errors import CommandError, UsageError
 from barnabas_broker.cli.output import print_table, say, say_json
 from barnabas_clients import Admin
 from barnabas_clients.admin.client import ConfigEntry, ConfigResource
-from barnabas_clients.admin.configs import ConfigResourceType, ConfigSource
+from barnabas_clients.admin.values import ConfigResourceType, ConfigSource
 
 __all__ = ["change", "show"]
 

@@ -37,7 +37,7 @@ from barnabas_broker.cli.streams.pipes import BlockingThread, EndSignals, Progre
 from barnabas_broker.cli.times import readable, timestamp_ms
 from barnabas_broker.process.log_lines import log_to_stderr
 from barnabas_clients import Admin, Consumer, CorruptRecordsError, OffsetAndMetadata, TopicPartition
-from barnabas_clients.cluster.view import TopicView
+from barnabas_clients.cluster.topic_view import TopicView
 from barnabas_clients.consumer.errors import NotAssignedError
 from barnabas_clients.consumer.record import ConsumerRecord
 from barnabas_clients.errors import ClientError, CommitFailedError

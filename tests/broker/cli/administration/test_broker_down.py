@@ -8,7 +8,7 @@ import pytest
 from barnabas_broker.cli.entry import main
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients import Admin, OffsetAndMetadata, Producer, TopicPartition
-from barnabas_clients.cluster.view import PartitionView
+from barnabas_clients.cluster.topic_view import PartitionView
 
 
 @pytest.fixture

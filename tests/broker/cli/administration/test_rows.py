@@ -13,7 +13,7 @@ from barnabas_broker.cli.commands.topic.listing import row_of
 from barnabas_broker.cli.errors import UsageError
 from barnabas_clients import OffsetAndMetadata, TopicPartition
 from barnabas_clients.admin.client import GroupSurvey, PartitionLag, TopicsSurvey
-from barnabas_clients.cluster.view import PartitionView, TopicView
+from barnabas_clients.cluster.topic_view import PartitionView, TopicView
 
 NODES = (1, 2, 3)
 SIZE = st.none() | st.integers(0, 1000)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from barnabas_broker.cli.errors import CommandError, UsageError
 from barnabas_broker.cli.wording import missing
 from barnabas_clients import Admin
-from barnabas_clients.cluster.view import TopicView
+from barnabas_clients.cluster.topic_view import TopicView
 from barnabas_clients.errors import ClientError
 from barnabas_clients.protocol.errors import ErrorCode, KafkaError, UnknownTopicOrPartitionError
 

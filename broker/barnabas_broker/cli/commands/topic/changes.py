@@ -16,7 +16,7 @@ from barnabas_broker.cli.output import complain, say, say_json
 from barnabas_broker.cli.wording import counted
 from barnabas_clients import Admin
 from barnabas_clients.admin.client import ConfigResource
-from barnabas_clients.cluster.view import TopicView
+from barnabas_clients.cluster.topic_view import TopicView
 from barnabas_clients.protocol.errors import KafkaError, TopicAlreadyExistsError
 
 from .description import DETAILS_TIMEOUT_S, configs_of, witnesses_in

@@ -17,8 +17,8 @@ from barnabas_broker.config.quantities import shown_bytes
 from barnabas_broker.config.witness_rows import decode_witnesses
 from barnabas_clients import Admin, TopicPartition
 from barnabas_clients.admin.client import ConfigEntry, ConfigResource, TopicsSurvey
-from barnabas_clients.admin.configs import ConfigSource
-from barnabas_clients.cluster.view import PartitionView, TopicView
+from barnabas_clients.admin.values import ConfigSource
+from barnabas_clients.cluster.topic_view import PartitionView, TopicView
 from barnabas_clients.errors import ClientError
 
 from .listing import SURVEY_TIMEOUT_S, TopicRow, is_under_replicated, leader_bytes, row_of

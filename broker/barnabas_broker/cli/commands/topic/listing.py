@@ -18,7 +18,7 @@ from barnabas_broker.cli.wording import said_count
 from barnabas_broker.config.quantities import shown_bytes
 from barnabas_clients import Admin, TopicPartition
 from barnabas_clients.admin.client import TopicsSurvey
-from barnabas_clients.cluster.view import PartitionView, TopicView
+from barnabas_clients.cluster.topic_view import PartitionView, TopicView
 
 __all__ = ["SURVEY_TIMEOUT_S", "TopicRow", "is_under_replicated", "leader_bytes", "list_", "row_of"]
 

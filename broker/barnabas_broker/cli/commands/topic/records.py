@@ -10,7 +10,7 @@ from barnabas_broker.cli.output import say, say_json
 from barnabas_broker.cli.times import timestamp_ms
 from barnabas_broker.cli.wording import counted
 from barnabas_clients import Admin, OffsetSpec, TopicPartition
-from barnabas_clients.cluster.view import TopicView
+from barnabas_clients.cluster.topic_view import TopicView
 from barnabas_clients.protocol.errors import ErrorCode
 
 __all__ = ["delete_records"]
