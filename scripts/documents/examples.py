@@ -16,6 +16,16 @@ PAGES = (
     "docs/consumer.md",
     "docs/admin.md",
     "docs/testing-your-code.md",
+    "docs/client-errors.md",
+    "docs/clients-in-a-service.md",
+    "docs/groups.md",
+    "docs/retention.md",
+    "docs/moving.md",
+    "docs/operations/configure.md",
+    "docs/operations/run.md",
+    "docs/operations/trouble.md",
+    "docs/operations/watch.md",
+    "docs/operations.md",
     "docs/first-hour.md",
 )
 """In this order, on one cluster, which the first page starts and the last one removes."""

@@ -1,6 +1,6 @@
 """Does what a page says, as its reader would: in a shell, on a cluster of its own.
 
-Pages speak of `localhost:9092` and of `/tmp/barnabas`. Here a cluster has other ports and another directory, so that it
+Pages speak of `localhost:9092`, and of `/tmp/barnabas` or `/var/lib/barnabas`. Here a cluster has other ports and another directory, so that it
 meets nobody else's; both are put in place of the pages' in what is run, and taken out of what was printed.
 """
 
@@ -23,10 +23,10 @@ __all__ = ["Difference", "Reader", "page_text"]
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOWN_PORT = 9092
-SHOWN_DATA = "/tmp/barnabas"  # noqa: S108 - what readers are told to type
+SHOWN_DATA = ("/tmp/barnabas", "/var/lib/barnabas")  # noqa: S108 - what readers are told to type
+"""The directory of the pages' cluster. A page has one name for it: `/tmp` to try something, the other to run a cluster."""
 PORTS = 8
-"""Of the pages' clusters: one of three brokers, and one more on the port `SHOWN_PORT + MORE`."""
-MORE = 5
+"""Of the pages' clusters: one of three brokers on the first ports, and others on those behind them."""
 PEER_PORTS = 1000
 REAL_PORTS = range(9110, 9910, 20)
 """As many digits as the pages' ports have, theirs between brokers included: tables keep their columns."""
@@ -66,6 +66,7 @@ class Reader:
         self._desk = self._home / "desk"
         self._desk.mkdir()
         self._port = free_port(PORTS, REAL_PORTS)
+        self._shown_data = SHOWN_DATA[0]
 
     def __enter__(self) -> Self:
         return self
@@ -86,6 +87,7 @@ class Reader:
         With `exactly`, numbers and ids must be the same, too.
         """
         text = page_text(page)
+        self._shown_data = next((name for name in reversed(SHOWN_DATA) if name in text), SHOWN_DATA[0])
         there = sections(text)
         assert there, f"{page} has no examples"
         assert titles is None or set(titles) <= {section.title for section in there}, titles
@@ -153,15 +155,16 @@ class Reader:
 
     def _real(self, source: str) -> str:
         """Put this cluster's place into what a page tells to do."""
-        source = source.replace(SHOWN_DATA, str(self._data))
+        source = source.replace(self._shown_data, str(self._data))
         source = source.replace(f"localhost:{SHOWN_PORT}", f"localhost:{self._port}")
-        source = re.sub(rf"(--port |:){SHOWN_PORT + MORE}\b", rf"\g<1>{self._port + MORE}", source)
+        for number in range(1, PORTS):
+            source = re.sub(rf"(--port |:){SHOWN_PORT + number}\b", rf"\g<1>{self._port + number}", source)
         data = re.escape(str(self._data))
         return re.sub(rf"cluster start --data {data}(?= )(?!.*--port)", rf"\g<0> --port {self._port}", source)
 
     def _shown(self, output: str) -> str:
         """Take this cluster's place out of what was printed."""
-        output = output.replace(str(self._data), SHOWN_DATA)
+        output = output.replace(str(self._data), self._shown_data)
         for space in (0, PEER_PORTS):
             for number in range(PORTS):
                 output = re.sub(rf"\b{self._port + space + number}\b", str(SHOWN_PORT + space + number), output)
