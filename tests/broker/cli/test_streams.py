@@ -284,7 +284,7 @@ def test_progress_is_told_when_asked_for(barnabas: Run, topic: str, write: Write
 @pytest.mark.parametrize(
     ("words", "status", "complaint"),
     [
-        ("produce t --acks 2", 2, "--acks 2 is not possible: it must be all, 1 or 0"),
+        ("produce t --acks 2", 2, "--acks '2' is not valid; write all, 1 or 0"),
         ("produce t --compression gzp", 2, "--compression gzp: unknown compression (did you mean 'gzip'?); there are"),
         ("produce t --format jsn", 2, "--format jsn: unknown format (did you mean 'json'?); write raw, json, or"),
         ("produce t --format {value}", 2, "--format {value}: unknown format"),

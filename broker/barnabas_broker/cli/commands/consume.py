@@ -35,6 +35,7 @@ from barnabas_broker.cli.streams.offset_ranges import Anchor, OffsetRange, Place
 from barnabas_broker.cli.streams.options import as_usage, form_kind, seconds_of
 from barnabas_broker.cli.streams.pipes import BlockingThread, EndSignals, Progress, run, typed_bytes, write_all
 from barnabas_broker.cli.times import readable, timestamp_ms
+from barnabas_broker.cli.topic_names import check_topic_names
 from barnabas_broker.process.log_lines import log_to_stderr
 from barnabas_clients import Admin, Consumer, CorruptRecordsError, OffsetAndMetadata, TopicPartition
 from barnabas_clients.cluster.view import TopicView
@@ -97,6 +98,10 @@ def consume(order: ConsumeOrder) -> int:
     if order.regex:
         with as_usage("--regex"):
             _pattern(order.topics)
+    else:
+        check_topic_names(order.topics)
+    if order.group_id == "":
+        raise UsageError("--group must not be empty")
     form = _form(order)
     check_bootstrap(order.bootstrap)
     log_to_stderr(logging.WARNING, "barnabas: %(message)s")
