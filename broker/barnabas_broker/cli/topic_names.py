@@ -11,8 +11,8 @@ __all__ = ["check_topic_names"]
 SHOWN_CHARACTERS_MAX = 80
 
 
-def check_topic_names(names: Iterable[str]) -> None:
-    """Check names against Kafka's rules.
+def check_topic_names(names: Iterable[str], hint: str = "") -> None:
+    """Check names against Kafka's rules; `hint` ends the message.
 
     Raises:
         UsageError: one is empty, too long, or has a character that a name may not have.
@@ -23,5 +23,5 @@ def check_topic_names(names: Iterable[str]) -> None:
             length = f" ({len(name)} characters)" if len(name) > NAME_CHARACTERS_MAX else ""
             raise UsageError(
                 f"{shown!r}{length} is not a valid topic name: use letters, digits, '.', '_' and '-', "
-                f"at most {NAME_CHARACTERS_MAX} of them"
+                f"at most {NAME_CHARACTERS_MAX} of them{hint}"
             )

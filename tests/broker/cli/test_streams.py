@@ -303,7 +303,7 @@ def test_progress_is_told_when_asked_for(barnabas: Run, topic: str, write: Write
         ("consume cli-nowhere", 1, "there is no topic 'cli-nowhere' [UNKNOWN_TOPIC_OR_PARTITION]"),
         ("consume -r cli-nowhere", 1, "no topic matches 'cli-nowhere'"),
         ("consume -r (", 2, "--regex: '(' is not a regular expression"),
-        ("consume t.*/", 1, "(--regex reads all topics that match a pattern)"),
+        ("consume t.*/", 2, "(--regex reads all topics that match a pattern)"),
         ("consume t --format xml", 2, "--format xml: unknown format; write raw, json, or a format as"),
         ("consume t --format {vlaue}", 2, "{vlaue} is not a field of a record; there are topic, partition"),
         ("consume t --format %q", 2, "--format: %q is not a field"),

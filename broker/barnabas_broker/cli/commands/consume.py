@@ -63,6 +63,8 @@ INTERRUPTED = 130
 
 Form = Callable[[Record], bytes]
 
+PATTERNS = " (--regex reads all topics that match a pattern)"
+
 
 class ConsumeOrder(NamedTuple):
     """The options of the command line."""
@@ -99,7 +101,7 @@ def consume(order: ConsumeOrder) -> int:
         with as_usage("--regex"):
             _pattern(order.topics)
     else:
-        check_topic_names(order.topics)
+        check_topic_names(order.topics, PATTERNS)
     if order.group_id == "":
         raise UsageError("--group must not be empty")
     form = _form(order)
@@ -394,7 +396,7 @@ async def _named(admin: Admin, order: ConsumeOrder) -> list[TopicView]:
         with typed():
             return await admin.describe_topics(list(dict.fromkeys(order.topics)))
     except InvalidTopicError as error:
-        raise CommandError(f"{error} (--regex reads all topics that match a pattern)") from error
+        raise CommandError(f"{error}{PATTERNS}") from error
     except UnknownTopicOrPartitionError as error:
         raise await missing_topic(admin, order.topics) from error
 

@@ -122,7 +122,6 @@ def test_a_configuration_that_no_topic_has_is_not_deleted(barnabas: Run, topic: 
         ("topic", "describe", "x" * 300),
         ("topic", "create", "cli-large", "--partitions", 99_999_999_999),
         ("group", "describe", "g" * 9_000),
-        ("consume", "x" * 300, "--from-beginning", "--exit-at-end"),
     ],
     ids=lambda words: f"{words[0]}-{words[1]}",
 )
