@@ -59,6 +59,6 @@ def parse_topics(words: Sequence[str]) -> tuple[list[str], list[TopicPartition]]
             continue
         for number in numbers.split(","):
             if not (number.isascii() and number.isdecimal()):
-                raise UsageError(f"{word!r} names no partitions; write TOPIC or TOPIC:0,1,2")
+                raise UsageError(f"{word!r} is not a valid list of partitions; write TOPIC or TOPIC:0,1,2")
             partitions.append(TopicPartition(topic, int(number)))
     return topics, partitions

@@ -114,7 +114,7 @@ def test_observers_are_set_shown_and_left_out_of_plans(
         (["typed", "--brokers", "1,1"], 2, "--brokers '1,1' names a broker twice"),
         (["typed", "--brokers", "one"], 2, "--brokers 'one' is not a list of brokers; write their ids, as in 4,5,6"),
         (["typed:7", "--brokers", "1"], 1, "there is no partition 7 of 'typed': typed has partition 0 only"),
-        (["typed:x", "--brokers", "1"], 2, "'typed:x' names no partitions"),
+        (["typed:x", "--brokers", "1"], 2, "'typed:x' is not a valid list of partitions"),
         (["typed", "--brokers", "1", "--replication-factor", "2"], 1, "2 replicas do not fit on 1 broker"),
         (["typed"], 2, "say where to: TOPIC... --brokers 4,5,6, or --plan FILE alone"),
         (["--brokers", "1"], 2, "say which topics to move, as TOPIC or TOPIC:0,1"),

@@ -35,6 +35,7 @@ from barnabas_broker.cli.streams.offset_ranges import Anchor, OffsetRange, Place
 from barnabas_broker.cli.streams.options import as_usage, form_kind, seconds_of
 from barnabas_broker.cli.streams.pipes import BlockingThread, EndSignals, Progress, run, typed_bytes, write_all
 from barnabas_broker.cli.times import readable, timestamp_ms
+from barnabas_broker.cli.topic_names import check_topic_names
 from barnabas_broker.process.log_lines import log_to_stderr
 from barnabas_clients import Admin, Consumer, CorruptRecordsError, OffsetAndMetadata, TopicPartition
 from barnabas_clients.cluster.view import TopicView
@@ -61,6 +62,8 @@ POLL_S = 1.0
 INTERRUPTED = 130
 
 Form = Callable[[Record], bytes]
+
+PATTERNS = " (--regex reads all topics that match a pattern)"
 
 
 class ConsumeOrder(NamedTuple):
@@ -97,6 +100,10 @@ def consume(order: ConsumeOrder) -> int:
     if order.regex:
         with as_usage("--regex"):
             _pattern(order.topics)
+    else:
+        check_topic_names(order.topics, PATTERNS)
+    if order.group_id == "":
+        raise UsageError("--group must not be empty")
     form = _form(order)
     check_bootstrap(order.bootstrap)
     log_to_stderr(logging.WARNING, "barnabas: %(message)s")
@@ -389,7 +396,7 @@ async def _named(admin: Admin, order: ConsumeOrder) -> list[TopicView]:
         with typed():
             return await admin.describe_topics(list(dict.fromkeys(order.topics)))
     except InvalidTopicError as error:
-        raise CommandError(f"{error} (--regex reads all topics that match a pattern)") from error
+        raise CommandError(f"{error}{PATTERNS}") from error
     except UnknownTopicOrPartitionError as error:
         raise await missing_topic(admin, order.topics) from error
 

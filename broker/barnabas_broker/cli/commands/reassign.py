@@ -72,6 +72,8 @@ def move(
     partitions_in(topics)  # A word that makes no sense is refused before anybody is asked.
     given = None if plan is None else _read_plan(plan)
     ids = brokers_of("--brokers", brokers or "")
+    if brokers is not None and not ids:
+        raise UsageError("--brokers must name at least one broker; write their ids, as in 4,5,6")
 
     async def run(admin: Admin) -> None:
         if given is None:

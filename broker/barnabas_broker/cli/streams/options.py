@@ -80,7 +80,7 @@ def check_compression(name: str) -> None:
 def acks_of(text: str) -> Any:
     """Return the producer's `acks` for what somebody typed."""
     if text not in ACKS:
-        raise UsageError(f"--acks {text} is not possible: it must be all, 1 or 0")
+        raise UsageError(f"--acks {text!r} is not valid; write all, 1 or 0")
     return ACKS[text]
 
 

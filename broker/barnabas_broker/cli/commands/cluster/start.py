@@ -57,7 +57,7 @@ def start(  # noqa: PLR0913 - one for each option
     )
     with Interrupts() as interrupts:
         try:
-            started = start_cluster(request, interrupts)
+            started = start_cluster(request, interrupts, complain)
         except KeyboardInterrupt:
             complain("interrupted; what was started is stopped again")
             return 130
@@ -114,7 +114,7 @@ def _stay(started: Started, interrupts: Interrupts, summary: Sequence[str], *, t
                 break
     say("", "stopping; once more kills", to_stderr=to_stderr)
     began = time.monotonic()
-    stopped = stop_brokers(files, alive, STOP_TIMEOUT_S, interrupts)
+    stopped = stop_brokers(files, alive, STOP_TIMEOUT_S, interrupts, complain)
     for child in alive.values():
         child.wait()
     say(farewell(stopped, time.monotonic() - began), to_stderr=to_stderr)

@@ -13,6 +13,7 @@ from barnabas_broker.cli.commands.administration.config_values import config_val
 from barnabas_broker.cli.commands.administration.names import compiled, some_topics
 from barnabas_broker.cli.errors import CommandError, UsageError
 from barnabas_broker.cli.output import complain, say, say_json
+from barnabas_broker.cli.topic_names import check_topic_names
 from barnabas_broker.cli.wording import counted
 from barnabas_clients import Admin
 from barnabas_clients.admin.client import ConfigResource
@@ -48,6 +49,7 @@ def create(
         raise UsageError(
             f"--replication-factor must be 1 or more, or -1 for the cluster's default, not {replication_factor}"
         )
+    check_topic_names(names)
     with usage("--config"):
         settings = config_values(configs)
 

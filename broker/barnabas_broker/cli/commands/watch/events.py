@@ -114,7 +114,7 @@ def _ask(
         _check(opened.error_code, opened.error_message)
         challenge = Challenge(opened.cluster_id, opened.node_id, opened.nonce)
         if len(challenge.nonce) != NONCE_BYTES:
-            raise ClientPortError("the challenge is none")
+            raise ClientPortError("the challenge is not valid")
         request = DescribeEventsRequest(
             nonce=os.urandom(NONCE_BYTES),
             topic=question.topic,
