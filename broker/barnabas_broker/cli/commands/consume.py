@@ -26,6 +26,7 @@ from typing import NamedTuple
 from barnabas_broker.cli.admin import check_bootstrap
 from barnabas_broker.cli.connecting import connected
 from barnabas_broker.cli.errors import CommandError, UsageError, typed
+from barnabas_broker.cli.group_names import check_group_names
 from barnabas_broker.cli.missing_topics import missing_topic
 from barnabas_broker.cli.output import complain
 from barnabas_broker.cli.streams.dates import date_form
@@ -60,10 +61,9 @@ FROM_NOW_ON = OffsetRange(Place(Anchor.END))
 # A poll is short only so that wishes of the loop below (an end reached, an idle limit) are seen to.
 POLL_S = 1.0
 INTERRUPTED = 130
+PATTERNS = " (--regex reads all topics that match a pattern)"
 
 Form = Callable[[Record], bytes]
-
-PATTERNS = " (--regex reads all topics that match a pattern)"
 
 
 class ConsumeOrder(NamedTuple):
@@ -102,8 +102,8 @@ def consume(order: ConsumeOrder) -> int:
             _pattern(order.topics)
     else:
         check_topic_names(order.topics, PATTERNS)
-    if order.group_id == "":
-        raise UsageError("--group must not be empty")
+    if order.group_id is not None:
+        check_group_names([order.group_id])
     form = _form(order)
     check_bootstrap(order.bootstrap)
     log_to_stderr(logging.WARNING, "barnabas: %(message)s")

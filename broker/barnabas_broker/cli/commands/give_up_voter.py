@@ -15,6 +15,7 @@ import msgpack
 
 from barnabas_broker.cli.errors import CommandError
 from barnabas_broker.cli.output import say, say_json
+from barnabas_broker.cli.topic_names import check_topic_names
 from barnabas_broker.config.broker import BrokerConfig, ConfigError
 from barnabas_broker.replicas.lost_voters import METHOD
 from barnabas_raftlog.errors import BarnabasError
@@ -29,6 +30,7 @@ def give_up(
     topic: str, partition: int, voter: int, config_file: Path, timeout_s: float, *, accepted: bool, as_json: bool
 ) -> int:
     """Ask everybody; then tell those that would go on, if that was `accepted`."""
+    check_topic_names([topic])
     try:
         config = BrokerConfig.from_bytes(config_file.read_bytes())
     except ConfigError as error:
