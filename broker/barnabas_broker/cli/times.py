@@ -51,12 +51,15 @@ def duration_ms(text: str) -> int:
     """Return a duration in ms.
 
     Raises:
-        UsageError: `text` is none.
+        UsageError: `text` is none, or longer than the calendar.
     """
     if not _is_duration(text):
         raise UsageError(f"{text!r} is not a valid duration; write 90s, 1h30m, 2d or PT1H30M")
     parts = re.findall(PART, text.lower().lstrip("p").replace("t", ""))
-    return round(sum(float(number) * TIME_UNITS_MS[unit] for number, unit in parts))
+    found = sum(float(number) * TIME_UNITS_MS[unit] for number, unit in parts)
+    if found > MAX_MS:
+        raise UsageError(f"{text!r} is too long a duration; write at most {MAX_MS // TIME_UNITS_MS['d']}d")
+    return round(found)
 
 
 def readable(at_ms: int) -> str:

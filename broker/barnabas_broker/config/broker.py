@@ -31,6 +31,7 @@ __all__ = [
     "Setting",
     "SettingValue",
     "accepted_names",
+    "finest_of",
     "is_wildcard",
     "nearest",
     "quoted",
@@ -446,6 +447,11 @@ def settings() -> list[Setting]:
 def accepted_names() -> list[str]:
     """Return every name that a source of settings may use, coarser units included, but for `cluster.nodes.N`."""
     return [*_fields(), *(coarser for coarser, _, _ in _COARSER_UNITS)]
+
+
+def finest_of(name: str) -> str:
+    """Return the setting that `name` gives in a coarser unit (`log.retention.hours`), or else `name`."""
+    return next((finest for coarser, finest, _ in _COARSER_UNITS if coarser == name), name)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

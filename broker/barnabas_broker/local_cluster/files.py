@@ -101,7 +101,7 @@ class ClusterFiles:
             host = str(found["host"])
             hosts = tuple(str(one) for one in found.get("hosts", ()))
             if hosts and host not in hosts:
-                raise ValueError(f"host {host} is none of its hosts")
+                raise ValueError(f"host {host} is not one of its hosts")
             return cls(
                 directory=directory,
                 cluster_id=str(found["cluster_id"]),

@@ -21,11 +21,12 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from barnabas_broker.config.sources import PREFIX, variable_of
+from barnabas_broker.status.verdict import brokers_named
 
 from .files import ClusterError, ClusterFiles
 from .interrupts import Interrupts
@@ -40,6 +41,13 @@ FAILED_START_STOP_TIMEOUT_S = 3.0
 # A killed process is gone when the kernel has freed it; only a disk that hangs makes that last.
 KILL_TIMEOUT_S = 10.0
 READY_LINE_BYTES_MAX = 4096
+NOTICE_S = 1.0  # after which people are told what is waited for
+
+Tell = Callable[[str], None]
+
+
+def _silent(_: str) -> None:
+    """Tell nobody."""
 
 
 class Started(NamedTuple):
@@ -58,8 +66,8 @@ class Stopped(NamedTuple):
     down: list[int]
 
 
-def start_cluster(request: Request, interrupts: Interrupts | None = None) -> Started:
-    """Start the brokers of a cluster that are down, and return when all is ready.
+def start_cluster(request: Request, interrupts: Interrupts | None = None, tell: Tell = _silent) -> Started:
+    """Start the brokers of a cluster that are down, and return when all is ready; `tell` whom a long wait is for.
 
     Raises:
         KeyboardInterrupt: `interrupts` told of a wish to end. Nothing started here still runs.
@@ -94,7 +102,7 @@ def start_cluster(request: Request, interrupts: Interrupts | None = None) -> Sta
             try:
                 for node_id in down:
                     children[node_id], readers[node_id], log_starts[node_id] = _spawn(files, node_id, request.program)
-                _wait_until_ready(files, children, readers, log_starts, request.timeout_s, interrupts)
+                _wait_until_ready(files, children, readers, log_starts, request.timeout_s, interrupts, tell)
             except BaseException:
                 _stop_children(files, children)
                 raise
@@ -110,9 +118,15 @@ def start_cluster(request: Request, interrupts: Interrupts | None = None) -> Sta
 
 
 def stop_brokers(
-    files: ClusterFiles, node_ids: Iterable[int], timeout_s: float, interrupts: Interrupts | None = None
+    files: ClusterFiles,
+    node_ids: Iterable[int],
+    timeout_s: float,
+    interrupts: Interrupts | None = None,
+    tell: Tell = _silent,
 ) -> Stopped:
     """Ask brokers to stop, wait for them, and kill those that have not stopped after `timeout_s` or at an interrupt.
+
+    `tell` hears whom a wait is for that takes more than a second.
 
     Raises:
         ClusterError: one survived even that, or belongs to another user.
@@ -129,7 +143,7 @@ def stop_brokers(
             raise ClusterError(
                 f"process {process.pid} (broker {node_id}) belongs to {owner}: stop it as {owner}"
             ) from error
-    left = wait_for_exit(processes.values(), timeout_s, interrupts)
+    left = _wait_to_stop(processes, timeout_s, interrupts, tell)
     for process in left:
         send_signal(process, signal.SIGKILL)
     stuck = wait_for_exit(left, KILL_TIMEOUT_S)
@@ -143,6 +157,20 @@ def stop_brokers(
         killed=killed,
         down=[node_id for node_id in node_ids if node_id not in processes],
     )
+
+
+def _wait_to_stop(
+    processes: Mapping[int, ProcessIdentity], timeout_s: float, interrupts: Interrupts | None, tell: Tell
+) -> set[ProcessIdentity]:
+    notice_s = min(NOTICE_S, timeout_s)
+    notice_at = time.monotonic() + notice_s
+    left = wait_for_exit(processes.values(), notice_s, interrupts)
+    # Before that time it was the user who has had enough.
+    if not left or notice_s == timeout_s or time.monotonic() < notice_at:
+        return left
+    late = sorted(node_id for node_id, process in processes.items() if process in left)
+    tell(f"waiting for {brokers_named(late)} to stop; killed when {timeout_s:g} s are over")
+    return wait_for_exit(left, timeout_s - notice_s, interrupts)
 
 
 def _running(files: ClusterFiles, node_ids: Iterable[int]) -> dict[int, ProcessIdentity]:
@@ -304,7 +332,9 @@ def _wait_until_ready(
     log_starts: Mapping[int, int],
     timeout_s: float,
     interrupts: Interrupts | None,
+    tell: Tell,
 ) -> None:
+    notice_at: float | None = time.monotonic() + NOTICE_S
     deadline = time.monotonic() + timeout_s
     lines = dict.fromkeys(readers, b"")
     waiting = set(readers)
@@ -314,7 +344,11 @@ def _wait_until_ready(
         for node_id, reader in readers.items():
             selector.register(reader, selectors.EVENT_READ, node_id)
         while waiting:
-            events = selector.select(max(0.0, deadline - time.monotonic()))
+            until = deadline if notice_at is None else min(notice_at, deadline)
+            events = selector.select(max(0.0, until - time.monotonic()))
+            if notice_at is not None and notice_at <= time.monotonic() < deadline:
+                notice_at = None
+                tell(f"waiting for {brokers_named(sorted(waiting))} to be ready; trying until {timeout_s:g} s are over")
             if not events and time.monotonic() >= deadline:
                 late = ", ".join(map(str, sorted(waiting)))
                 said = files.last_log_line(min(waiting), log_starts[min(waiting)])

@@ -78,7 +78,7 @@ def with_stand_ins(*arguments: object, plans: Sequence[str] = ()) -> subprocess.
         (
             ["topic", "create", "t", "--bootstrap-server", "x", "--replication-factor", "-3"],
             2,
-            "--replication-factor must be 1 or more, or -1 for the cluster's default, not -3",
+            "--replication-factor must be from 1 to 32767, or -1 for the cluster's default, not -3",
         ),
     ],
 )

@@ -231,6 +231,33 @@ def test_one_that_does_not_stop_is_killed(starter: Starter) -> None:
     assert started.children[3].wait() == -signal.SIGKILL
 
 
+def test_a_long_start_says_which_brokers_it_waits_for(starter: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "NOTICE_S", 0.0)
+    told = list[str]()
+    starter.children += start_cluster(starter.request(), tell=told.append).children.values()
+    assert told == ["waiting for brokers 1, 2 and 3 to be ready; trying until 20 s are over"]
+
+
+def test_a_long_stop_says_which_brokers_it_waits_for(starter: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
+    child = starter.start("1=deaf", brokers=1).children[1]
+    monkeypatch.setattr(supervisor, "NOTICE_S", 0.0)
+    told = list[str]()
+
+    def tell(text: str) -> None:
+        told.append(text)
+        child.kill()
+
+    assert stop_brokers(ClusterFiles.load(starter.directory), [1], WAIT_S, tell=tell) == ([1], [], [])
+    assert told == ["waiting for broker 1 to stop; killed when 20 s are over"]
+
+
+def test_a_short_wait_is_not_told(starter: Starter) -> None:
+    told = list[str]()
+    files = starter.start("1=deaf", brokers=1).files
+    assert stop_brokers(files, [1], 0.0, tell=told.append).killed == [1]
+    assert told == []
+
+
 def test_a_suspended_broker_stops_cleanly(starter: Starter) -> None:
     started = starter.start(brokers=1)
     started.children[1].send_signal(signal.SIGSTOP)

@@ -26,6 +26,7 @@ from typing import NamedTuple
 from barnabas_broker.cli.addresses import endpoints_of
 from barnabas_broker.cli.connecting import connected
 from barnabas_broker.cli.errors import CommandError, UsageError, typed
+from barnabas_broker.cli.group_names import check_group_names
 from barnabas_broker.cli.missing_topics import missing_topic
 from barnabas_broker.cli.output import complain
 from barnabas_broker.cli.streams.dates import date_form
@@ -35,6 +36,7 @@ from barnabas_broker.cli.streams.offset_ranges import Anchor, OffsetRange, Place
 from barnabas_broker.cli.streams.options import as_usage, form_kind, seconds_of
 from barnabas_broker.cli.streams.pipes import BlockingThread, EndSignals, Progress, run, typed_bytes, write_all
 from barnabas_broker.cli.times import readable, timestamp_ms
+from barnabas_broker.cli.topic_names import check_topic_names
 from barnabas_broker.process.log_lines import log_to_stderr
 from barnabas_clients import Admin, Consumer, CorruptRecordsError, OffsetAndMetadata, TopicPartition
 from barnabas_clients.cluster.view import TopicView
@@ -59,6 +61,7 @@ FROM_NOW_ON = OffsetRange(Place(Anchor.END))
 # A poll is short only so that wishes of the loop below (an end reached, an idle limit) are seen to.
 POLL_S = 1.0
 INTERRUPTED = 130
+PATTERNS = " (--regex reads all topics that match a pattern)"
 
 Form = Callable[[Record], bytes]
 
@@ -97,6 +100,10 @@ def consume(order: ConsumeOrder) -> int:
     if order.regex:
         with as_usage("--regex"):
             _pattern(order.topics)
+    else:
+        check_topic_names(order.topics, PATTERNS)
+    if order.group_id is not None:
+        check_group_names([order.group_id])
     form = _form(order)
     endpoints_of(order.bootstrap)  # It raises.
     log_to_stderr(logging.WARNING, "barnabas: %(message)s")
@@ -389,7 +396,7 @@ async def _named(admin: Admin, order: ConsumeOrder) -> list[TopicView]:
         with typed():
             return await admin.describe_topics(list(dict.fromkeys(order.topics)))
     except InvalidTopicError as error:
-        raise CommandError(f"{error} (--regex reads all topics that match a pattern)") from error
+        raise CommandError(f"{error}{PATTERNS}") from error
     except UnknownTopicOrPartitionError as error:
         raise await missing_topic(admin, order.topics) from error
 

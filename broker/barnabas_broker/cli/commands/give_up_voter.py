@@ -16,6 +16,7 @@ import msgpack
 from barnabas_broker.cli.config_files import read_config
 from barnabas_broker.cli.errors import CommandError
 from barnabas_broker.cli.output import say, say_json
+from barnabas_broker.cli.topic_names import check_topic_names
 from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.replicas.lost_voters import METHOD
 from barnabas_raftlog.errors import BarnabasError
@@ -30,6 +31,7 @@ def give_up(
     topic: str, partition: int, voter: int, config_file: Path, timeout_s: float, *, accepted: bool, as_json: bool
 ) -> int:
     """Ask everybody; then tell those that would go on, if that was `accepted`."""
+    check_topic_names([topic])
     config = read_config(config_file)
     if voter not in config.nodes:
         raise CommandError(f"there is no broker {voter}: {config_file} names {_list(config.nodes)}")

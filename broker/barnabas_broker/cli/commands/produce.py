@@ -36,6 +36,7 @@ from barnabas_broker.cli.streams.pipes import (
     typed_bytes,
     write_all,
 )
+from barnabas_broker.cli.topic_names import check_topic_names
 from barnabas_broker.process.log_lines import log_to_stderr
 from barnabas_clients import Admin, Producer
 from barnabas_clients.errors import ClientError, DeadlineExceededError
@@ -100,6 +101,7 @@ class _Input(NamedTuple):
 
 def produce(order: ProduceOrder) -> int:
     """Send every line; 130 if interrupted."""
+    check_topic_names([order.topic])
     acks_of(order.acks)
     check_compression(order.compression)
     taking = _input(order)

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from barnabas_broker.cli.errors import CommandError
+from barnabas_broker.cli.errors import UsageError
 from barnabas_broker.cli.output import say, say_json_lines
-from barnabas_broker.config.broker import Setting, nearest, settings
+from barnabas_broker.config.broker import Setting, accepted_names, finest_of, nearest, settings
 from barnabas_broker.config.sources import variable_of
 
 __all__ = ["show"]
@@ -18,14 +18,16 @@ def show(names: Sequence[str], *, as_json: bool) -> int:
     """Print the settings that have one of `names` in theirs; all if there are none.
 
     Raises:
-        CommandError: no setting has one of them.
+        UsageError: no setting has one of them.
     """
     known = settings()
     found = known
     if names:
+        names = [finest_of(name) for name in names]
         for name in names:
             if not any(name in one.name for one in known):
-                raise CommandError(f"unknown setting: {name}{nearest(name, [one.name for one in known])}")
+                hint = nearest(name, accepted_names()) or "; barnabas broker settings shows all"
+                raise UsageError(f"unknown setting: {name or repr(name)}{hint}")
         # Who writes a whole name means that one, though others begin with it.
         whole = {one.name for one in known} & set(names)
         parts = [name for name in names if name not in whole]

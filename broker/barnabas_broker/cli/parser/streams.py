@@ -5,9 +5,12 @@ from typing import Annotated
 
 import typer
 
-from .options import DEFAULT, Bootstrap, Timeout, Topic
+from .options import DEFAULT, PARTITION_MAX, Bootstrap, Timeout, Topic
 
 __all__ = ["consume", "produce"]
+
+# What the length of a request can say.
+REQUEST_BYTES_MAX = (1 << 31) - 1
 
 Null = Annotated[str | None, typer.Option("--null", help="A key or value that reads so is null.", metavar="TEXT")]
 Shown = Annotated[
@@ -35,7 +38,8 @@ Header = Annotated[
     typer.Option("--header", "-H", help="A header for every record; may be repeated.", metavar="NAME=VALUE"),
 ]
 Target = Annotated[
-    int | None, typer.Option("--partition", "-p", help="Send everything to this partition.", metavar="P", min=0)
+    int | None,
+    typer.Option("--partition", "-p", help="Send everything to this partition.", metavar="P", min=0, max=PARTITION_MAX),
 ]
 KeepPartitions = Annotated[
     bool, typer.Option("--keep-partitions", help="Send records to the partitions that they name.")
@@ -46,7 +50,8 @@ Compression = Annotated[
 ]
 InputFile = Annotated[Path | None, typer.Option(help="Read this instead of standard input.", metavar="FILE")]
 RequestBytes = Annotated[
-    int, typer.Option(help="Largest request, and so the largest record.", metavar="BYTES", min=1024)
+    int,
+    typer.Option(help="Largest request, and so the largest record.", metavar="BYTES", min=1024, max=REQUEST_BYTES_MAX),
 ]
 Receipts = Annotated[bool, typer.Option("--receipts", help="Print the partition and the offset of every record.")]
 ReceiptsAsJson = Annotated[bool, typer.Option("--json", help="Print receipts as JSON.")]
@@ -122,7 +127,9 @@ FromOffset = Annotated[
 ]
 Only = Annotated[
     list[int] | None,
-    typer.Option("--partition", "-p", help="Only this partition; may be repeated.", metavar="P", min=0),
+    typer.Option(
+        "--partition", "-p", help="Only this partition; may be repeated.", metavar="P", min=0, max=PARTITION_MAX
+    ),
 ]
 Regex = Annotated[bool, typer.Option("--regex", "-r", help="TOPICs are patterns that match anywhere in a name.")]
 

@@ -51,7 +51,7 @@ def parse_range(text: str, now_ms: int) -> OffsetRange:
     """
     word = text.strip()
     if not word.strip("@:"):
-        raise UsageError(f"--offset {text} is not a place to start; write {FORMS}")
+        raise UsageError(f"--offset {text or repr(text)} is not a place to start; write {FORMS}")
     found = _of_times(word[1:], text, now_ms) if word.startswith("@") else _of_offsets(word, text)
     start, end = found
     if end is not None and start.anchor is end.anchor and start.number > end.number:
@@ -64,7 +64,7 @@ def _of_offsets(word: str, text: str) -> OffsetRange:
     start = _place(first) if first or not colon else Place(Anchor.START)
     end = _place(last) if last else None
     if start is None or (last and end is None):
-        raise UsageError(f"--offset {text} is not a place to start; write {FORMS}")
+        raise UsageError(f"--offset {text or repr(text)} is not a place to start; write {FORMS}")
     return OffsetRange(start, end)
 
 

@@ -104,7 +104,7 @@ def test_ctrl_c_ends_it_with_what_it_has_and_deletes_the_topic(
     [
         ("produce --record-size 4", "--record-size 4: it must be from 8 B to 64 MiB"),
         ("produce --record-size big", "--record-size: 'big' is not a size: write 10GiB"),
-        ("produce --acks 2", "--acks 2 is not possible"),
+        ("produce --acks 2", "--acks '2' is not valid"),
         ("consume --compression zst", "(did you mean 'zstd'?)"),
         ("latency --linger soon", "--linger: 'soon' is no"),
         ("latency --rate 0", "Invalid value for '--rate'"),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from barnabas_broker.access.join_tokens import JoinToken, TokenError
 from barnabas_broker.cli.errors import UsageError
 from barnabas_broker.cli.output import complain, say, say_json
 from barnabas_broker.local_cluster.files import KEY_SETTING, ClusterFiles
@@ -42,6 +43,9 @@ def start(  # noqa: PLR0913 - one for each option
 ) -> int:
     """Start the brokers that are down; then return, or stay until Ctrl-C and stop those that were started."""
     began = time.monotonic()
+    for option, value in (("--host", host), ("--hosts", hosts), ("--cluster-id", cluster_id), ("--token", token)):
+        if value is not None:
+            _check_text(option, value)
     request = Request(
         directory=data.absolute(),
         brokers=brokers,
@@ -57,7 +61,7 @@ def start(  # noqa: PLR0913 - one for each option
     )
     with Interrupts() as interrupts:
         try:
-            started = start_cluster(request, interrupts)
+            started = start_cluster(request, interrupts, complain)
         except KeyboardInterrupt:
             complain("interrupted; what was started is stopped again")
             return 130
@@ -69,6 +73,16 @@ def start(  # noqa: PLR0913 - one for each option
             say(*summary, to_stderr=as_json)
             return 0
         return _stay(started, interrupts, summary, to_stderr=as_json)
+
+
+def _check_text(option: str, value: str) -> None:
+    if not value.strip():
+        raise UsageError(f"{option} is empty; give a value, or leave the option out")
+    if option == "--token":
+        try:
+            JoinToken.parse(value)
+        except TokenError as error:
+            raise UsageError(str(error)) from error
 
 
 def settings_from(words: Sequence[str]) -> dict[str, str]:
@@ -114,7 +128,7 @@ def _stay(started: Started, interrupts: Interrupts, summary: Sequence[str], *, t
                 break
     say("", "stopping; once more kills", to_stderr=to_stderr)
     began = time.monotonic()
-    stopped = stop_brokers(files, alive, STOP_TIMEOUT_S, interrupts)
+    stopped = stop_brokers(files, alive, STOP_TIMEOUT_S, interrupts, complain)
     for child in alive.values():
         child.wait()
     say(farewell(stopped, time.monotonic() - began), to_stderr=to_stderr)

@@ -13,6 +13,7 @@ from barnabas_broker.cli.commands.administration.config_values import config_val
 from barnabas_broker.cli.commands.administration.names import compiled, some_topics
 from barnabas_broker.cli.errors import CommandError, UsageError
 from barnabas_broker.cli.output import complain, say, say_json
+from barnabas_broker.cli.topic_names import check_topic_names
 from barnabas_broker.cli.wording import counted
 from barnabas_clients import Admin
 from barnabas_clients.admin.client import ConfigResource
@@ -46,8 +47,10 @@ def create(
         raise UsageError(f"--partitions must be 1 or more, or -1 for the cluster's default, not {partitions}")
     if not -1 <= replication_factor <= REPLICAS_MAX or replication_factor == 0:
         raise UsageError(
-            f"--replication-factor must be 1 or more, or -1 for the cluster's default, not {replication_factor}"
+            f"--replication-factor must be from 1 to {REPLICAS_MAX}, or -1 for the cluster's default, "
+            f"not {replication_factor}"
         )
+    check_topic_names(names)
     with usage("--config"):
         settings = config_values(configs)
 
@@ -191,6 +194,7 @@ def delete(
 def _chosen(names: Sequence[str], patterns: Sequence[str]) -> list[re.Pattern[str]]:
     if not names and not patterns:
         raise UsageError("say which topics: TOPIC... or --regex PATTERN")
+    check_topic_names(names)
     return compiled(patterns)
 
 
