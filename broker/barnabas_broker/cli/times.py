@@ -27,7 +27,7 @@ def timestamp_ms(text: str, now_ms: int) -> int:
         UsageError: it names none.
     """
     text = text.strip()
-    if re.fullmatch(r"[0-9]+", text):
+    if re.fullmatch(r"[0-9]{1,20}", text):
         if not LEAST_MS <= int(text) <= MAX_MS:
             raise UsageError(f"{text} is not a time in milliseconds since 1970" + _hint(int(text)))
         return int(text)

@@ -7,12 +7,22 @@ other.
 
 import re
 
-__all__ = ["BYTE_UNITS", "TIME_UNITS_MS", "parse_bytes", "parse_duration_ms", "shown_bytes", "shown_duration_ms"]
+__all__ = [
+    "BYTE_UNITS",
+    "TIME_UNITS_MS",
+    "UNLIMITED",
+    "parse_bytes",
+    "parse_duration_ms",
+    "shown_bytes",
+    "shown_duration_ms",
+]
 
 TIME_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 BYTE_UNITS = {"": 1, "b": 1} | {
     f"{letter}{rest}": 1 << 10 * (power + 1) for power, letter in enumerate("kmgtp") for rest in ("", "ib")
 }
+# What an int can hold is no limit that anybody chose.
+UNLIMITED = frozenset({(1 << 31) - 1, (1 << 63) - 1})
 # More digits than any duration or size needs; longer numbers are refused as what they are, a mistake.
 _NUMBER = r"[0-9]{1,20}(?:\.[0-9]{1,20})?"
 _PLAIN = r"-?[0-9]{1,20}"

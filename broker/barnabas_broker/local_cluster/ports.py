@@ -101,7 +101,7 @@ def taken(host: str, port: int, *, datagrams: bool) -> str | None:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=kind, flags=socket.AI_PASSIVE)[0]
     except OSError as error:
-        raise PortError(f"--host {host or repr(host)} is not an address of this machine: {error.strerror}") from error
+        raise PortError(f"--host {host} is not an address of this machine: {error.strerror}") from error
     with contextlib.closing(socket.socket(family, kind)) as trial:
         try:
             if not datagrams:

@@ -26,10 +26,11 @@ from typing import Any, NamedTuple, cast
 from barnabas_broker.cli.addresses import endpoints_of
 from barnabas_broker.cli.connecting import connected
 from barnabas_broker.cli.errors import CommandError, UsageError, typed
+from barnabas_broker.cli.legal_names import check_topic_names
+from barnabas_broker.cli.limits import check_replication_factor
 from barnabas_broker.cli.output import complain, say, say_json
 from barnabas_broker.cli.streams.options import acks_of, as_usage, check_compression, seconds_of
 from barnabas_broker.cli.streams.pipes import EndSignals, run
-from barnabas_broker.cli.topic_names import check_topic_names
 from barnabas_broker.config.quantities import parse_bytes, shown_bytes
 from barnabas_broker.process.log_lines import log_to_stderr
 from barnabas_clients import Admin, Consumer, Producer, TopicPartition
@@ -49,7 +50,6 @@ RECORD_BYTES_MAX = 64 << 20
 BUFFER_BYTES = 32 << 20
 RECORDS_AT_ONCE = 1000
 CLEAN_UP_S = 10.0
-REPLICAS_MAX = 32_767
 POLL_S = 0.2
 
 
@@ -288,11 +288,7 @@ def _bench(order: BenchOrder, what: str, verb: str, make: Callable[[BenchOrder, 
 def _check(order: BenchOrder) -> None:
     if order.topic is not None:
         check_topic_names([order.topic])
-    if not -1 <= order.replication_factor <= REPLICAS_MAX or order.replication_factor == 0:
-        raise UsageError(
-            f"--replication-factor must be from 1 to {REPLICAS_MAX}, or -1 for the cluster's default, "
-            f"not {order.replication_factor}"
-        )
+    check_replication_factor(order.replication_factor)
     acks_of(order.acks)
     check_compression(order.compression)
     _ = order.record_bytes, order.batch_bytes  # They raise.

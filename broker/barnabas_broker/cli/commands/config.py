@@ -13,9 +13,9 @@ from barnabas_broker.cli.commands.administration.config_values import config_val
 from barnabas_broker.cli.commands.administration.names import topics_named
 from barnabas_broker.cli.commands.topic.changes import change_configs
 from barnabas_broker.cli.errors import CommandError, UsageError
+from barnabas_broker.cli.legal_names import check_topic_names
 from barnabas_broker.cli.output import print_table, say, say_json
-from barnabas_broker.cli.topic_names import check_topic_names
-from barnabas_broker.config.quantities import shown_bytes, shown_duration_ms
+from barnabas_broker.config.quantities import BYTE_UNITS, TIME_UNITS_MS, UNLIMITED, shown_bytes, shown_duration_ms
 from barnabas_clients import Admin
 from barnabas_clients.admin.client import ConfigEntry, ConfigResource
 from barnabas_clients.admin.configs import ConfigResourceType, ConfigSource
@@ -23,7 +23,6 @@ from barnabas_clients.admin.configs import ConfigResourceType, ConfigSource
 __all__ = ["change", "show"]
 
 DIGITS_MAX = 19
-UNLIMITED = {(1 << 31) - 1, (1 << 63) - 1}
 SOURCES = {
     ConfigSource.TOPIC: "topic",
     ConfigSource.STATIC_BROKER: "broker's settings",
@@ -162,22 +161,19 @@ def _readable(name: str, value: str | None) -> str | None:
         return value
     count = int(value)
     # Nobody needs to be told that 500 ms are 500ms, or that the largest number there is means no limit.
-    if count in UNLIMITED or count < 1000:
+    if count in UNLIMITED:
         return value
-    if name.endswith(".ms"):
+    if name.endswith(".ms") and count >= TIME_UNITS_MS["s"]:
         return f"{value} ({shown_duration_ms(count)})"
-    return f"{value} ({shown_bytes(count)})" if name.endswith(".bytes") else value
+    return f"{value} ({shown_bytes(count)})" if name.endswith(".bytes") and count >= BYTE_UNITS["k"] else value
 
 
 def _described(entry: ConfigEntry) -> list[str]:
     source = SOURCES.get(entry.source, "unknown")
-    default = (
-        f"; default {_readable(entry.name, entry.default)}"
-        if entry.default is not None and not entry.is_default
-        else ""
-    )
+    default = _readable(entry.name, entry.default)
+    usual = "" if default is None or entry.is_default else f"; default {default}"
     fixed = "; read-only" if entry.read_only else ""
-    lines = [f"{entry.name} = {_value(entry)}  (set by: {source}{default}{fixed})"]
+    lines = [f"{entry.name} = {_value(entry)}  (set by: {source}{usual}{fixed})"]
     return lines + ([f"    {entry.documentation}"] if entry.documentation else [])
 
 

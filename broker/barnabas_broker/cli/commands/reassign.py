@@ -22,8 +22,9 @@ from barnabas_broker.cli.admin import parse_topics
 from barnabas_broker.cli.commands.administration.calls import administer, for_each
 from barnabas_broker.cli.commands.administration.names import check_partitions, topics_named
 from barnabas_broker.cli.errors import CommandError, UsageError
+from barnabas_broker.cli.legal_names import check_topic_names
+from barnabas_broker.cli.limits import numbers_of
 from barnabas_broker.cli.output import print_table, say, say_json, say_json_lines
-from barnabas_broker.cli.topic_names import check_topic_names
 from barnabas_broker.cli.wording import counted
 from barnabas_broker.config.witness_rows import decode_witnesses
 from barnabas_clients import Admin, TopicPartition
@@ -46,12 +47,12 @@ def brokers_of(option: str, text: str) -> list[int]:
     Raises:
         UsageError: it is something else, or names one twice.
     """
-    words = [word.strip() for word in text.split(",")] if text.strip() else []
-    if not all(word.isascii() and word.isdecimal() for word in words):
+    found = numbers_of(text) if text.strip() else []
+    if found is None:
         raise UsageError(f"{option} {text!r} is not a list of brokers; write their ids, as in 4,5,6")
-    if len(set(words)) != len(words):
+    if len(set(found)) != len(found):
         raise UsageError(f"{option} {text!r} names a broker twice")
-    return [int(word) for word in words]
+    return found
 
 
 def move(

@@ -6,12 +6,10 @@ from typing import Any
 from barnabas_broker.cli.errors import UsageError
 from barnabas_broker.cli.output import say, say_json_lines
 from barnabas_broker.config.broker import Setting, accepted_names, finest_of, nearest, settings
+from barnabas_broker.config.quantities import UNLIMITED
 from barnabas_broker.config.sources import variable_of
 
 __all__ = ["show"]
-
-# What an int can hold is no limit that anybody chose.
-UNLIMITED = {(1 << 31) - 1, (1 << 63) - 1}
 
 
 def show(names: Sequence[str], *, as_json: bool) -> int:

@@ -4,7 +4,9 @@ from typing import Annotated
 
 import typer
 
-from .options import DEFAULT, PARTITION_MAX, PLAIN, Bootstrap, Json, Timeout
+from barnabas_broker.cli.limits import PARTITION_MAX
+
+from .options import DEFAULT, PLAIN, Bootstrap, Json, Timeout
 
 __all__ = ["bench"]
 

@@ -4,7 +4,9 @@ from typing import Annotated
 
 import typer
 
-from .options import DEFAULT, OFFSET_MAX, PLAIN, Bootstrap, Group, Json, Timeout
+from barnabas_broker.cli.limits import OFFSET_MAX
+
+from .options import DEFAULT, PLAIN, Bootstrap, Group, Json, Timeout
 
 __all__ = ["group"]
 

@@ -12,8 +12,6 @@ from barnabas_broker.config.quantities import parse_duration_ms
 
 __all__ = [
     "DEFAULT",
-    "OFFSET_MAX",
-    "PARTITION_MAX",
     "PLAIN",
     "VARIABLE",
     "Bootstrap",
@@ -28,10 +26,6 @@ __all__ = [
 # Where a cluster is if nobody says so: as rpk, kcat and people's fingers have it.
 DEFAULT = "localhost:9092"
 VARIABLE = "BARNABAS_BOOTSTRAP_SERVER"
-
-# What the protocol can express.
-PARTITION_MAX = (1 << 31) - 1
-OFFSET_MAX = (1 << 63) - 1
 
 TIMEOUT_MIN_S = 0.1
 TIMEOUT_MAX_S = 1_000_000.0

@@ -5,12 +5,11 @@ from typing import Annotated
 
 import typer
 
-from .options import DEFAULT, PARTITION_MAX, Bootstrap, Timeout, Topic
+from barnabas_broker.cli.limits import PARTITION_MAX, REQUEST_BYTES_MAX
+
+from .options import DEFAULT, Bootstrap, Timeout, Topic
 
 __all__ = ["consume", "produce"]
-
-# What the length of a request can say.
-REQUEST_BYTES_MAX = (1 << 31) - 1
 
 Null = Annotated[str | None, typer.Option("--null", help="A key or value that reads so is null.", metavar="TEXT")]
 Shown = Annotated[

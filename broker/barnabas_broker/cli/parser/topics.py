@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
-from .options import DEFAULT, OFFSET_MAX, PARTITION_MAX, PLAIN, Bootstrap, Json, Timeout, Topic
+from barnabas_broker.cli.limits import OFFSET_MAX, PARTITION_MAX
+
+from .options import DEFAULT, PLAIN, Bootstrap, Json, Timeout, Topic
 
 __all__ = ["topic"]
 

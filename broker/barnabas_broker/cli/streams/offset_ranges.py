@@ -11,6 +11,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from barnabas_broker.cli.errors import CommandError, UsageError
+from barnabas_broker.cli.limits import OFFSET_MAX
 from barnabas_broker.cli.times import duration_ms, timestamp_ms
 
 __all__ = ["Anchor", "OffsetRange", "Place", "parse_range"]
@@ -74,7 +75,8 @@ def _place(word: str) -> Place | None:
     if not re.fullmatch(r"[+-]?[0-9]{1,19}", word):
         return None
     anchor = Anchor.START if word[0] == "+" else Anchor.END if word[0] == "-" else Anchor.OFFSET
-    return Place(anchor, int(word))
+    number = int(word)
+    return Place(anchor, number) if abs(number) <= OFFSET_MAX else None
 
 
 def _of_times(word: str, text: str, now_ms: int) -> OffsetRange:

@@ -2,7 +2,7 @@
 
 import selectors
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +43,7 @@ def start(  # noqa: PLR0913 - one for each option
 ) -> int:
     """Start the brokers that are down; then return, or stay until Ctrl-C and stop those that were started."""
     began = time.monotonic()
-    for option, value in (("--host", host), ("--hosts", hosts), ("--cluster-id", cluster_id), ("--token", token)):
-        if value is not None:
-            _check_text(option, value)
+    _check_texts({"--host": host, "--hosts": hosts, "--cluster-id": cluster_id, "--token": token})
     request = Request(
         directory=data.absolute(),
         brokers=brokers,
@@ -75,12 +73,14 @@ def start(  # noqa: PLR0913 - one for each option
         return _stay(started, interrupts, summary, to_stderr=as_json)
 
 
-def _check_text(option: str, value: str) -> None:
-    if not value.strip():
-        raise UsageError(f"{option} is empty; give a value, or leave the option out")
-    if option == "--token":
+def _check_texts(given: Mapping[str, str | None]) -> None:
+    """Refuse empty values, and a token that cannot be read, before anything is done."""
+    for option, value in given.items():
+        if value is not None and not value.strip():
+            raise UsageError(f"{option} is empty; give a value, or leave the option out")
+    if (token := given["--token"]) is not None:
         try:
-            JoinToken.parse(value)
+            JoinToken.parse(token)
         except TokenError as error:
             raise UsageError(str(error)) from error
 

@@ -13,7 +13,7 @@ from barnabas_broker.cli.commands.administration.names import (
     topics_named,
 )
 from barnabas_broker.cli.errors import CommandError, UsageError
-from barnabas_broker.cli.group_names import check_group_names
+from barnabas_broker.cli.legal_names import check_group_names
 from barnabas_broker.cli.output import print_table, say, say_json, say_json_lines
 from barnabas_broker.cli.times import duration_ms, timestamp_ms
 from barnabas_broker.cli.wording import in_words, listed

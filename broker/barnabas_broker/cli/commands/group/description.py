@@ -6,7 +6,7 @@ from typing import Any
 from barnabas_broker.cli.commands.administration.calls import administer
 from barnabas_broker.cli.commands.administration.names import compiled, groups_matching, missing_groups
 from barnabas_broker.cli.errors import UsageError
-from barnabas_broker.cli.group_names import check_group_names
+from barnabas_broker.cli.legal_names import check_group_names
 from barnabas_broker.cli.output import print_table, say, say_json
 from barnabas_broker.cli.wording import counted
 from barnabas_clients import Admin, TopicPartition

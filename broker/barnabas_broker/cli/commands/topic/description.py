@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from barnabas_broker.cli.commands.administration.calls import administer, complain_of_silence
 from barnabas_broker.cli.commands.administration.names import compiled, some_topics
 from barnabas_broker.cli.errors import UsageError
+from barnabas_broker.cli.legal_names import check_topic_names
 from barnabas_broker.cli.output import print_table, say, say_json
-from barnabas_broker.cli.topic_names import check_topic_names
 from barnabas_broker.cli.wording import counted, listed
 from barnabas_broker.config.quantities import shown_bytes
 from barnabas_broker.config.witness_rows import decode_witnesses

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from barnabas_broker.cli.commands.administration.calls import administer, complain_of_silence
 from barnabas_broker.cli.commands.administration.names import compiled, matching, missing_topics
+from barnabas_broker.cli.legal_names import check_topic_names
 from barnabas_broker.cli.output import complain, print_table, say, say_json_lines
-from barnabas_broker.cli.topic_names import check_topic_names
 from barnabas_broker.cli.wording import said_count
 from barnabas_broker.config.quantities import shown_bytes
 from barnabas_clients import Admin, TopicPartition

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from barnabas_broker.cli.commands.administration.calls import administer, for_each, usage
 from barnabas_broker.cli.commands.administration.names import check_partitions, topics_named
 from barnabas_broker.cli.errors import CommandError, UsageError
+from barnabas_broker.cli.legal_names import check_topic_names
 from barnabas_broker.cli.output import say, say_json
 from barnabas_broker.cli.times import timestamp_ms
-from barnabas_broker.cli.topic_names import check_topic_names
 from barnabas_broker.cli.wording import counted
 from barnabas_clients import Admin, OffsetSpec, TopicPartition
 from barnabas_clients.cluster.view import TopicView
