@@ -3,6 +3,7 @@
 from .errors import UsageError
 
 __all__ = [
+    "BROKER_ID_MAX",
     "OFFSET_MAX",
     "PARTITION_MAX",
     "REPLICAS_MAX",
@@ -11,6 +12,7 @@ __all__ = [
     "numbers_of",
 ]
 
+BROKER_ID_MAX = (1 << 31) - 1
 PARTITION_MAX = (1 << 31) - 1
 OFFSET_MAX = (1 << 63) - 1
 REPLICAS_MAX = (1 << 15) - 1

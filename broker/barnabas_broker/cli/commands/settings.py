@@ -5,7 +5,7 @@ from typing import Any
 
 from barnabas_broker.cli.errors import UsageError
 from barnabas_broker.cli.output import say, say_json_lines
-from barnabas_broker.config.broker import Setting, accepted_names, finest_of, nearest, settings
+from barnabas_broker.config.broker import Setting, finest_of, settings, unknown_setting
 from barnabas_broker.config.quantities import UNLIMITED
 from barnabas_broker.config.sources import variable_of
 
@@ -24,8 +24,7 @@ def show(names: Sequence[str], *, as_json: bool) -> int:
         names = [finest_of(name) for name in names]
         for name in names:
             if not any(name in one.name for one in known):
-                hint = nearest(name, accepted_names()) or "; barnabas broker settings shows all"
-                raise UsageError(f"unknown setting: {name or repr(name)}{hint}")
+                raise UsageError(str(unknown_setting(name)))
         # Who writes a whole name means that one, though others begin with it.
         whole = {one.name for one in known} & set(names)
         parts = [name for name in names if name not in whole]

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from barnabas_broker.cli.errors import CommandError, UsageError
 from barnabas_broker.cli.limits import OFFSET_MAX
+from barnabas_broker.cli.near_names import did_you_mean
 from barnabas_broker.cli.times import duration_ms, timestamp_ms
 
 __all__ = ["Anchor", "OffsetRange", "Place", "parse_range"]
@@ -65,7 +66,8 @@ def _of_offsets(word: str, text: str) -> OffsetRange:
     start = _place(first) if first or not colon else Place(Anchor.START)
     end = _place(last) if last else None
     if start is None or (last and end is None):
-        raise UsageError(f"--offset {text or repr(text)} is not a place to start; write {FORMS}")
+        near = did_you_mean(first if start is None else last, WORDS)
+        raise UsageError(f"--offset {text or repr(text)} is not a place to start{near}; write {FORMS}")
     return OffsetRange(start, end)
 
 

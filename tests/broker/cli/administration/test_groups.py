@@ -122,10 +122,10 @@ def test_a_configuration_that_no_topic_has_is_not_deleted(barnabas: Run, topic: 
 
 
 def test_durations_and_sizes_are_told_beside_the_number_but_not_to_programs(barnabas: Run, topic: str) -> None:
-    barnabas("config", "set", "-t", topic, "retention.ms=7d", "segment.bytes=64MiB", "retention.bytes=5")
+    barnabas("config", "set", "-t", topic, "retention.ms=7d", "segment.bytes=64MiB", "retention.bytes=1023")
     lines = barnabas("config", "list", "-t", topic, "--changed").splitlines()[1:]
     shown = {name: value for name, value, _ in (re.split(r" {2,}", line) for line in lines)}
-    assert shown == {"retention.ms": "604800000 (7d)", "segment.bytes": "67108864 (64 MiB)", "retention.bytes": "5"}
+    assert shown == {"retention.ms": "604800000 (7d)", "segment.bytes": "67108864 (64 MiB)", "retention.bytes": "1023"}
     found = json.loads(barnabas("config", "list", "-t", topic, "retention.ms", "--json"))
     assert found["value"] == "604800000"
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from barnabas_broker.access.client_proof import NONCE_BYTES, Challenge, proof_of_asker, proof_of_broker, proves
 from barnabas_broker.cli.addresses import endpoints_of
 from barnabas_broker.cli.errors import CommandError
+from barnabas_broker.cli.legal_names import check_topic_names
 from barnabas_broker.cli.output import complain, say, say_json_lines
 from barnabas_broker.cli.times import readable, timestamp_ms
 from barnabas_broker.local_cluster.client_port import ClientPort, ClientPortError
@@ -46,6 +47,8 @@ def events(
     bootstrap: str | None, data: Path | None, config: Path | None, wanted: Wanted, timeout_s: float, *, as_json: bool
 ) -> int:
     """Ask every broker that is there; 1 if one of them has not told. `bootstrap` None: as the files say."""
+    if wanted.topic is not None:
+        check_topic_names([wanted.topic])
     since_ms = -1 if wanted.since is None else timestamp_ms(wanted.since, time.time_ns() // 1_000_000)
     known = known_of(data, config)
     health = health_of(endpoints_of(bootstrap or known.bootstrap), timeout_s, topics_max=0)
@@ -83,6 +86,8 @@ def events(
                 for at_ms, node_id, event in told
             ]
         )
+    else:
+        complain("no event matches")
     return status
 
 
