@@ -305,7 +305,11 @@ def test_progress_is_told_when_asked_for(barnabas: Run, topic: str, write: Write
         ("consume -r (", 2, "--regex: '(' is not a regular expression"),
         ("consume t.*/", 2, "(--regex reads all topics that match a pattern)"),
         ("consume t --format xml", 2, "--format xml: unknown format; write raw, json, or a format as"),
-        ("consume t --format {vlaue}", 2, "{vlaue} is not a field of a record; there are topic, partition"),
+        (
+            "consume t --format {vlaue}",
+            2,
+            "{vlaue} is not a field of a record (did you mean 'value'?); there are topic, partition",
+        ),
         ("consume t --format %q", 2, "--format: %q is not a field"),
         ("consume t --format json --headers", 2, "--key-separator and --headers are for raw lines"),
         ("consume t --json --format raw", 2, "--json is --format json; say one of them"),

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from barnabas_broker.access.join_tokens import JoinToken, TokenError
 from barnabas_broker.cli.errors import UsageError
 from barnabas_broker.cli.output import complain, say, say_json
 from barnabas_broker.local_cluster.files import KEY_SETTING, ClusterFiles
@@ -79,6 +78,8 @@ def _check_texts(given: Mapping[str, str | None]) -> None:
         if value is not None and not value.strip():
             raise UsageError(f"{option} is empty; give a value, or leave the option out")
     if (token := given["--token"]) is not None:
+        from barnabas_broker.access.join_tokens import JoinToken, TokenError  # noqa: PLC0415 - slow to load
+
         try:
             JoinToken.parse(token)
         except TokenError as error:
