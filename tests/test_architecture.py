@@ -62,8 +62,9 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     ),
     "barnabas_broker.server": ("cold_window transient_bytes < connections < context request_log < handlers < dispatch"),
     "barnabas_broker.cli": (
-        "near_names output quick_start < errors wording < addresses config_files profiles times waiting"
-        " < admin connecting missing_topics streams < commands < parser < entry"
+        "near_names output quick_start < errors wording"
+        " < addresses config_files legal_names limits profiles times waiting"
+        " < admin connecting streams < commands < parser < entry"
     ),
     "barnabas_clients": (
         "arguments backoff chance errors protocol topic_partition < assignors place_arguments wording < cluster"

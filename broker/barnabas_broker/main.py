@@ -28,6 +28,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from barnabas_broker.config.addresses import AssignmentError
 from barnabas_broker.config.broker import BrokerConfig, ConfigError, nearest
 from barnabas_broker.config.sources import gather
 from barnabas_broker.process.heap_upkeep import HeapUpkeep
@@ -68,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = parse(sys.argv[1:] if argv is None else argv)
     except argparse.ArgumentError as error:
         options_near = nearest(error.message.rpartition(": ")[2].split(" ")[0], OPTIONS)
-        _say(f"{error.message}{options_near or ' (see barnabas broker run --help)'}")
+        _say(f"{error.message}{options_near or '; see barnabas broker run -h'}")
         return ASKED_WRONGLY
     try:
         config = _configuration(options)
@@ -78,7 +79,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _refuse(f"{error.filename}: {error.strerror}" if error.filename else str(error), options.ready_fd)
     except BarnabasError as error:
-        return _refuse(str(error), options.ready_fd)
+        status = ASKED_WRONGLY if isinstance(error, AssignmentError) else FAILED
+        return _refuse(str(error), options.ready_fd, status)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     keep_freed()
     gc.set_threshold(*GC_THRESHOLDS_STARTING)
@@ -198,11 +200,11 @@ def _say(text: str) -> None:
     sys.stderr.write(f"barnabas broker: {printable(text)}\n")
 
 
-def _refuse(text: str, ready_fd: int | None) -> int:
+def _refuse(text: str, ready_fd: int | None, status: int = FAILED) -> int:
     text = printable(text)
     _say(text)
     _tell(ready_fd, f"error: {text}")
-    return FAILED
+    return status
 
 
 def _tell(ready_fd: int | None, line: str) -> None:

@@ -133,7 +133,7 @@ def names(name: str, value: object) -> list[str]:
     """Return the names in a list, a tuple, a set or another iterable. A single `str` is refused.
 
     Raises:
-        TypeError: it is no iterable of names. ValueError: as `text`.
+        TypeError: it is not an iterable of names. ValueError: as `text`.
     """
     if isinstance(value, str | bytes | bytearray | memoryview | Mapping) or not isinstance(value, Iterable):
         raise TypeError(f"{name} is {shown(value)}; it must be a list of names")

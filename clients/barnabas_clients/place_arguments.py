@@ -46,7 +46,7 @@ def several(name: str, value: object, what: str) -> list[object]:
     """Return the items of a list, a tuple, a set or another iterable. A text and a mapping are refused.
 
     Raises:
-        TypeError: it is no iterable of items.
+        TypeError: it is not an iterable of items.
     """
     if isinstance(value, str | bytes | bytearray | memoryview | Mapping) or not isinstance(value, Iterable):
         raise TypeError(f"{name} is {shown(value)}; it must be a list of {what}")
@@ -97,7 +97,7 @@ def offsets_of(name: str, value: object) -> dict[TopicPartition, OffsetAndMetada
     """Return offsets to be stored, by partition.
 
     Raises:
-        TypeError: it is no mapping. TypeError, ValueError: as `partition_of` and `offset_of`.
+        TypeError: it is not a mapping. TypeError, ValueError: as `partition_of` and `offset_of`.
     """
     return {
         (partition := partition_of(key, f"a partition in {name}")): offset_of(f"the offset of {partition}", given)
@@ -109,7 +109,7 @@ def timestamps_of(name: str, value: object, low: int = SPECS_MIN, high: int = IN
     """Return a number for each partition: a time in ms, an offset, or a negative number that stands for either.
 
     Raises:
-        TypeError: it is no mapping to ints. ValueError: a number is out of range.
+        TypeError: it is not a mapping to ints. ValueError: a number is out of range.
     """
     return {
         (partition := partition_of(key, f"a partition in {name}")): whole_number(
@@ -123,7 +123,7 @@ def replicas_of(name: str, value: object) -> dict[TopicPartition, list[int] | No
     """Return the brokers given for each partition, or None.
 
     Raises:
-        TypeError: it is no mapping to lists of ints. ValueError: an id is out of range.
+        TypeError: it is not a mapping to lists of ints. ValueError: an id is out of range.
     """
     found: dict[TopicPartition, list[int] | None] = {}
     for key, given in _items(name, value):
@@ -142,7 +142,7 @@ def configs_of(name: str, value: object, *, may_be_none: bool) -> dict[str, str 
     """Return configurations as texts: "true" for True, "5" for 5. With `may_be_none`, None stays: the default.
 
     Raises:
-        TypeError: it is no mapping, or has a name or a value of another type. ValueError: as `text`.
+        TypeError: it is not a mapping, or has a name or a value of another type. ValueError: as `text`.
     """
     found: dict[str, str | None] = {}
     for key, given in _items(name, value):
@@ -164,7 +164,7 @@ def group_states(value: object) -> list[str]:
     """Return states of groups as Kafka writes them. Capitals do not matter.
 
     Raises:
-        TypeError: it is no list of texts. ValueError: there is no such state.
+        TypeError: it is not a list of texts. ValueError: there is no such state.
     """
     known = {state.lower(): state for state in GROUP_STATES}
     found = []
@@ -179,7 +179,7 @@ def deadline_s(value: object) -> float | None:
     """Return how long a call may take. None stands for the client's own deadline.
 
     Raises:
-        TypeError: it is no number. ValueError: it is negative, or longer than the protocol can express.
+        TypeError: it is not a number. ValueError: it is negative, or longer than the protocol can express.
     """
     return None if value is None else seconds("timeout_s", value)
 

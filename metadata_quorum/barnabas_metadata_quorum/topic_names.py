@@ -6,7 +6,7 @@ only in '.' against '_' may not exist together, because metric names cannot tell
 
 from string import ascii_letters, digits
 
-__all__ = ["CLUSTER_METADATA", "INTERNAL_TOPICS", "collision_key", "name_complaint"]
+__all__ = ["CLUSTER_METADATA", "INTERNAL_TOPICS", "NAME_CHARACTERS_MAX", "collision_key", "name_complaint"]
 
 NAME_CHARACTERS_MAX = 249  # leaves room for "-<partition>" and a suffix in a file name of 255
 CLUSTER_METADATA = "__cluster_metadata"

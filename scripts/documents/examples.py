@@ -17,7 +17,6 @@ PAGES = (
     "docs/admin.md",
     "docs/testing-your-code.md",
     "docs/client-errors.md",
-    "docs/clients-in-a-service.md",
     "docs/groups.md",
     "docs/retention.md",
     "docs/moving.md",

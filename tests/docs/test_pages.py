@@ -100,6 +100,9 @@ def test_a_console_is_all_of_its_turns(said: list[tuple[str, list[str]]]) -> Non
         ("in sync 1,2,3\n", "in sync 1,3\n"),
         ("...\nlast\n", "one\ntwo\nlast\n"),
         ("...\nlast\n...\n", "last\n"),
+        ("ready\n", "barnabas: waiting for broker 2 to be ready; trying until 60 s are over\nready\n"),
+        ("ready\n", "barnabas: connecting: still waiting (no answer from x:1 yet); trying until 3 s are over\nready\n"),
+        ("barnabas: waiting for broker 2\nready\n", "barnabas: waiting for broker 3\nready\n"),
     ],
 )
 def test_numbers_ids_and_widths_may_differ(shown: str, printed: str) -> None:
@@ -116,6 +119,8 @@ def test_numbers_ids_and_widths_may_differ(shown: str, printed: str) -> None:
         ("one\ntwo\n", "two\none\n"),
         ("...\nlast\n", "last\nmore\n"),
         ("a -\n", "a 1\n"),
+        ("ready\n", "barnabas: no broker answers at x:1\nready\n"),
+        ("barnabas: waiting for broker 2\nready\n", "ready\n"),
         ("30\n", "0\n"),
         ("coordinator 1  lag 6\n", "coordinator 3  lag 0\n"),
     ],

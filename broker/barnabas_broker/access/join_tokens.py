@@ -36,6 +36,8 @@ TOKENS_MAX = 16
 SECRET_BYTES_MAX = 1024
 VALID_S_MAX = 86_400
 
+UNREADABLE = "--token is not a valid token, or is incomplete; copy all that `barnabas cluster token` printed"
+
 
 class TokenError(BarnabasError):
     """A token that is none, or cannot be had or used; the text is for an operator."""
@@ -77,9 +79,9 @@ class JoinToken(NamedTuple):
             token = cls._make(msgpack.unpackb(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))))
             kinds = [type(field) for field in token]
         except (ValueError, TypeError, msgpack.UnpackException) as error:
-            raise TokenError("--token is no token, or not the whole of one") from error
+            raise TokenError(UNREADABLE) from error
         if kinds != [str, str, int, int, bytes, bytes] or not _is_right(token):
-            raise TokenError("--token is no token, or not the whole of one")
+            raise TokenError(UNREADABLE)
         return token
 
 

@@ -8,6 +8,8 @@ from barnabas_clients import Admin, TopicPartition
 
 from .addresses import endpoints_of
 from .errors import UsageError, typed
+from .legal_names import check_topic_names
+from .limits import numbers_of
 from .waiting import told
 
 __all__ = ["parse_topics", "with_admin"]
@@ -36,17 +38,18 @@ def parse_topics(words: Sequence[str]) -> tuple[list[str], list[TopicPartition]]
     """Split words into topics, and partitions of topics: `orders`, `orders:0,1`.
 
     Raises:
-        UsageError: a colon is not followed by a list of partition numbers.
+        UsageError: no topic can have such a name, or a colon is not followed by a list of partition numbers.
     """
-    topics = []
-    partitions = []
+    topics: list[str] = []
+    partitions: list[TopicPartition] = []
     for word in words:
         topic, colon, numbers = word.partition(":")
+        check_topic_names([topic])
         if not colon:
             topics.append(topic)
             continue
-        for number in numbers.split(","):
-            if not (number.isascii() and number.isdecimal()):
-                raise UsageError(f"{word!r} names no partitions; write TOPIC or TOPIC:0,1,2")
-            partitions.append(TopicPartition(topic, int(number)))
+        found = numbers_of(numbers)
+        if found is None:
+            raise UsageError(f"{word!r} is not a valid list of partitions; write TOPIC or TOPIC:0,1,2")
+        partitions.extend(TopicPartition(topic, number) for number in found)
     return topics, partitions

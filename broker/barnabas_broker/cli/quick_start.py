@@ -44,7 +44,7 @@ def read(words: Sequence[str]) -> dict[str, Any] | None:
             return None
         name, convert = OPTIONS[option]
         text = value if equals else next(rest, "-")
-        if text.startswith("-"):
+        if not text or text.startswith("-"):
             return None
         try:
             converted = convert(text)

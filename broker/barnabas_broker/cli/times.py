@@ -27,7 +27,7 @@ def timestamp_ms(text: str, now_ms: int) -> int:
         UsageError: it names none.
     """
     text = text.strip()
-    if re.fullmatch(r"[0-9]+", text):
+    if re.fullmatch(r"[0-9]{1,20}", text):
         if not LEAST_MS <= int(text) <= MAX_MS:
             raise UsageError(f"{text} is not a time in milliseconds since 1970" + _hint(int(text)))
         return int(text)
@@ -51,12 +51,15 @@ def duration_ms(text: str) -> int:
     """Return a duration in ms.
 
     Raises:
-        UsageError: `text` is none.
+        UsageError: `text` is none, or longer than the calendar.
     """
     if not _is_duration(text):
         raise UsageError(f"{text!r} is not a valid duration; write 90s, 1h30m, 2d or PT1H30M")
     parts = re.findall(PART, text.lower().lstrip("p").replace("t", ""))
-    return round(sum(float(number) * TIME_UNITS_MS[unit] for number, unit in parts))
+    found = sum(float(number) * TIME_UNITS_MS[unit] for number, unit in parts)
+    if found > MAX_MS:
+        raise UsageError(f"{text!r} is too long a duration; write at most {MAX_MS // TIME_UNITS_MS['d']}d")
+    return round(found)
 
 
 def readable(at_ms: int) -> str:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Protocol
 
+from barnabas_broker.local_cluster.notices import NOTICE_S
 from barnabas_clients import DeadlineExceededError
 from barnabas_clients.cluster.connection import CLOSED_AT_ONCE
 from barnabas_clients.cluster.trouble import NO_BROKER
@@ -19,7 +20,8 @@ from .output import complain
 
 __all__ = ["Client", "told"]
 
-LOOK_EVERY_S = 1.0
+# So that a wait which begins later is not told of a whole second late.
+LOOK_EVERY_S = 0.25
 # A cluster that flaps must not fill a screen. The last failure is told at the end in any case.
 LINES_MAX = 10
 LIBRARY = "barnabas_clients"
@@ -85,7 +87,7 @@ async def told(source: Client | str, timeout_s: float | None) -> AsyncIterator[N
         if len(lines) < LINES_MAX:
             timer = loop.call_later(LOOK_EVERY_S, look)
 
-    timer = loop.call_later(LOOK_EVERY_S, look)
+    timer = loop.call_later(NOTICE_S, look)
     try:
         with _warnings_told():
             yield

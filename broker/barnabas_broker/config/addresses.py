@@ -14,6 +14,10 @@ class ConfigError(BarnabasError, ValueError):
     """A setting that cannot work; the message names the setting and, where it can, the fix."""
 
 
+class AssignmentError(ConfigError):
+    """A NAME=VALUE of the command line that cannot work, whatever other sources say."""
+
+
 class Address(NamedTuple):
     """Where to listen or to connect. Port 0 asks the operating system for a free one."""
 

@@ -31,12 +31,14 @@ __all__ = [
     "Setting",
     "SettingValue",
     "accepted_names",
+    "finest_of",
     "is_wildcard",
     "nearest",
     "quoted",
     "read_settings",
     "read_toml",
     "settings",
+    "unknown_setting",
 ]
 
 SettingValue = str | int | bool
@@ -448,6 +450,17 @@ def accepted_names() -> list[str]:
     return [*_fields(), *(coarser for coarser, _, _ in _COARSER_UNITS)]
 
 
+def finest_of(name: str) -> str:
+    """Return the setting that `name` gives in a coarser unit (`log.retention.hours`), or else `name`."""
+    return next((finest for coarser, finest, _ in _COARSER_UNITS if coarser == name), name)
+
+
+def unknown_setting(name: str) -> ConfigError:
+    """Return the refusal of a name that no setting has, with the nearest that one has."""
+    hint = nearest(name, accepted_names()) or "; barnabas broker settings shows all"
+    return ConfigError(f"unknown setting: {name or repr(name)}{hint}")
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return " (did you mean ...?)" if a known name is near, or else nothing."""
     close = difflib.get_close_matches(name, known, n=1)
@@ -464,7 +477,8 @@ def read_toml(text: str | bytes) -> dict[str, SettingValue]:
         tables = tomllib.loads(text if isinstance(text, str) else text.decode())
     except UnicodeDecodeError as error:
         raise ConfigError(f"not valid TOML: byte {error.start} is not UTF-8") from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
+        # A TOMLDecodeError, or what int() says to a number of some thousand digits.
         raise ConfigError(f"not valid TOML: {error}") from error
     return read_settings(_flatten(tables, ""))
 
@@ -502,7 +516,7 @@ def read_settings(values: Mapping[str, SettingValue]) -> dict[str, SettingValue]
             read[name] = _parse(name, fields[name].metadata["kind"], value)
             _check(fields[name], read[name])
         else:
-            raise ConfigError(f"unknown setting: {name}{nearest(name, accepted_names())}")
+            raise unknown_setting(name)
     return read | nodes
 
 

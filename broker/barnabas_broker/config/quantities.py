@@ -7,12 +7,22 @@ other.
 
 import re
 
-__all__ = ["BYTE_UNITS", "TIME_UNITS_MS", "parse_bytes", "parse_duration_ms", "shown_bytes"]
+__all__ = [
+    "BYTE_UNITS",
+    "TIME_UNITS_MS",
+    "UNLIMITED",
+    "parse_bytes",
+    "parse_duration_ms",
+    "shown_bytes",
+    "shown_duration_ms",
+]
 
 TIME_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 BYTE_UNITS = {"": 1, "b": 1} | {
     f"{letter}{rest}": 1 << 10 * (power + 1) for power, letter in enumerate("kmgtp") for rest in ("", "ib")
 }
+# What an int can hold is no limit that anybody chose.
+UNLIMITED = frozenset({(1 << 31) - 1, (1 << 63) - 1})
 # More digits than any duration or size needs; longer numbers are refused as what they are, a mistake.
 _NUMBER = r"[0-9]{1,20}(?:\.[0-9]{1,20})?"
 _PLAIN = r"-?[0-9]{1,20}"
@@ -54,6 +64,21 @@ def _product(number: str, unit: int) -> int:
     whole, _, places = number.partition(".")
     scale = int(10 ** len(places))
     return (int(whole + places) * unit * 2 + scale) // (scale * 2)
+
+
+def shown_duration_ms(duration_ms: int) -> str:
+    """Return a duration as people write it, exactly: `7d`, `1h30m`, `1m500ms`; `parse_duration_ms` reads it.
+
+    Weeks are told in days, as people speak of retention. 0 is `0ms`; the duration is not negative.
+    """
+    assert duration_ms >= 0
+    parts = []
+    left_ms = duration_ms
+    for unit in ("d", "h", "m", "s", "ms"):
+        count, left_ms = divmod(left_ms, TIME_UNITS_MS[unit])
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0ms"
 
 
 def shown_bytes(count: int) -> str:

@@ -14,7 +14,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from .addresses import ConfigError
+from .addresses import AssignmentError, ConfigError
 from .broker import BrokerConfig, SettingValue, accepted_names, read_settings, read_toml
 
 __all__ = ["OTHER_VARIABLES", "PREFIX", "gather", "variable_of"]
@@ -51,6 +51,7 @@ def gather(
 
     Raises:
         ConfigError: one of them is wrong, and the text says which; or a required setting is in none.
+        AssignmentError: it is one of the assignments that is wrong.
     """
     values: dict[str, SettingValue] = {}
     if file is not None:
@@ -106,11 +107,11 @@ def _of_assignments(assignments: Iterable[str]) -> dict[str, SettingValue]:
         name, sign, value = text.partition("=")
         name = name.strip()
         if not sign or not name:
-            raise ConfigError(f"--set {text!r}: write NAME=VALUE")
+            raise AssignmentError(f"--set {text!r}: write NAME=VALUE")
         if name in found:
-            raise ConfigError(f"--set {name} is given twice")
+            raise AssignmentError(f"--set {name} is given twice")
         found[name] = value.strip()
     try:
         return dict(read_settings(found))
     except ConfigError as error:
-        raise ConfigError(f"--set: {error}") from error
+        raise AssignmentError(f"--set: {error}") from error

@@ -101,7 +101,7 @@ class ClusterFiles:
             host = str(found["host"])
             hosts = tuple(str(one) for one in found.get("hosts", ()))
             if hosts and host not in hosts:
-                raise ValueError(f"host {host} is none of its hosts")
+                raise ValueError(f"host {host} is not one of its hosts")
             return cls(
                 directory=directory,
                 cluster_id=str(found["cluster_id"]),
@@ -161,7 +161,7 @@ class ClusterFiles:
                 values = _flatten(tomllib.loads(path.read_text(encoding="utf-8")))
             except UnicodeDecodeError as error:
                 raise ConfigError(f"{path} is not valid TOML: byte {error.start} is not UTF-8") from error
-            except tomllib.TOMLDecodeError as error:
+            except ValueError as error:  # a TOMLDecodeError, or a number that int() refuses
                 raise ConfigError(f"{path} is not valid TOML: {error}") from error
             if (other := values.get("cluster.id", self.cluster_id)) != self.cluster_id:
                 raise ClusterError(f"{path} belongs to cluster {other}, {self.directory} to {self.cluster_id}")

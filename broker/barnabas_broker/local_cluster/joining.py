@@ -67,7 +67,7 @@ def redeem(text: str, cluster_id: str) -> str:
     try:
         share = admin.ask(token.host, token.port, JOIN, b"", TIMEOUT_S, secret=token.key, number=token.number)
         if len(share) != len(token.pad):
-            raise TokenError("the answer is no share of a secret")
+            raise TokenError("the answer is not a valid share of a secret")
         secret = combine(share, token.pad)
         # If somebody could change the answer, we would keep a secret that nobody knows.
         admin.ask(token.host, token.port, "status", b"", TIMEOUT_S, secret=secret)

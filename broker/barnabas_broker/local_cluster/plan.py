@@ -194,7 +194,8 @@ def _number(text: str, hosts: tuple[str, ...]) -> int:
             )
         return min(cores(), BROKERS_MAX)
     most = BROKERS_MAX // max(1, len(hosts))
-    if not text.isdecimal() or not 1 <= int(text) <= most:
+    # No number of so many digits is in range, and int() refuses some thousand.
+    if not text.isdecimal() or len(text) > len(str(BROKERS_MAX)) or not 1 <= int(text) <= most:
         raise RequestError(f"--brokers-per-host {text} is out of range: it must be {AUTO}, or from 1 to {most}")
     return int(text)
 

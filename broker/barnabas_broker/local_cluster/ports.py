@@ -21,6 +21,7 @@ __all__ = ["PEER_PORT_DISTANCE", "PortError", "PortPlan", "taken"]
 
 PORT_MAX = 65_535
 PEER_PORT_DISTANCE = 1000
+UNPRIVILEGED_PORT_MIN = 1024  # Linux's default
 
 
 class PortError(BarnabasError):
@@ -101,7 +102,7 @@ def taken(host: str, port: int, *, datagrams: bool) -> str | None:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=kind, flags=socket.AI_PASSIVE)[0]
     except OSError as error:
-        raise PortError(f"--host {host} does not work: {error.strerror}") from error
+        raise PortError(f"--host {host} is not an address of this machine: {error.strerror}") from error
     with contextlib.closing(socket.socket(family, kind)) as trial:
         try:
             if not datagrams:
@@ -111,6 +112,8 @@ def taken(host: str, port: int, *, datagrams: bool) -> str | None:
                 trial.listen(1)
         except OSError as error:
             if error.errno == errno.EADDRNOTAVAIL:
-                raise PortError(f"--host {host} does not work: it is not an address of this machine") from error
+                raise PortError(f"--host {host} is not an address of this machine") from error
+            if error.errno == errno.EACCES:
+                return f"reserved for administrators; take one from {UNPRIVILEGED_PORT_MIN} on"
             return "in use" if error.errno == errno.EADDRINUSE else str(error.strerror).lower()
     return None

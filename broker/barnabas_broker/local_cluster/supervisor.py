@@ -21,14 +21,16 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from barnabas_broker.config.sources import PREFIX, variable_of
+from barnabas_broker.status.verdict import brokers_named
 
 from .files import ClusterError, ClusterFiles
 from .interrupts import Interrupts
+from .notices import NOTICE_S, Tell, noticed, silent
 from .plan import Request, plan
 from .ports import taken
 from .processes import ProcessIdentity, identify, is_ending, owner_of, send_signal, wait_for_exit
@@ -58,8 +60,10 @@ class Stopped(NamedTuple):
     down: list[int]
 
 
-def start_cluster(request: Request, interrupts: Interrupts | None = None) -> Started:
+def start_cluster(request: Request, interrupts: Interrupts | None = None, tell: Tell = silent) -> Started:
     """Start the brokers of a cluster that are down, and return when all is ready.
+
+    `tell` hears which brokers a wait of more than a second is for.
 
     Raises:
         KeyboardInterrupt: `interrupts` told of a wish to end. Nothing started here still runs.
@@ -76,7 +80,7 @@ def start_cluster(request: Request, interrupts: Interrupts | None = None) -> Sta
             if is_new and (request.directory / "cluster.json").exists():
                 raise ClusterError(f"another start of {request.directory} was faster; try again")
             running = _running(files, files.local_ids)
-            _wait_for_the_dying(running, interrupts)
+            _wait_for_the_dying(running, interrupts, tell)
             wanted = files.local_ids if request.only is None else request.only
             down = [node_id for node_id in wanted if node_id not in running]
             _check_unmoved(files, request, running)
@@ -85,7 +89,7 @@ def start_cluster(request: Request, interrupts: Interrupts | None = None) -> Sta
             configs = {node_id: files.config(node_id) for node_id in down}
             _check_ports(files, down)
             if request.token is not None and not all(config.cluster_secret for config in configs.values()):
-                files = _joined(files, request.token)
+                files = _joined(files, request.token, tell)
                 configs = {node_id: files.config(node_id) for node_id in down}
             for config in configs.values():
                 config.check_keyed()
@@ -94,7 +98,7 @@ def start_cluster(request: Request, interrupts: Interrupts | None = None) -> Sta
             try:
                 for node_id in down:
                     children[node_id], readers[node_id], log_starts[node_id] = _spawn(files, node_id, request.program)
-                _wait_until_ready(files, children, readers, log_starts, request.timeout_s, interrupts)
+                _wait_until_ready(files, children, readers, log_starts, request.timeout_s, interrupts, tell)
             except BaseException:
                 _stop_children(files, children)
                 raise
@@ -110,9 +114,15 @@ def start_cluster(request: Request, interrupts: Interrupts | None = None) -> Sta
 
 
 def stop_brokers(
-    files: ClusterFiles, node_ids: Iterable[int], timeout_s: float, interrupts: Interrupts | None = None
+    files: ClusterFiles,
+    node_ids: Iterable[int],
+    timeout_s: float,
+    interrupts: Interrupts | None = None,
+    tell: Tell = silent,
 ) -> Stopped:
     """Ask brokers to stop, wait for them, and kill those that have not stopped after `timeout_s` or at an interrupt.
+
+    `tell` hears which brokers a wait of more than a second is for.
 
     Raises:
         ClusterError: one survived even that, or belongs to another user.
@@ -129,20 +139,35 @@ def stop_brokers(
             raise ClusterError(
                 f"process {process.pid} (broker {node_id}) belongs to {owner}: stop it as {owner}"
             ) from error
-    left = wait_for_exit(processes.values(), timeout_s, interrupts)
+    left = _wait_to_stop(processes, timeout_s, interrupts, tell)
     for process in left:
         send_signal(process, signal.SIGKILL)
-    stuck = wait_for_exit(left, KILL_TIMEOUT_S)
+    killed = [node_id for node_id, process in processes.items() if process in left]
+    with noticed(tell, f"waiting for {_ending(killed)}"):
+        stuck = wait_for_exit(left, KILL_TIMEOUT_S)
     for node_id, process in processes.items():
         if process in stuck:
             raise _stuck_error(node_id, process)
         files.forget_process(node_id)
-    killed = [node_id for node_id, process in processes.items() if process in left]
     return Stopped(
         stopped=[node_id for node_id in processes if node_id not in killed],
         killed=killed,
         down=[node_id for node_id in node_ids if node_id not in processes],
     )
+
+
+def _wait_to_stop(
+    processes: Mapping[int, ProcessIdentity], timeout_s: float, interrupts: Interrupts | None, tell: Tell
+) -> set[ProcessIdentity]:
+    notice_s = min(NOTICE_S, timeout_s)
+    notice_at = time.monotonic() + notice_s
+    left = wait_for_exit(processes.values(), notice_s, interrupts)
+    # A wait that ended earlier was ended by the user, who has had enough.
+    if not left or notice_s == timeout_s or time.monotonic() < notice_at:
+        return left
+    late = sorted(node_id for node_id, process in processes.items() if process in left)
+    tell(f"waiting for {brokers_named(late)} to stop; killed when {timeout_s:g} s are over")
+    return wait_for_exit(left, timeout_s - notice_s, interrupts)
 
 
 def _running(files: ClusterFiles, node_ids: Iterable[int]) -> dict[int, ProcessIdentity]:
@@ -162,17 +187,22 @@ def _running(files: ClusterFiles, node_ids: Iterable[int]) -> dict[int, ProcessI
     return found
 
 
-def _wait_for_the_dying(running: dict[int, ProcessIdentity], interrupts: Interrupts | None) -> None:
+def _wait_for_the_dying(running: dict[int, ProcessIdentity], interrupts: Interrupts | None, tell: Tell) -> None:
     """Take those out of `running` that were killed just now, once they are gone: they count as down."""
     dying = {node_id: process for node_id, process in running.items() if is_ending(process)}
     deadline = time.monotonic() + KILL_TIMEOUT_S
-    left = wait_for_exit(dying.values(), KILL_TIMEOUT_S, interrupts)
+    with noticed(tell, f"waiting for {_ending(dying)}"):
+        left = wait_for_exit(dying.values(), KILL_TIMEOUT_S, interrupts)
     if left and time.monotonic() < deadline:
         raise KeyboardInterrupt
     for node_id, process in dying.items():
         if process in left:
             raise _stuck_error(node_id, process)
         del running[node_id]
+
+
+def _ending(node_ids: Collection[int]) -> str:
+    return f"{brokers_named(sorted(node_ids))} to end after a kill" if node_ids else "nobody"
 
 
 def _stuck_error(node_id: int, process: ProcessIdentity) -> ClusterError:
@@ -200,10 +230,11 @@ def _check_unmoved(files: ClusterFiles, request: Request, running: Mapping[int, 
         )
 
 
-def _joined(files: ClusterFiles, token: str) -> ClusterFiles:
+def _joined(files: ClusterFiles, token: str, tell: Tell) -> ClusterFiles:
     from .joining import redeem  # noqa: PLC0415 - only where there is a token
 
-    return dataclasses.replace(files, secret=redeem(token, files.cluster_id))
+    with noticed(tell, "waiting for the broker that drew the token to hand over the secret"):
+        return dataclasses.replace(files, secret=redeem(token, files.cluster_id))
 
 
 def _check_ports(files: ClusterFiles, node_ids: Iterable[int]) -> None:
@@ -304,7 +335,9 @@ def _wait_until_ready(
     log_starts: Mapping[int, int],
     timeout_s: float,
     interrupts: Interrupts | None,
+    tell: Tell,
 ) -> None:
+    notice_at: float | None = time.monotonic() + NOTICE_S
     deadline = time.monotonic() + timeout_s
     lines = dict.fromkeys(readers, b"")
     waiting = set(readers)
@@ -314,7 +347,11 @@ def _wait_until_ready(
         for node_id, reader in readers.items():
             selector.register(reader, selectors.EVENT_READ, node_id)
         while waiting:
-            events = selector.select(max(0.0, deadline - time.monotonic()))
+            until = deadline if notice_at is None else min(notice_at, deadline)
+            events = selector.select(max(0.0, until - time.monotonic()))
+            if notice_at is not None and notice_at <= time.monotonic() < deadline:
+                notice_at = None
+                tell(f"waiting for {brokers_named(sorted(waiting))} to be ready; trying until {timeout_s:g} s are over")
             if not events and time.monotonic() >= deadline:
                 late = ", ".join(map(str, sorted(waiting)))
                 said = files.last_log_line(min(waiting), log_starts[min(waiting)])

@@ -129,7 +129,7 @@ class ConsumerCore:
         """Return how long a call with this `timeout_s` may take.
 
         Raises:
-            TypeError, ValueError: it is no length of time.
+            TypeError, ValueError: it is not a length of time.
         """
         given = deadline_s(timeout_s)
         return self.settings.timeout_s if given is None else given
@@ -156,7 +156,7 @@ class ConsumerCore:
         """Return the state of a partition that is read.
 
         Raises:
-            NotAssignedError: it is not read. TypeError, ValueError: it is no partition.
+            NotAssignedError: it is not read. TypeError, ValueError: it is not a partition.
         """
         named = partition_of(partition)
         queue = self.fetcher.queues.get(named)

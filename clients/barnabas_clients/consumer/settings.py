@@ -93,7 +93,7 @@ def assignors_of(given: Sequence[str | Assignor]) -> tuple[Assignor, ...]:
     """Return assignors; those given by name are looked up.
 
     Raises:
-        TypeError: one is no assignor. ValueError: a name is not one of ours.
+        TypeError: one is not an assignor. ValueError: a name is not one of ours.
     """
     found: list[Assignor] = []
     for one in several("assignors", given, "assignors"):

@@ -27,7 +27,7 @@ class Subscription(NamedTuple):
 
         Raises:
             TypeError: topics are not names, or the pattern is not a `str`.
-            ValueError: neither topics nor a pattern are given, or both, or the pattern is no regular expression.
+            ValueError: neither topics nor a pattern are given, or both, or the pattern is not a regular expression.
         """
         wanted = frozenset(topic_name("a name in topics", name) for name in names("topics", topics))
         if bool(wanted) == (pattern is not None):

@@ -57,9 +57,9 @@ def why_not_given_up(raft: RaftState, peer: int) -> str:
     if raft.role is Role.LEADER or raft.leader_id is not None:
         return f"node {raft.leader_id} leads it"
     if peer not in voters:
-        return f"node {peer} is none of its voters {sorted(voters)}"
+        return f"node {peer} is not one of its voters {sorted(voters)}"
     if not raft.is_voter:
-        return f"node {raft.node_id} is none of its voters {sorted(voters)}"
+        return f"node {raft.node_id} is not one of its voters {sorted(voters)}"
     if peer not in raft.silent or peer == raft.node_id:
         return f"node {peer} is alive"
     able = voters - raft.silent - raft.given_up

@@ -147,7 +147,7 @@ def test_a_token_is_read_as_it_was_written(
     ],
 )
 def test_what_is_no_token_is_refused(text: str) -> None:
-    with pytest.raises(TokenError, match="--token is no token, or not the whole of one"):
+    with pytest.raises(TokenError, match="--token is not a valid token, or is incomplete"):
         JoinToken.parse(text)
 
 

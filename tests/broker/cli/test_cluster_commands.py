@@ -12,6 +12,8 @@ from barnabas_broker.cli import entry as cli
 from barnabas_broker.cli.commands.cluster import restart as cluster_restart
 from barnabas_broker.local_cluster import processes, supervisor
 from barnabas_broker.local_cluster.files import ClusterFiles
+from barnabas_broker.local_cluster.notices import Tell
+from barnabas_broker.local_cluster.plan import Request
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -150,6 +152,21 @@ def test_events_of_the_brokers_that_are_there_are_told_when_one_is_suspended(
     # Whether its silence has been noticed when the question is asked is up to the machine.
     assert brokers == {"1", "3"}
     assert status == int("broker 2 tells nothing" in err)
+
+
+def test_a_restart_hands_on_what_its_steps_wait_for(
+    harmed: cluster_handle.ClusterHandle, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(_files: ClusterFiles, _brokers: list[int], _timeout_s: float, _interrupts: object, tell: Tell) -> None:
+        tell("waiting for broker 1 to stop")
+
+    def start(_request: Request, _interrupts: object, tell: Tell) -> None:
+        tell("waiting for broker 1 to be ready")
+
+    monkeypatch.setattr(cluster_restart, "stop_brokers", stop)
+    monkeypatch.setattr(cluster_restart, "start_cluster", start)
+    err = run("cluster", "restart", "--data", harmed.data, "--broker", 1)[2]
+    assert err == "barnabas: waiting for broker 1 to stop\nbarnabas: waiting for broker 1 to be ready\n"
 
 
 def test_a_restart_goes_from_broker_to_broker_and_no_further_while_the_cluster_lacks_something(

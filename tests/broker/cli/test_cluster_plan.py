@@ -113,7 +113,7 @@ def test_a_description_without_its_own_host_is_damaged(tmp_path: Path) -> None:
     planned(tmp_path / "c", hosts=HOSTS, host=HOSTS[0], cluster_id="x")
     path = tmp_path / "c" / "cluster.json"
     path.write_text(path.read_text().replace('"host": "127.0.0.1"', '"host": "127.0.0.9"'))
-    with pytest.raises(ClusterError, match=r"is damaged: host 127\.0\.0\.9 is none of its hosts"):
+    with pytest.raises(ClusterError, match=r"is damaged: host 127\.0\.0\.9 is not one of its hosts"):
         ClusterFiles.load(tmp_path / "c")
 
 

@@ -25,12 +25,14 @@ from barnabas_raftlog.links.rpc import LinkDownError
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-# The command with stand-ins for brokers.
+# The command with stand-ins for brokers; what it says of long waits, which are the machine's, is left out.
 DRIVER = f"""
 import functools, sys
 from barnabas_broker.cli import entry
 from barnabas_broker.cli.commands.cluster import start as cluster
+from barnabas_broker.local_cluster import supervisor
 from barnabas_broker.local_cluster.plan import Request
+supervisor.NOTICE_S = 1000.0
 plans, arguments = sys.argv[1].split(), sys.argv[2:]
 cluster.Request = functools.partial(Request, program=({sys.executable!r}, {str(STAND_IN)!r}, *plans))
 sys.exit(entry.main(arguments))
@@ -78,7 +80,7 @@ def with_stand_ins(*arguments: object, plans: Sequence[str] = ()) -> subprocess.
         (
             ["topic", "create", "t", "--bootstrap-server", "x", "--replication-factor", "-3"],
             2,
-            "--replication-factor must be 1 or more, or -1 for the cluster's default, not -3",
+            "--replication-factor must be from 1 to 32767, or -1 for the cluster's default, not -3",
         ),
     ],
 )

@@ -284,7 +284,7 @@ def test_progress_is_told_when_asked_for(barnabas: Run, topic: str, write: Write
 @pytest.mark.parametrize(
     ("words", "status", "complaint"),
     [
-        ("produce t --acks 2", 2, "--acks 2 is not possible: it must be all, 1 or 0"),
+        ("produce t --acks 2", 2, "--acks '2' is not valid; write all, 1 or 0"),
         ("produce t --compression gzp", 2, "--compression gzp: unknown compression (did you mean 'gzip'?); there are"),
         ("produce t --format jsn", 2, "--format jsn: unknown format (did you mean 'json'?); write raw, json, or"),
         ("produce t --format {value}", 2, "--format {value}: unknown format"),
@@ -303,9 +303,13 @@ def test_progress_is_told_when_asked_for(barnabas: Run, topic: str, write: Write
         ("consume cli-nowhere", 1, "there is no topic 'cli-nowhere' [UNKNOWN_TOPIC_OR_PARTITION]"),
         ("consume -r cli-nowhere", 1, "no topic matches 'cli-nowhere'"),
         ("consume -r (", 2, "--regex: '(' is not a regular expression"),
-        ("consume t.*/", 1, "(--regex reads all topics that match a pattern)"),
+        ("consume t.*/", 2, "(--regex reads all topics that match a pattern)"),
         ("consume t --format xml", 2, "--format xml: unknown format; write raw, json, or a format as"),
-        ("consume t --format {vlaue}", 2, "{vlaue} is not a field of a record; there are topic, partition"),
+        (
+            "consume t --format {vlaue}",
+            2,
+            "{vlaue} is not a field of a record (did you mean 'value'?); there are topic, partition",
+        ),
         ("consume t --format %q", 2, "--format: %q is not a field"),
         ("consume t --format json --headers", 2, "--key-separator and --headers are for raw lines"),
         ("consume t --json --format raw", 2, "--json is --format json; say one of them"),

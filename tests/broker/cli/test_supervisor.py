@@ -19,7 +19,7 @@ from machines import cluster_handle
 
 from barnabas_broker.cli.commands.cluster.start import UNKEYED, _summary
 from barnabas_broker.config.broker import ConfigError
-from barnabas_broker.local_cluster import supervisor
+from barnabas_broker.local_cluster import notices, supervisor
 from barnabas_broker.local_cluster.files import ClusterError, ClusterFiles
 from barnabas_broker.local_cluster.interrupts import Interrupts
 from barnabas_broker.local_cluster.plan import Request, plan
@@ -157,12 +157,24 @@ def test_a_process_that_frees_what_it_has_is_ending() -> None:
         assert not is_ending(process)
 
 
+def test_a_port_for_administrators_is_told_as_such(starter: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(socket.socket, "bind", refuse)
+    with pytest.raises(ClusterError, match=r"TCP port 80 of .*, is reserved for administrators; take one from 1024 on"):
+        start_cluster(starter.request(port=80))
+
+
 @pytest.mark.slow
 def test_a_broker_that_does_not_go_is_named(starter: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = starter.start("1=dying-slowly").files.config_file(1).with_name("gate")
-    monkeypatch.setattr("barnabas_broker.local_cluster.supervisor.KILL_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(supervisor, "KILL_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(notices, "NOTICE_S", 0.0)
+    told = list[str]()
     with pytest.raises(ClusterError, match=r"broker 1 \(process .*\) does not end, .*: is a disk hanging"):
-        starter.start()
+        start_cluster(starter.request(), tell=told.append)
+    assert told == ["waiting for broker 1 to end after a kill"]
     assert starter.running() == {1, 2, 3}
     gate.write_bytes(b"")
 
@@ -229,6 +241,33 @@ def test_one_that_does_not_stop_is_killed(starter: Starter) -> None:
     stopped = stop_brokers(started.files, started.files.node_ids, 0.2)
     assert stopped == ([1, 2], [3], [])
     assert started.children[3].wait() == -signal.SIGKILL
+
+
+def test_a_long_start_says_which_brokers_it_waits_for(starter: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "NOTICE_S", 0.0)
+    told = list[str]()
+    starter.children += start_cluster(starter.request(), tell=told.append).children.values()
+    assert told == ["waiting for brokers 1, 2 and 3 to be ready; trying until 20 s are over"]
+
+
+def test_a_long_stop_says_which_brokers_it_waits_for(starter: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
+    child = starter.start("1=deaf", brokers=1).children[1]
+    monkeypatch.setattr(supervisor, "NOTICE_S", 0.0)
+    told = list[str]()
+
+    def tell(text: str) -> None:
+        told.append(text)
+        child.kill()
+
+    assert stop_brokers(ClusterFiles.load(starter.directory), [1], WAIT_S, tell=tell) == ([1], [], [])
+    assert told == ["waiting for broker 1 to stop; killed when 20 s are over"]
+
+
+def test_a_short_wait_is_not_told(starter: Starter) -> None:
+    told = list[str]()
+    files = starter.start("1=deaf", brokers=1).files
+    assert stop_brokers(files, [1], 0.0, tell=told.append).killed == [1]
+    assert told == []
 
 
 def test_a_suspended_broker_stops_cleanly(starter: Starter) -> None:

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_broker.config.quantities import BYTE_UNITS, TIME_UNITS_MS, parse_bytes, parse_duration_ms, shown_bytes
+from barnabas_broker.config.quantities import (
+    BYTE_UNITS,
+    TIME_UNITS_MS,
+    parse_bytes,
+    parse_duration_ms,
+    shown_bytes,
+    shown_duration_ms,
+)
 
 numbers = st.integers(0, 10**12)
 decimals = st.builds(lambda whole, places: (f"{whole}.{places}", Fraction(f"{whole}.{places}")), numbers, numbers)
@@ -67,3 +74,14 @@ def test_a_shown_size_is_short_and_nearly_right(count: int) -> None:
     shown = shown_bytes(count)
     assert len(shown.partition(" ")[0]) <= 4
     assert abs(parse_bytes(shown) - count) <= max(count * 6 // 100, 0)
+
+
+@given(st.one_of(st.integers(0, 2**63 - 1), st.sampled_from(sorted(TIME_UNITS_MS.values()))))
+@settings(max_examples=50)
+def test_a_shown_duration_is_exact(duration_ms: int) -> None:
+    assert parse_duration_ms(shown_duration_ms(duration_ms)) == duration_ms
+
+
+def test_durations_are_shown_as_people_write_them() -> None:
+    known = {0: "0ms", 1: "1ms", 500: "500ms", 60_500: "1m500ms", 5_400_000: "1h30m", 604_800_000: "7d"}
+    assert {duration_ms: shown_duration_ms(duration_ms) for duration_ms in known} == known

@@ -131,7 +131,7 @@ def test_what_is_taken_already_is_one_clear_line(
         (b"node.idd = 1\n", "unknown setting: node.idd (did you mean node.id?)"),
         (b"\xff" * 600, "not valid TOML: byte 0 is not UTF-8"),
         (b"\0" * 600, "not valid TOML: Invalid statement (at line 1, column 1)"),
-        (b'"x\\n\\u001b[2J" = 1', r"unknown setting: x\n\x1b[2J"),
+        (b'"x\\n\\u001b[2J" = 1', r"unknown setting: x\n\x1b[2J; barnabas broker settings shows all"),
     ],
 )
 def test_a_bad_configuration_is_one_clear_line(tmp_path: Path, content: bytes, complaint: str) -> None:

@@ -26,9 +26,12 @@ from typing import Any, NamedTuple, cast
 from barnabas_broker.cli.addresses import endpoints_of
 from barnabas_broker.cli.connecting import connected
 from barnabas_broker.cli.errors import CommandError, UsageError, typed
+from barnabas_broker.cli.legal_names import check_topic_names
+from barnabas_broker.cli.limits import check_replication_factor
 from barnabas_broker.cli.output import complain, say, say_json
 from barnabas_broker.cli.streams.options import acks_of, as_usage, check_compression, seconds_of
 from barnabas_broker.cli.streams.pipes import EndSignals, run
+from barnabas_broker.cli.wording import counted
 from barnabas_broker.config.quantities import parse_bytes, shown_bytes
 from barnabas_broker.process.log_lines import log_to_stderr
 from barnabas_clients import Admin, Consumer, Producer, TopicPartition
@@ -284,6 +287,9 @@ def _bench(order: BenchOrder, what: str, verb: str, make: Callable[[BenchOrder, 
 
 
 def _check(order: BenchOrder) -> None:
+    if order.topic is not None:
+        check_topic_names([order.topic])
+    check_replication_factor(order.replication_factor)
     acks_of(order.acks)
     check_compression(order.compression)
     _ = order.record_bytes, order.batch_bytes  # They raise.
@@ -327,7 +333,7 @@ async def _topic(admin: Admin, order: BenchOrder, name: str) -> TopicView:
         (view,) = await admin.describe_topics([name])
     replicas = len(next(iter(view.partitions.values())).replicas)
     fate = "deleted afterwards" if order.topic is None else "kept"
-    complain(f"topic {name}: {len(view.partitions)} partitions, {replicas} replicas each, {fate}")
+    complain(f"topic {name}: {counted(len(view.partitions), 'partition')}, {counted(replicas, 'replica')} each, {fate}")
     return view
 
 

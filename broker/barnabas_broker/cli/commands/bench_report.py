@@ -7,6 +7,7 @@ So its processor time is always told, and whether it had any left.
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from barnabas_broker.cli.wording import counted
 from barnabas_broker.config.quantities import shown_bytes
 
 __all__ = ["Measured", "lines_of", "percentile"]
@@ -60,7 +61,7 @@ def lines_of(measured: Measured, verb: str) -> list[str]:
     """Return the lines that tell a person what has been measured."""
     per_s = measured.records / max(measured.took_s, LEAST_S)
     size = shown_bytes(measured.record_bytes)
-    done = f"{verb} {measured.records:,} records of {size} in {measured.took_s:.2f} s"
+    done = f"{verb} {counted(measured.records, 'record')} of {size} in {measured.took_s:.2f} s"
     lines = [f"{done}: {per_s:,.0f} records/s, {shown_bytes(round(per_s * measured.record_bytes))}/s"]
     for name, values in measured.latencies_ms.items():
         if values:

@@ -4,6 +4,7 @@ Brokers of this project read their settings once, at their start; so a change of
 A broker that says that a setting may be changed (Apache Kafka's do, of some) is believed.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,13 +13,16 @@ from barnabas_broker.cli.commands.administration.config_values import config_val
 from barnabas_broker.cli.commands.administration.names import topics_named
 from barnabas_broker.cli.commands.topic.changes import change_configs
 from barnabas_broker.cli.errors import CommandError, UsageError
+from barnabas_broker.cli.legal_names import check_topic_names
 from barnabas_broker.cli.output import print_table, say, say_json
+from barnabas_broker.config.quantities import BYTE_UNITS, TIME_UNITS_MS, UNLIMITED, shown_bytes, shown_duration_ms
 from barnabas_clients import Admin
 from barnabas_clients.admin.client import ConfigEntry, ConfigResource
 from barnabas_clients.admin.values import ConfigResourceType, ConfigSource
 
 __all__ = ["change", "show"]
 
+DIGITS_MAX = 19
 SOURCES = {
     ConfigSource.TOPIC: "topic",
     ConfigSource.STATIC_BROKER: "broker's settings",
@@ -112,6 +116,7 @@ def change(
 
 
 def _resources(topics: Sequence[str], brokers: Sequence[int]) -> list[ConfigResource]:
+    check_topic_names(topics)
     found = [*map(ConfigResource.topic, topics), *map(ConfigResource.broker, brokers)]
     if not found:
         raise UsageError("say whose configuration: --topic TOPIC or --broker ID")
@@ -147,14 +152,28 @@ def _kind(resource: ConfigResource) -> str:
 
 
 def _value(entry: ConfigEntry) -> str | None:
-    return "(secret)" if entry.is_sensitive else entry.value
+    return "(secret)" if entry.is_sensitive else _readable(entry.name, entry.value)
+
+
+def _readable(name: str, value: str | None) -> str | None:
+    """Return a number of ms or bytes with what people call it, `604800000 (7d)`; others as they are."""
+    if value is None or not re.fullmatch(f"[0-9]{{1,{DIGITS_MAX}}}", value):
+        return value
+    count = int(value)
+    # Nobody needs to be told that 500 ms are 500ms, or that the largest number there is means no limit.
+    if count in UNLIMITED:
+        return value
+    if name.endswith(".ms") and count >= TIME_UNITS_MS["s"]:
+        return f"{value} ({shown_duration_ms(count)})"
+    return f"{value} ({shown_bytes(count)})" if name.endswith(".bytes") and count >= BYTE_UNITS["k"] else value
 
 
 def _described(entry: ConfigEntry) -> list[str]:
     source = SOURCES.get(entry.source, "unknown")
-    default = f"; default {entry.default}" if entry.default is not None and not entry.is_default else ""
+    default = _readable(entry.name, entry.default)
+    usual = "" if default is None or entry.is_default else f"; default {default}"
     fixed = "; read-only" if entry.read_only else ""
-    lines = [f"{entry.name} = {_value(entry)}  (set by: {source}{default}{fixed})"]
+    lines = [f"{entry.name} = {_value(entry)}  (set by: {source}{usual}{fixed})"]
     return lines + ([f"    {entry.documentation}"] if entry.documentation else [])
 
 

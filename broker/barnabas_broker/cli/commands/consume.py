@@ -24,9 +24,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from barnabas_broker.cli.addresses import endpoints_of
+from barnabas_broker.cli.commands.administration.names import topics_named
 from barnabas_broker.cli.connecting import connected
-from barnabas_broker.cli.errors import CommandError, UsageError, typed
-from barnabas_broker.cli.missing_topics import missing_topic
+from barnabas_broker.cli.errors import CommandError, UsageError
+from barnabas_broker.cli.legal_names import check_group_names, check_topic_names
 from barnabas_broker.cli.output import complain
 from barnabas_broker.cli.streams.dates import date_form
 from barnabas_broker.cli.streams.formats import percent_form
@@ -41,7 +42,7 @@ from barnabas_clients.cluster.topic_view import TopicView
 from barnabas_clients.consumer.errors import NotAssignedError
 from barnabas_clients.consumer.record import ConsumerRecord
 from barnabas_clients.errors import ClientError, CommitFailedError
-from barnabas_clients.protocol.errors import InvalidTopicError, KafkaError, UnknownTopicOrPartitionError
+from barnabas_clients.protocol.errors import KafkaError
 
 __all__ = ["ConsumeOrder", "consume"]
 
@@ -59,6 +60,7 @@ FROM_NOW_ON = OffsetRange(Place(Anchor.END))
 # A poll is short only so that wishes of the loop below (an end reached, an idle limit) are seen to.
 POLL_S = 1.0
 INTERRUPTED = 130
+REGEX_HINT = " (--regex reads all topics that match a pattern)"
 
 Form = Callable[[Record], bytes]
 
@@ -97,6 +99,10 @@ def consume(order: ConsumeOrder) -> int:
     if order.regex:
         with as_usage("--regex"):
             _pattern(order.topics)
+    else:
+        check_topic_names(order.topics, REGEX_HINT)
+    if order.group_id is not None:
+        check_group_names([order.group_id])
     form = _form(order)
     endpoints_of(order.bootstrap)  # It raises.
     log_to_stderr(logging.WARNING, "barnabas: %(message)s")
@@ -376,22 +382,12 @@ async def _known_partitions(order: ConsumeOrder) -> dict[str, Sequence[int]]:
     async with connected(
         Admin(order.bootstrap, client_id="barnabas-cli", timeout_s=order.timeout_s), order.timeout_s
     ) as admin:
-        views = await (_matching(admin, order) if order.regex else _named(admin, order))
+        views = await (_matching(admin, order) if order.regex else topics_named(admin, order.topics))
     for number in order.partitions:
         if number not in views[0].partitions:
             there = len(views[0].partitions)
             raise CommandError(f"topic {views[0].name!r} has no partition {number}; it has {there}, from 0 on")
     return {view.name: sorted(set(order.partitions) or view.partitions) for view in views}
-
-
-async def _named(admin: Admin, order: ConsumeOrder) -> list[TopicView]:
-    try:
-        with typed():
-            return await admin.describe_topics(list(dict.fromkeys(order.topics)))
-    except InvalidTopicError as error:
-        raise CommandError(f"{error} (--regex reads all topics that match a pattern)") from error
-    except UnknownTopicOrPartitionError as error:
-        raise await missing_topic(admin, order.topics) from error
 
 
 async def _matching(admin: Admin, order: ConsumeOrder) -> list[TopicView]:

@@ -15,9 +15,12 @@ import msgpack
 
 from barnabas_broker.cli.config_files import read_config
 from barnabas_broker.cli.errors import CommandError
-from barnabas_broker.cli.output import say, say_json
+from barnabas_broker.cli.legal_names import check_topic_names
+from barnabas_broker.cli.output import complain, say, say_json
 from barnabas_broker.config.broker import BrokerConfig
+from barnabas_broker.local_cluster.notices import noticed
 from barnabas_broker.replicas.lost_voters import METHOD
+from barnabas_broker.status.verdict import brokers_named
 from barnabas_raftlog.errors import BarnabasError
 from barnabas_raftlog.links import admin
 
@@ -30,6 +33,7 @@ def give_up(
     topic: str, partition: int, voter: int, config_file: Path, timeout_s: float, *, accepted: bool, as_json: bool
 ) -> int:
     """Ask everybody; then tell those that would go on, if that was `accepted`."""
+    check_topic_names([topic])
     config = read_config(config_file)
     if voter not in config.nodes:
         raise CommandError(f"there is no broker {voter}: {config_file} names {_list(config.nodes)}")
@@ -118,7 +122,8 @@ def _ask(
             return f"no answer ({error})"
         return answer if isinstance(answer, dict) else "no answer that makes sense"
 
-    with ThreadPoolExecutor(max_workers=len(node_ids)) as pool:
+    waiting = f"waiting for {brokers_named(node_ids)}; asking until {timeout_s:g} s are over"
+    with noticed(complain, waiting), ThreadPoolExecutor(max_workers=len(node_ids)) as pool:
         return dict(zip(node_ids, pool.map(ask, node_ids), strict=True))
 
 

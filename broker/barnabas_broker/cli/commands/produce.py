@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from barnabas_broker.cli.addresses import endpoints_of
+from barnabas_broker.cli.commands.administration.names import missing_topics
 from barnabas_broker.cli.connecting import connected
 from barnabas_broker.cli.errors import CommandError, UsageError
-from barnabas_broker.cli.missing_topics import missing_topic
+from barnabas_broker.cli.legal_names import check_topic_names
 from barnabas_broker.cli.output import complain
 from barnabas_broker.cli.streams.formats import FormatReader
 from barnabas_broker.cli.streams.lines import LineError, LineRecord, parse_json, raw_parser
@@ -100,6 +101,7 @@ class _Input(NamedTuple):
 
 def produce(order: ProduceOrder) -> int:
     """Send every line; 130 if interrupted."""
+    check_topic_names([order.topic])
     acks_of(order.acks)
     check_compression(order.compression)
     taking = _input(order)
@@ -190,7 +192,7 @@ class _Sending:
         async with connected(
             Admin(order.bootstrap, client_id="barnabas-cli", timeout_s=order.timeout_s), order.timeout_s
         ) as admin:
-            return await missing_topic(admin, [order.topic])
+            return await missing_topics(admin, [order.topic])
 
     async def settle(self) -> None:
         """Wait until everything that was accepted is delivered.

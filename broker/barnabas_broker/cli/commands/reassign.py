@@ -22,6 +22,8 @@ from barnabas_broker.cli.admin import parse_topics
 from barnabas_broker.cli.commands.administration.calls import administer, for_each
 from barnabas_broker.cli.commands.administration.names import check_partitions, topics_named
 from barnabas_broker.cli.errors import CommandError, UsageError
+from barnabas_broker.cli.legal_names import check_topic_names
+from barnabas_broker.cli.limits import numbers_of
 from barnabas_broker.cli.output import print_table, say, say_json, say_json_lines
 from barnabas_broker.cli.wording import counted
 from barnabas_broker.config.witness_rows import decode_witnesses
@@ -45,12 +47,12 @@ def brokers_of(option: str, text: str) -> list[int]:
     Raises:
         UsageError: it is something else, or names one twice.
     """
-    words = [word.strip() for word in text.split(",")] if text.strip() else []
-    if not all(word.isascii() and word.isdecimal() for word in words):
+    found = numbers_of(text) if text.strip() else []
+    if found is None:
         raise UsageError(f"{option} {text!r} is not a list of brokers; write their ids, as in 4,5,6")
-    if len(set(words)) != len(words):
+    if len(set(found)) != len(found):
         raise UsageError(f"{option} {text!r} names a broker twice")
-    return [int(word) for word in words]
+    return found
 
 
 def move(
@@ -71,8 +73,8 @@ def move(
     if brokers is not None and not topics:
         raise UsageError("say which topics to move, as TOPIC or TOPIC:0,1")
     parse_topics(topics)  # A word that makes no sense is refused before anybody is asked.
+    ids = [] if brokers is None else _targets_of(brokers, replication_factor)
     given = None if plan is None else _read_plan(plan)
-    ids = brokers_of("--brokers", brokers or "")
 
     async def run(admin: Admin) -> None:
         if given is None:
@@ -103,6 +105,18 @@ def move(
 
     administer(bootstrap, timeout_s, run)
     return 0
+
+
+def _targets_of(brokers: str, replication_factor: int | None) -> list[int]:
+    ids = brokers_of("--brokers", brokers)
+    if not ids:
+        raise UsageError("--brokers must name at least one broker; write their ids, as in 4,5,6")
+    if replication_factor is not None and replication_factor > len(ids):
+        raise UsageError(
+            f"{counted(replication_factor, 'replica')} do not fit on {counted(len(ids), 'broker')}; "
+            "name more --brokers, or a lower --replication-factor"
+        )
+    return ids
 
 
 def status(bootstrap: str, topics: Sequence[str], timeout_s: float, *, as_json: bool) -> int:
@@ -147,6 +161,7 @@ def cancel(bootstrap: str, topics: Sequence[str], timeout_s: float, *, wait: boo
 
 def observers(bootstrap: str, names: Sequence[str], brokers: str | None, timeout_s: float, *, as_json: bool) -> int:
     """Set the observers of topics; with None only name them."""
+    check_topic_names(names)
     wanted = None if brokers is None else brokers_of("--brokers", brokers)
 
     async def run(admin: Admin) -> int:

@@ -3,29 +3,28 @@
 from collections.abc import Sequence
 from typing import Any
 
-from barnabas_broker.cli.errors import CommandError
+from barnabas_broker.cli.errors import UsageError
 from barnabas_broker.cli.output import say, say_json_lines
-from barnabas_broker.config.broker import Setting, nearest, settings
+from barnabas_broker.config.broker import Setting, finest_of, settings, unknown_setting
+from barnabas_broker.config.quantities import UNLIMITED
 from barnabas_broker.config.sources import variable_of
 
 __all__ = ["show"]
-
-# What an int can hold is no limit that anybody chose.
-UNLIMITED = {(1 << 31) - 1, (1 << 63) - 1}
 
 
 def show(names: Sequence[str], *, as_json: bool) -> int:
     """Print the settings that have one of `names` in theirs; all if there are none.
 
     Raises:
-        CommandError: no setting has one of them.
+        UsageError: no setting has one of them.
     """
     known = settings()
     found = known
     if names:
+        names = [finest_of(name) for name in names]
         for name in names:
             if not any(name in one.name for one in known):
-                raise CommandError(f"unknown setting: {name}{nearest(name, [one.name for one in known])}")
+                raise UsageError(str(unknown_setting(name)))
         # Who writes a whole name means that one, though others begin with it.
         whole = {one.name for one in known} & set(names)
         parts = [name for name in names if name not in whole]

@@ -95,4 +95,22 @@ def _advised(error: Any) -> str:
     # The parser compares whole names, and does not see that `reset` is the beginning of `reset-offsets`.
     wrong = re.match(r"No such command '(.+)'", text)
     begun = [name for name in getattr(context.command, "commands", ()) if wrong and name.startswith(wrong[1])]
-    return f"{text}. Did you mean {begun[0]!r}?" if begun else f"{text}; see {context.command_path} -h"
+    if begun:
+        return f"{text}. Did you mean {begun[0]!r}?"
+    needs = _needs(context.command.params) if text.startswith("Missing") else ""
+    example = f"write {context.command_path} {needs}, or " if needs else ""
+    return f"{text}; {example}see {context.command_path} -h"
+
+
+def _needs(parameters: Sequence[Any]) -> str:
+    """Return what a command cannot do without, as its help writes it."""
+    words = []
+    for each in parameters:
+        if not each.required:
+            continue
+        value = str(each.metavar or each.name).upper()
+        if each.param_type_name == "argument":
+            words.append(value + ("..." if each.nargs == -1 and not value.endswith("...") else ""))
+        else:
+            words.append(f"{each.opts[0]} {value}")
+    return " ".join(words)

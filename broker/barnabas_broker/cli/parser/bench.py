@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from barnabas_broker.cli.limits import PARTITION_MAX
+
 from .options import DEFAULT, PLAIN, Bootstrap, Json, Timeout
 
 __all__ = ["bench"]
@@ -14,7 +16,9 @@ bench = typer.Typer(
 )
 
 Named = Annotated[str | None, typer.Option("--topic", "-t", help="Use this topic, and keep it.", metavar="TOPIC")]
-Partitions = Annotated[int, typer.Option("--partitions", help="Partitions of a new topic.", metavar="N", min=1)]
+Partitions = Annotated[
+    int, typer.Option("--partitions", help="Partitions of a new topic.", metavar="N", min=1, max=PARTITION_MAX)
+]
 Replicas = Annotated[
     int, typer.Option("--replication-factor", help="Replicas of a new topic; -1: the cluster's default.", metavar="N")
 ]
@@ -23,9 +27,12 @@ Records = Annotated[
 ]
 RecordSize = Annotated[str, typer.Option("--record-size", "-s", help="Size of a value: 100, 1KiB.", metavar="SIZE")]
 Rate = Annotated[
-    float | None, typer.Option("--rate", help="Records a second; without it as fast as it goes.", metavar="N", min=0.01)
+    float | None,
+    typer.Option(
+        "--rate", help="Records a second; without it as fast as it goes.", metavar="N", min=0.01, max=10_000_000
+    ),
 ]
-FixedRate = Annotated[float, typer.Option("--rate", help="Records a second.", metavar="N", min=0.01)]
+FixedRate = Annotated[float, typer.Option("--rate", help="Records a second.", metavar="N", min=0.01, max=10_000_000)]
 Acks = Annotated[str, typer.Option("--acks", help="Replicas that must have a record: all, 1 or 0.", metavar="ACKS")]
 Compression = Annotated[
     str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd.", metavar="TYPE")

@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from barnabas_broker.cli.limits import BROKER_ID_MAX
+
 from .options import DEFAULT, PLAIN, Bootstrap, Json, Timeout
 
 __all__ = ["config"]
@@ -14,7 +16,8 @@ Topics = Annotated[
     list[str] | None, typer.Option("--topic", "-t", help="Of this topic; may be repeated.", metavar="TOPIC")
 ]
 Brokers = Annotated[
-    list[int] | None, typer.Option("--broker", help="Of the broker of this id; may be repeated.", metavar="ID", min=0)
+    list[int] | None,
+    typer.Option("--broker", help="Of the broker of this id; may be repeated.", metavar="ID", min=0, max=BROKER_ID_MAX),
 ]
 Names = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Only these configurations.")]
 Changed = Annotated[bool, typer.Option("--changed", help="Only what somebody has set.")]

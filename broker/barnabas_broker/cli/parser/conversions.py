@@ -60,12 +60,20 @@ def _converter(descriptor: Any) -> Callable[[Any], Any] | None:
     plain: dict[Any, Callable[[Any], Any]] = {str: _text, bool: _flag}
     # Nobody asks typer to look whether a path is there: the command says it in its own words.
     if annotation is Path and not (info.exists or info.resolve_path):
-        return lambda value: Path(os.fspath(value))
+        return _path
     return plain.get(annotation)
 
 
 def _text(value: Any) -> str:
     return str(value)
+
+
+def _path(value: Any) -> Path:
+    text = os.fspath(value)
+    if not text:
+        # Path would take it for the working directory.
+        raise typer.BadParameter("'' is not a path; write . for the working directory")
+    return Path(text)
 
 
 def _flag(value: Any) -> bool:
@@ -86,8 +94,8 @@ def _number(value: Any, kind: type[int] | type[float], least: float | None, most
         raise typer.BadParameter(f"{value!r} is not a {name}") from None
     # Written so that what is not a number, in no order to any other, is out of range.
     if not ((least is None or found >= least) and (most is None or found <= most)) or found != found:  # noqa: PLR0124
-        least_text = "" if least is None else f"at least {least:g}"
-        most_text = "" if most is None else f"at most {most:g}"
+        least_text = "" if least is None else f"at least {least}"
+        most_text = "" if most is None else f"at most {most}"
         limits = " and ".join(filter(None, (least_text, most_text))) or "a number"
-        raise typer.BadParameter(f"{value} is out of range: it must be {limits}")
+        raise typer.BadParameter(f"{value} is out of range; it must be {limits}")
     return found

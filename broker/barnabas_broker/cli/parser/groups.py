@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from barnabas_broker.cli.limits import OFFSET_MAX
+
 from .options import DEFAULT, PLAIN, Bootstrap, Group, Json, Timeout
 
 __all__ = ["group"]
@@ -69,8 +71,11 @@ def group_reset_offsets(  # noqa: PLR0913, PLR0917 - one parameter is one option
     by_duration: Annotated[
         str | None, typer.Option(help="To the first record not older than 90s, 1h30m, 2d, ...", metavar="D")
     ] = None,
-    to_offset: Annotated[int | None, typer.Option(help="To an offset.", metavar="N")] = None,
-    shift_by: Annotated[int | None, typer.Option(help="So many records on; back, if negative.", metavar="N")] = None,
+    to_offset: Annotated[int | None, typer.Option(help="To an offset.", metavar="N", max=OFFSET_MAX)] = None,
+    shift_by: Annotated[
+        int | None,
+        typer.Option(help="So many records on; back, if negative.", metavar="N", min=-OFFSET_MAX, max=OFFSET_MAX),
+    ] = None,
     execute: Annotated[bool, typer.Option("--execute", help="Do it; without this only show it.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show it, as without --execute.")] = False,
     as_json: Json = False,
@@ -108,12 +113,14 @@ def group_delete_offsets(
 
 @group.command("delete")
 def group_delete(
-    names: Annotated[list[str], typer.Argument(metavar="GROUP")],
+    names: Annotated[list[str] | None, typer.Argument(metavar="GROUP")] = None,
     bootstrap: Bootstrap = DEFAULT,
+    regex: Regex = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
     as_json: Json = False,
     timeout: Timeout = 30.0,
 ) -> int:
     """Delete groups that have no members, with all that they have committed."""
     from barnabas_broker.cli.commands.group import changes  # noqa: PLC0415 - loaded by those who use it
 
-    return changes.delete(bootstrap, names, timeout, as_json=as_json)
+    return changes.delete(bootstrap, names or [], regex or [], timeout, dry_run=dry_run, as_json=as_json)

@@ -10,7 +10,18 @@ from typer.core import TyperGroup
 
 from barnabas_broker.config.quantities import parse_duration_ms
 
-__all__ = ["DEFAULT", "PLAIN", "VARIABLE", "Bootstrap", "Data", "Group", "Json", "Timeout", "Topic", "context_settings"]
+__all__ = [
+    "DEFAULT",
+    "PLAIN",
+    "VARIABLE",
+    "Bootstrap",
+    "Data",
+    "Group",
+    "Json",
+    "Timeout",
+    "Topic",
+    "context_settings",
+]
 
 # Where a cluster is if nobody says so: as rpk, kcat and people's fingers have it.
 DEFAULT = "localhost:9092"

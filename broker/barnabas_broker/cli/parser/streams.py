@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from barnabas_broker.cli.limits import PARTITION_MAX, REQUEST_BYTES_MAX
+
 from .options import DEFAULT, Bootstrap, Timeout, Topic
 
 __all__ = ["consume", "produce"]
@@ -35,7 +37,8 @@ Header = Annotated[
     typer.Option("--header", "-H", help="A header for every record; may be repeated.", metavar="NAME=VALUE"),
 ]
 Target = Annotated[
-    int | None, typer.Option("--partition", "-p", help="Send everything to this partition.", metavar="P", min=0)
+    int | None,
+    typer.Option("--partition", "-p", help="Send everything to this partition.", metavar="P", min=0, max=PARTITION_MAX),
 ]
 KeepPartitions = Annotated[
     bool, typer.Option("--keep-partitions", help="Send records to the partitions that they name.")
@@ -46,7 +49,8 @@ Compression = Annotated[
 ]
 InputFile = Annotated[Path | None, typer.Option(help="Read this instead of standard input.", metavar="FILE")]
 RequestBytes = Annotated[
-    int, typer.Option(help="Largest request, and so the largest record.", metavar="BYTES", min=1024)
+    int,
+    typer.Option(help="Largest request, and so the largest record.", metavar="BYTES", min=1024, max=REQUEST_BYTES_MAX),
 ]
 Receipts = Annotated[bool, typer.Option("--receipts", help="Print the partition and the offset of every record.")]
 ReceiptsAsJson = Annotated[bool, typer.Option("--json", help="Print receipts as JSON.")]
@@ -122,7 +126,9 @@ FromOffset = Annotated[
 ]
 Only = Annotated[
     list[int] | None,
-    typer.Option("--partition", "-p", help="Only this partition; may be repeated.", metavar="P", min=0),
+    typer.Option(
+        "--partition", "-p", help="Only this partition; may be repeated.", metavar="P", min=0, max=PARTITION_MAX
+    ),
 ]
 Regex = Annotated[bool, typer.Option("--regex", "-r", help="TOPICs are patterns that match anywhere in a name.")]
 

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from barnabas_broker.cli.limits import OFFSET_MAX, PARTITION_MAX
+
 from .options import DEFAULT, PLAIN, Bootstrap, Json, Timeout, Topic
 
 __all__ = ["topic"]
@@ -30,7 +32,14 @@ def topic_create(
     names: Names,
     bootstrap: Bootstrap = DEFAULT,
     partitions: Annotated[
-        int, typer.Option("--partitions", "-p", help="Number of partitions; -1: the cluster's default.", metavar="N")
+        int,
+        typer.Option(
+            "--partitions",
+            "-p",
+            help="Number of partitions; -1: the cluster's default.",
+            metavar="N",
+            max=PARTITION_MAX,
+        ),
     ] = -1,
     replication_factor: Annotated[
         int,
@@ -109,7 +118,9 @@ def topic_alter(
     regex: Regex = None,
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", "-p", help="New number of partitions; never fewer than now.", metavar="N"),
+        typer.Option(
+            "--partitions", "-p", help="New number of partitions; never fewer than now.", metavar="N", max=PARTITION_MAX
+        ),
     ] = None,
     config: Configs = None,
     delete_config: Annotated[
@@ -153,7 +164,7 @@ def topic_observers(
 @topic.command("give-up-voter")
 def topic_give_up_voter(
     name: Topic,
-    partition: Annotated[int, typer.Option(help="The partition.", metavar="P", min=0)],
+    partition: Annotated[int, typer.Option(help="The partition.", metavar="P", min=0, max=PARTITION_MAX)],
     voter: Annotated[int, typer.Option(help="The broker that never comes back.", metavar="ID")],
     config: Annotated[
         Path, typer.Option(help="Any broker's configuration: it has all addresses, and the secret.", metavar="FILE")
@@ -176,9 +187,13 @@ def topic_delete_records(
     bootstrap: Bootstrap = DEFAULT,
     partition: Annotated[
         list[int] | None,
-        typer.Option("--partition", "-p", help="Only this partition; may be repeated.", metavar="P", min=0),
+        typer.Option(
+            "--partition", "-p", help="Only this partition; may be repeated.", metavar="P", min=0, max=PARTITION_MAX
+        ),
     ] = None,
-    before_offset: Annotated[int | None, typer.Option(help="Delete records before this offset.", metavar="N")] = None,
+    before_offset: Annotated[
+        int | None, typer.Option(help="Delete records before this offset.", metavar="N", max=OFFSET_MAX)
+    ] = None,
     before_time: Annotated[str | None, typer.Option(help="Delete records older than this.", metavar="T")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Delete all records.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,

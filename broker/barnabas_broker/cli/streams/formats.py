@@ -19,6 +19,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from barnabas_broker.cli.near_names import did_you_mean
+
 from .lines import LineError, LineRecord, Record, seen
 
 __all__ = ["DateForm", "Field", "FormatReader", "parse_format", "percent_form"]
@@ -123,7 +125,8 @@ def _checked(field: Field) -> Field:
     known = TEXT_MODIFIERS if letter in TEXTS else (*WIDTHS, "ascii", "bool")
     if modifier not in known and not (letter in SIZES and re.fullmatch("[1-9][0-9]{0,8}", modifier)):
         more = ", go[...] or strftime[...]" if letter == "d" else ""
-        raise LineError(f"{field}: unknown modifier; there are {', '.join(known)}{more}")
+        near = did_you_mean(modifier, known)
+        raise LineError(f"{field}: unknown modifier{near}; there are {', '.join(known)}{more}")
     return field
 
 

@@ -21,6 +21,7 @@ from typing import Annotated, Any, NamedTuple, Protocol, cast
 
 import msgspec
 
+from barnabas_broker.cli.near_names import did_you_mean
 from barnabas_raftlog.errors import BarnabasError
 from barnabas_raftlog.printable import printable, printable_json
 from barnabas_raftlog.unpacking import UNREADABLE
@@ -227,7 +228,8 @@ def template_form(template: str, null: bytes, readable: Callable[[int], str]) ->
                 continue
             if name not in fields or spec or conversion:
                 asked = "{" + name + (f"!{conversion}" if conversion else "") + (f":{spec}" if spec else "") + "}"
-                raise LineError(f"{asked} is not a field of a record; there are {', '.join(TEMPLATE_FIELDS)}")
+                near = did_you_mean(name, TEMPLATE_FIELDS)
+                raise LineError(f"{asked} is not a field of a record{near}; there are {', '.join(TEMPLATE_FIELDS)}")
             parts.append(fields[name])
     except ValueError as error:
         raise LineError(f"{template!r}: {error}; write {{{{ and }}}} for braces") from error

@@ -11,6 +11,8 @@ from enum import Enum
 from typing import NamedTuple
 
 from barnabas_broker.cli.errors import CommandError, UsageError
+from barnabas_broker.cli.limits import OFFSET_MAX
+from barnabas_broker.cli.near_names import did_you_mean
 from barnabas_broker.cli.times import duration_ms, timestamp_ms
 
 __all__ = ["Anchor", "OffsetRange", "Place", "parse_range"]
@@ -51,7 +53,7 @@ def parse_range(text: str, now_ms: int) -> OffsetRange:
     """
     word = text.strip()
     if not word.strip("@:"):
-        raise UsageError(f"--offset {text} is not a place to start; write {FORMS}")
+        raise UsageError(f"--offset {text or repr(text)} is not a place to start; write {FORMS}")
     found = _of_times(word[1:], text, now_ms) if word.startswith("@") else _of_offsets(word, text)
     start, end = found
     if end is not None and start.anchor is end.anchor and start.number > end.number:
@@ -64,7 +66,8 @@ def _of_offsets(word: str, text: str) -> OffsetRange:
     start = _place(first) if first or not colon else Place(Anchor.START)
     end = _place(last) if last else None
     if start is None or (last and end is None):
-        raise UsageError(f"--offset {text} is not a place to start; write {FORMS}")
+        near = did_you_mean(first if start is None else last, WORDS)
+        raise UsageError(f"--offset {text or repr(text)} is not a place to start{near}; write {FORMS}")
     return OffsetRange(start, end)
 
 
@@ -74,7 +77,8 @@ def _place(word: str) -> Place | None:
     if not re.fullmatch(r"[+-]?[0-9]{1,19}", word):
         return None
     anchor = Anchor.START if word[0] == "+" else Anchor.END if word[0] == "-" else Anchor.OFFSET
-    return Place(anchor, int(word))
+    number = int(word)
+    return Place(anchor, number) if abs(number) <= OFFSET_MAX else None
 
 
 def _of_times(word: str, text: str, now_ms: int) -> OffsetRange:

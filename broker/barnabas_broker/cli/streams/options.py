@@ -1,6 +1,5 @@
 """Reads the options that `produce`, `consume` and `bench` share; what makes no sense is a UsageError."""
 
-import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -28,6 +27,7 @@ FormKind = Literal["raw", "json", "percent", "template"]
 
 ACKS: dict[str, Any] = {"all": "all", "-1": "all", "1": 1, "0": 0}
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
+SECONDS_MAX = 1_000_000
 FIELD_OF_A_TEMPLATE = re.compile("{(" + "|".join(TEMPLATE_FIELDS) + ")}")
 
 
@@ -60,7 +60,9 @@ def form_kind(form: str, more: Sequence[str]) -> FormKind:
     if "%" in form:
         return "percent"
     known = r"raw, json, or a format as '%k %v\n'" + (" or '{key} {value}'" if "template" in more else "")
-    raise UsageError(f"--format {form}: unknown format{did_you_mean(form, ('raw', 'json'))}; write {known}")
+    raise UsageError(
+        f"--format {form or repr(form)}: unknown format{did_you_mean(form, ('raw', 'json'))}; write {known}"
+    )
 
 
 def chosen_form(form: str, *, as_json: bool) -> str:
@@ -74,13 +76,15 @@ def check_compression(name: str) -> None:
     """Refuse a compression that there is not."""
     if name not in COMPRESSIONS:
         near = did_you_mean(name, COMPRESSIONS)
-        raise UsageError(f"--compression {name}: unknown compression{near}; there are {', '.join(COMPRESSIONS)}")
+        raise UsageError(
+            f"--compression {name or repr(name)}: unknown compression{near}; there are {', '.join(COMPRESSIONS)}"
+        )
 
 
 def acks_of(text: str) -> Any:
     """Return the producer's `acks` for what somebody typed."""
     if text not in ACKS:
-        raise UsageError(f"--acks {text} is not possible: it must be all, 1 or 0")
+        raise UsageError(f"--acks {text!r} is not valid; write all, 1 or 0")
     return ACKS[text]
 
 
@@ -88,13 +92,14 @@ def seconds_of(option: str, text: str, least_s: float) -> float:
     """Return a duration in seconds: a plain number is seconds, and `500ms`, `5s`, `1h30m` are what they say.
 
     Raises:
-        UsageError: it is neither, or less than `least_s`.
+        UsageError: it is neither, less than `least_s`, or more than `SECONDS_MAX`.
     """
     try:
         found = float(text)
     except ValueError:
         with as_usage(option):
             found = duration_ms(text) / 1000
-    if not math.isfinite(found) or found < least_s:
-        raise UsageError(f"{option} {text}: it must be at least {least_s:g} s")
+    # Written so that what is not a number is out of range.
+    if not least_s <= found <= SECONDS_MAX:
+        raise UsageError(f"{option} {text}: it must be at least {least_s:g} s and at most {SECONDS_MAX} s")
     return found

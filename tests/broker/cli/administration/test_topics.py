@@ -102,11 +102,11 @@ def test_a_name_that_is_nearly_right_is_told(barnabas: Run, topic: str) -> None:
 
 def test_configurations_are_listed_explained_set_and_unset(barnabas: Run, topic: str) -> None:
     assert barnabas("config", "set", "-t", topic, "segment.ms=2d") == f"topic {topic}: segment.ms=172800000\n"
-    assert rows(barnabas("config", "list", "-t", topic, "--changed"))["segment.ms"] == ["172800000", "topic"]
+    assert rows(barnabas("config", "list", "-t", topic, "--changed"))["segment.ms"] == ["172800000 (2d)", "topic"]
     listed = rows(barnabas("config", "list", "-t", topic))
     assert listed["cleanup.policy"] == ["delete", "default"]
     explained = barnabas("config", "describe", "-t", topic, "segment.ms").splitlines()
-    assert explained[0].startswith("segment.ms = 172800000  (set by: topic")
+    assert explained[0].startswith("segment.ms = 172800000 (2d)  (set by: topic")
     assert explained[1].startswith("    ")
     assert len(explained) == 2
     value = json.loads(barnabas("config", "unset", "-t", topic, "segment.ms", "--json"))
@@ -136,7 +136,7 @@ def test_a_broker_shows_its_settings_and_keeps_them(barnabas: Run) -> None:
         (("topic", "delete", "-r", "("), "--regex '(' is not a regular expression: "),
         (("topic", "list", "-r", "["), "--regex '[' is not a regular expression: "),
         (("topic", "create", "t", "-p", 0), "--partitions must be 1 or more"),
-        (("topic", "create", "t", "-r", 0), "--replication-factor must be 1 or more"),
+        (("topic", "create", "t", "-r", 0), "--replication-factor must be from 1 to 32767"),
         (("topic", "create", "t", "-c", "foo"), "--config: 'foo' is not a configuration; write NAME=VALUE"),
         (("topic", "create", "t", "-c", "retention.ms=x"), "--config: retention.ms: 'x' is not a duration"),
         (("topic", "alter", "t"), "say what to alter"),

@@ -32,6 +32,7 @@ class Client:
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a second pass in a turn of the loop."""
+    monkeypatch.setattr(waiting, "NOTICE_S", 0.0)
     monkeypatch.setattr(waiting, "LOOK_EVERY_S", 0.0)
 
 

@@ -62,13 +62,13 @@ def test_a_scratch_topic_goes_with_its_bench(run: Typed, in_process: RunningClus
     assert found["bench"] == words.split(maxsplit=1)[0]
     assert found["records"] in {300, 50}
     assert found["client_cpu_s"] > 0
-    assert f"topic {found['topic']}: 2 partitions, 1 replicas each, deleted afterwards" in out
+    assert f"topic {found['topic']}: 2 partitions, 1 replica each, deleted afterwards" in out
     assert topics(in_process) == []
 
 
 @pytest.mark.slow
 def test_a_named_topic_is_kept_and_its_records_are_read(run: Typed) -> None:
-    assert "bench-kept: 1 partitions, 1 replicas each, kept" in run(
+    assert "bench-kept: 1 partition, 1 replica each, kept" in run(
         "bench", "produce", "-t", "bench-kept", "-n", 50, "-s", "8", "--partitions", 1
     )
     assert run("consume", "bench-kept", "-o", ":end", "-f", "%V ") == "8 " * 50
@@ -104,7 +104,7 @@ def test_ctrl_c_ends_it_with_what_it_has_and_deletes_the_topic(
     [
         ("produce --record-size 4", "--record-size 4: it must be from 8 B to 64 MiB"),
         ("produce --record-size big", "--record-size: 'big' is not a size: write 10GiB"),
-        ("produce --acks 2", "--acks 2 is not possible"),
+        ("produce --acks 2", "--acks '2' is not valid"),
         ("consume --compression zst", "(did you mean 'zstd'?)"),
         ("latency --linger soon", "--linger: 'soon' is no"),
         ("latency --rate 0", "Invalid value for '--rate'"),

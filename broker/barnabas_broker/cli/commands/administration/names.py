@@ -17,6 +17,7 @@ from barnabas_clients.protocol.errors import ErrorCode, KafkaError, UnknownTopic
 __all__ = [
     "check_partitions",
     "compiled",
+    "groups_matching",
     "matching",
     "missing_groups",
     "missing_topics",
@@ -46,6 +47,18 @@ def compiled(patterns: Sequence[str]) -> list[re.Pattern[str]]:
 def matching(names: Collection[str], patterns: Sequence[re.Pattern[str]]) -> list[str]:
     """Return the names that one of the patterns matches as a whole, in their order; all names if there is none."""
     return [name for name in names if not patterns or any(pattern.fullmatch(name) for pattern in patterns)]
+
+
+async def groups_matching(admin: Admin, patterns: Sequence[re.Pattern[str]]) -> list[str]:
+    """Return the groups that one of the patterns matches as a whole.
+
+    Raises:
+        CommandError: there is none.
+    """
+    found = matching([row.group_id for row in await admin.list_groups()], patterns)
+    if not found:
+        raise CommandError(f"no group matches {' or '.join(repr(pattern.pattern) for pattern in patterns)}")
+    return found
 
 
 async def some_topics(

@@ -14,6 +14,7 @@ from barnabas_broker.cli.errors import CommandError
 from barnabas_broker.cli.output import complain, say, say_json
 from barnabas_broker.local_cluster.files import ClusterFiles
 from barnabas_broker.local_cluster.interrupts import Interrupts
+from barnabas_broker.local_cluster.notices import NOTICE_S
 from barnabas_broker.local_cluster.plan import Request
 from barnabas_broker.local_cluster.status import cluster_status
 from barnabas_broker.local_cluster.supervisor import start_cluster, stop_brokers
@@ -24,7 +25,6 @@ from .stop import chosen
 __all__ = ["restart"]
 
 STOP_TIMEOUT_S = 15.0
-NOTICE_S = 1.0
 PAUSE_MIN_S = 0.05
 PAUSE_MAX_S = 0.5
 
@@ -57,8 +57,8 @@ def _restart(files: ClusterFiles, node_id: int, timeout_s: float, interrupts: In
     if files.process(node_id) is not None:
         _wait_until_healthy(files, f"before broker {node_id} is stopped", timeout_s, interrupts)
         with files.lock():
-            stop_brokers(files, [node_id], STOP_TIMEOUT_S, interrupts)
-    start_cluster(Request(directory=files.directory, timeout_s=timeout_s, only=(node_id,)), interrupts)
+            stop_brokers(files, [node_id], STOP_TIMEOUT_S, interrupts, complain)
+    start_cluster(Request(directory=files.directory, timeout_s=timeout_s, only=(node_id,)), interrupts, complain)
     _wait_until_healthy(files, f"after broker {node_id} was started", timeout_s, interrupts)
 
 

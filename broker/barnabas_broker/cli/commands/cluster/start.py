@@ -2,7 +2,7 @@
 
 import selectors
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ def start(  # noqa: PLR0913 - one for each option
 ) -> int:
     """Start the brokers that are down; then return, or stay until Ctrl-C and stop those that were started."""
     began = time.monotonic()
+    _check_texts({"--host": host, "--hosts": hosts, "--cluster-id": cluster_id, "--token": token})
     request = Request(
         directory=data.absolute(),
         brokers=brokers,
@@ -57,7 +58,7 @@ def start(  # noqa: PLR0913 - one for each option
     )
     with Interrupts() as interrupts:
         try:
-            started = start_cluster(request, interrupts)
+            started = start_cluster(request, interrupts, complain)
         except KeyboardInterrupt:
             complain("interrupted; what was started is stopped again")
             return 130
@@ -69,6 +70,20 @@ def start(  # noqa: PLR0913 - one for each option
             say(*summary, to_stderr=as_json)
             return 0
         return _stay(started, interrupts, summary, to_stderr=as_json)
+
+
+def _check_texts(given: Mapping[str, str | None]) -> None:
+    """Refuse empty values, and a token that cannot be read, before anything is done."""
+    for option, value in given.items():
+        if value is not None and not value.strip():
+            raise UsageError(f"{option} is empty; give a value, or leave the option out")
+    if (token := given["--token"]) is not None:
+        from barnabas_broker.access.join_tokens import JoinToken, TokenError  # noqa: PLC0415 - slow to load
+
+        try:
+            JoinToken.parse(token)
+        except TokenError as error:
+            raise UsageError(str(error)) from error
 
 
 def settings_from(words: Sequence[str]) -> dict[str, str]:
@@ -114,7 +129,7 @@ def _stay(started: Started, interrupts: Interrupts, summary: Sequence[str], *, t
                 break
     say("", "stopping; once more kills", to_stderr=to_stderr)
     began = time.monotonic()
-    stopped = stop_brokers(files, alive, STOP_TIMEOUT_S, interrupts)
+    stopped = stop_brokers(files, alive, STOP_TIMEOUT_S, interrupts, complain)
     for child in alive.values():
         child.wait()
     say(farewell(stopped, time.monotonic() - began), to_stderr=to_stderr)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from barnabas_broker.cli.errors import UsageError
-from barnabas_broker.cli.output import say, say_json
+from barnabas_broker.cli.output import complain, say, say_json
 from barnabas_broker.local_cluster.files import ClusterFiles
 from barnabas_broker.local_cluster.supervisor import Stopped, stop_brokers
 from barnabas_broker.status.verdict import brokers_named, enumerated
@@ -17,7 +17,7 @@ def stop(data: Path, brokers: Sequence[int], timeout_s: float, *, as_json: bool)
     files = ClusterFiles.load(data.absolute())
     wanted = chosen(files, brokers)
     with files.lock():
-        stopped = stop_brokers(files, wanted, timeout_s)
+        stopped = stop_brokers(files, wanted, timeout_s, tell=complain)
     if as_json:
         say_json(stopped._asdict())
     else:

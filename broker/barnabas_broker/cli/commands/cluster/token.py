@@ -4,10 +4,11 @@ from pathlib import Path
 
 from barnabas_broker.cli.config_files import read_config
 from barnabas_broker.cli.errors import CommandError, UsageError
-from barnabas_broker.cli.output import say, say_json
+from barnabas_broker.cli.output import complain, say, say_json
 from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.local_cluster.files import ClusterFiles
 from barnabas_broker.local_cluster.joining import draw
+from barnabas_broker.local_cluster.notices import noticed
 from barnabas_raftlog.errors import BarnabasError
 
 __all__ = ["issue"]
@@ -21,7 +22,8 @@ def issue(data: Path | None, config_file: Path | None, valid_s: int, *, as_json:
     reason = ""
     for config in configs:
         try:
-            token = draw(config, valid_s)
+            with noticed(complain, f"waiting for broker {config.node_id}"):
+                token = draw(config, valid_s)
         except BarnabasError as error:
             reason = reason or str(error)
         except TimeoutError:

@@ -7,13 +7,16 @@ from barnabas_broker.cli.admin import parse_topics
 from barnabas_broker.cli.commands.administration.calls import administer, for_each, usage
 from barnabas_broker.cli.commands.administration.names import (
     check_partitions,
+    compiled,
+    groups_matching,
     missing_groups,
     topics_named,
 )
 from barnabas_broker.cli.errors import CommandError, UsageError
+from barnabas_broker.cli.legal_names import check_group_names
 from barnabas_broker.cli.output import print_table, say, say_json, say_json_lines
 from barnabas_broker.cli.times import duration_ms, timestamp_ms
-from barnabas_broker.cli.wording import listed
+from barnabas_broker.cli.wording import in_words, listed
 from barnabas_clients import Admin, TopicPartition
 from barnabas_clients.admin.client import OffsetChange, ResetTo
 from barnabas_clients.protocol.errors import GroupIdNotFoundError, NonEmptyGroupError
@@ -21,27 +24,58 @@ from barnabas_clients.protocol.errors import GroupIdNotFoundError, NonEmptyGroup
 __all__ = ["delete", "delete_offsets", "reset_offsets", "target_from"]
 
 
-def delete(bootstrap: str, group_ids: Sequence[str], timeout_s: float, *, as_json: bool) -> int:
-    """Delete groups without members; those that are refused do not keep the others."""
+def delete(
+    bootstrap: str,
+    group_ids: Sequence[str],
+    patterns: Sequence[str],
+    timeout_s: float,
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Delete groups without members, or say which would be; those that are refused do not keep the others."""
+    check_group_names(group_ids)
+    wanted = compiled(patterns)
+    if not group_ids and not wanted:
+        raise UsageError("say which groups: GROUP... or --regex PATTERN")
 
     async def run(admin: Admin) -> int:
+        chosen = dict.fromkeys(group_ids)
+        if wanted:
+            chosen |= dict.fromkeys(await groups_matching(admin, wanted))
+
         async def one(group_id: str) -> None:
             try:
-                await admin.delete_groups([group_id])
+                if dry_run:
+                    await _check_deletable(admin, group_id)
+                else:
+                    await admin.delete_groups([group_id])
             except GroupIdNotFoundError as error:
                 raise await missing_groups(admin, [group_id]) from error
             if as_json:
-                say_json({"group_id": group_id, "deleted": True})
+                say_json({"group_id": group_id, "deleted": not dry_run})
             else:
-                say(f"deleted {group_id}")
+                say(f"would delete {group_id}" if dry_run else f"deleted {group_id}")
 
-        return await for_each(dict.fromkeys(group_ids), one)
+        return await for_each(chosen, one)
 
     return administer(bootstrap, timeout_s, run)
 
 
+async def _check_deletable(admin: Admin, group_id: str) -> None:
+    """Refuse what a deletion would refuse.
+
+    Raises:
+        CommandError: the group has members. GroupIdNotFoundError: there is no such group.
+    """
+    found = (await admin.describe_groups([group_id]))[group_id]
+    if found.members:
+        raise CommandError(in_words(NonEmptyGroupError(group_id)))
+
+
 def delete_offsets(bootstrap: str, group_id: str, words: Sequence[str], timeout_s: float, *, as_json: bool) -> int:
     """Make a group forget its positions in some topics, which may be gone themselves."""
+    check_group_names([group_id])
     topics, partitions = parse_topics(words)
 
     async def run(admin: Admin) -> list[TopicPartition]:
@@ -77,6 +111,7 @@ def reset_offsets(
     as_json: bool,
 ) -> int:
     """Show what a reset comes to, and do it if told to."""
+    check_group_names([group_id])
     topics, partitions = parse_topics(words)
 
     async def run(admin: Admin) -> dict[TopicPartition, OffsetChange]:

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from barnabas_broker.cli.commands.administration.calls import administer
-from barnabas_broker.cli.commands.administration.names import compiled, matching, missing_groups
-from barnabas_broker.cli.errors import CommandError, UsageError
+from barnabas_broker.cli.commands.administration.names import compiled, groups_matching, missing_groups
+from barnabas_broker.cli.errors import UsageError
+from barnabas_broker.cli.legal_names import check_group_names
 from barnabas_broker.cli.output import print_table, say, say_json
 from barnabas_broker.cli.wording import counted
 from barnabas_clients import Admin, TopicPartition
@@ -21,6 +22,7 @@ def describe(
     bootstrap: str, group_ids: Sequence[str], patterns: Sequence[str], timeout_s: float, *, as_json: bool
 ) -> int:
     """Print where groups stand, who reads what, and how much is still to be read."""
+    check_group_names(group_ids)
     wanted = compiled(patterns)
     if not group_ids and not wanted:
         raise UsageError("say which groups: GROUP... or --regex PATTERN")
@@ -28,10 +30,7 @@ def describe(
     async def run(admin: Admin) -> None:
         chosen = dict.fromkeys(group_ids)
         if wanted:
-            every = [row.group_id for row in await admin.list_groups()]
-            chosen |= dict.fromkeys(matching(every, wanted))
-            if not chosen:
-                raise CommandError(f"no group matches {' or '.join(map(repr, patterns))}")
+            chosen |= dict.fromkeys(await groups_matching(admin, wanted))
         try:
             groups = await admin.describe_groups(list(chosen))
         except GroupIdNotFoundError as error:

@@ -8,18 +8,29 @@ Members cost one request to each coordinator for 100 groups, lags one more, and 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from barnabas_broker.cli.commands.administration.calls import administer, complain_of_silence, usage
+from barnabas_broker.cli.commands.administration.calls import administer, complain_of_silence
 from barnabas_broker.cli.commands.administration.names import compiled, matching
+from barnabas_broker.cli.errors import UsageError
+from barnabas_broker.cli.near_names import did_you_mean
 from barnabas_broker.cli.output import print_table, say, say_json_lines
 from barnabas_clients import Admin
 from barnabas_clients.admin.client import GroupListing, GroupsSurvey, GroupSurvey, total_lag
-from barnabas_clients.place_arguments import group_states
+from barnabas_clients.place_arguments import GROUP_STATES, group_states
 
 __all__ = ["lag_cell", "list_"]
 
 # Numbers that a broker does not tell by then are not worth waiting for: the names are there.
 SURVEY_TIMEOUT_S = 3.0
 LAG_COLUMNS = ("group", "state", "members", "lag", "coordinator", "type", "protocol")
+
+
+def _states_of(words: Sequence[str]) -> list[str]:
+    try:
+        return group_states(words)
+    except ValueError as error:
+        known = {state.casefold() for state in GROUP_STATES}
+        near = "".join(did_you_mean(word, GROUP_STATES) for word in words if word.casefold() not in known)
+        raise UsageError(f"--state: {error}{near}") from error
 
 
 def list_(
@@ -33,8 +44,7 @@ def list_(
     with_lags: bool,
 ) -> int:
     """Print the groups, or only their names."""
-    with usage("--state"):
-        wanted_states = group_states(states)
+    wanted_states = _states_of(states)
     wanted = compiled(patterns)
 
     limit_s = min(timeout_s, SURVEY_TIMEOUT_S)

@@ -12,6 +12,8 @@ from barnabas_broker.cli.commands.administration.calls import administer, for_ea
 from barnabas_broker.cli.commands.administration.config_values import config_values, refused_config, unknown_config
 from barnabas_broker.cli.commands.administration.names import compiled, some_topics
 from barnabas_broker.cli.errors import CommandError, UsageError
+from barnabas_broker.cli.legal_names import check_topic_names
+from barnabas_broker.cli.limits import check_replication_factor
 from barnabas_broker.cli.output import complain, say, say_json
 from barnabas_broker.cli.wording import counted
 from barnabas_clients import Admin
@@ -23,7 +25,6 @@ from .description import DETAILS_TIMEOUT_S, configs_of, witnesses_in
 
 __all__ = ["alter", "change_configs", "create", "delete"]
 
-REPLICAS_MAX = 32_767
 NO_WITNESS = (
     "with 2 replicas and no third broker for a witness a partition stops when either broker does; "
     "`barnabas reassign` adds the witness when there is a third broker"
@@ -44,10 +45,8 @@ def create(
     """Create topics and wait for their leaders."""
     if partitions == 0 or partitions < -1:
         raise UsageError(f"--partitions must be 1 or more, or -1 for the cluster's default, not {partitions}")
-    if not -1 <= replication_factor <= REPLICAS_MAX or replication_factor == 0:
-        raise UsageError(
-            f"--replication-factor must be 1 or more, or -1 for the cluster's default, not {replication_factor}"
-        )
+    check_replication_factor(replication_factor)
+    check_topic_names(names)
     with usage("--config"):
         settings = config_values(configs)
 
@@ -191,6 +190,7 @@ def delete(
 def _chosen(names: Sequence[str], patterns: Sequence[str]) -> list[re.Pattern[str]]:
     if not names and not patterns:
         raise UsageError("say which topics: TOPIC... or --regex PATTERN")
+    check_topic_names(names)
     return compiled(patterns)
 
 

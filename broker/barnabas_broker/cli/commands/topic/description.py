@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from barnabas_broker.cli.commands.administration.calls import administer, complain_of_silence
 from barnabas_broker.cli.commands.administration.names import compiled, some_topics
 from barnabas_broker.cli.errors import UsageError
+from barnabas_broker.cli.legal_names import check_topic_names
 from barnabas_broker.cli.output import print_table, say, say_json
 from barnabas_broker.cli.wording import counted, listed
 from barnabas_broker.config.quantities import shown_bytes
@@ -41,6 +42,7 @@ class Described(NamedTuple):
 
 def describe(bootstrap: str, names: Sequence[str], patterns: Sequence[str], timeout_s: float, *, as_json: bool) -> int:
     """Print the leader, replicas, offsets and size of each partition, and the configurations."""
+    check_topic_names(names)
     wanted = compiled(patterns)
     if not names and not wanted:
         raise UsageError("say which topics: TOPIC... or --regex PATTERN")

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from barnabas_broker.cli.commands.administration.calls import administer, complain_of_silence
 from barnabas_broker.cli.commands.administration.names import compiled, matching, missing_topics
+from barnabas_broker.cli.legal_names import check_topic_names
 from barnabas_broker.cli.output import complain, print_table, say, say_json_lines
 from barnabas_broker.cli.wording import said_count
 from barnabas_broker.config.quantities import shown_bytes
@@ -54,6 +55,7 @@ def list_(
     unavailable: bool,
 ) -> int:
     """Print the topics that are meant, with their numbers or by name alone."""
+    check_topic_names(names)
     wanted = compiled(patterns)
 
     async def run(admin: Admin) -> tuple[list[TopicView], TopicsSurvey | None]:

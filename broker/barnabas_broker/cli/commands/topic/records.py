@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from barnabas_broker.cli.commands.administration.calls import administer, for_each, usage
 from barnabas_broker.cli.commands.administration.names import check_partitions, topics_named
 from barnabas_broker.cli.errors import CommandError, UsageError
+from barnabas_broker.cli.legal_names import check_topic_names
 from barnabas_broker.cli.output import say, say_json
 from barnabas_broker.cli.times import timestamp_ms
 from barnabas_broker.cli.wording import counted
@@ -33,6 +34,7 @@ def delete_records(
     """Delete the beginning of some partitions, or of all."""
     if (before_offset is not None) + (before_time is not None) + everything != 1:
         raise UsageError("say which records to delete: --before-offset N, --before-time T, or --all")
+    check_topic_names(names)
     if before_offset is not None and before_offset < 0:
         raise UsageError(f"--before-offset must be 0 or more, not {before_offset}")
     with usage("--before-time"):

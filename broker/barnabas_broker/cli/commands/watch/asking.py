@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from barnabas_broker.cli.output import complain
 from barnabas_broker.local_cluster.client_port import ClientPort, ClientPortError, NotOursError
+from barnabas_broker.local_cluster.notices import NOTICE_S
 from barnabas_clients.cluster.bootstrap import Endpoint, shown_endpoint
 from barnabas_clients.protocol.describe_health import BrokerState, DescribeHealthRequest, DescribeHealthResponse
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -19,7 +20,6 @@ from barnabas_raftlog.errors import BarnabasError
 
 __all__ = ["NobodyAnswersError", "answers_of", "health_of", "shown"]
 
-NOTICE_S = 1.0
 SETTLE_S = 0.5  # for the others, once one has answered
 
 T = TypeVar("T")

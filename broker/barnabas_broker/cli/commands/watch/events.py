@@ -9,6 +9,7 @@ from typing import NamedTuple
 from barnabas_broker.access.client_proof import NONCE_BYTES, Challenge, proof_of_asker, proof_of_broker, proves
 from barnabas_broker.cli.addresses import endpoints_of
 from barnabas_broker.cli.errors import CommandError
+from barnabas_broker.cli.legal_names import check_topic_names
 from barnabas_broker.cli.output import complain, say, say_json_lines
 from barnabas_broker.cli.times import readable, timestamp_ms
 from barnabas_broker.local_cluster.client_port import ClientPort, ClientPortError
@@ -46,11 +47,10 @@ def events(
     bootstrap: str | None, data: Path | None, config: Path | None, wanted: Wanted, timeout_s: float, *, as_json: bool
 ) -> int:
     """Ask every broker that is there; 1 if one of them has not told. `bootstrap` None: as the files say."""
+    if wanted.topic is not None:
+        check_topic_names([wanted.topic])
+    since_ms = -1 if wanted.since is None else timestamp_ms(wanted.since, time.time_ns() // 1_000_000)
     known = known_of(data, config)
-    since_ms = -1
-    if wanted.since is not None:
-        now_ms = time.time_ns() // 1_000_000
-        since_ms = timestamp_ms(wanted.since, now_ms)
     health = health_of(endpoints_of(bootstrap or known.bootstrap), timeout_s, topics_max=0)
     there = {
         (broker.host, broker.port): broker.node_id
@@ -86,6 +86,8 @@ def events(
                 for at_ms, node_id, event in told
             ]
         )
+    else:
+        complain("no event matches")
     return status
 
 
@@ -119,7 +121,7 @@ def _ask(
         _check(opened.error_code, opened.error_message)
         challenge = Challenge(opened.cluster_id, opened.node_id, opened.nonce)
         if len(challenge.nonce) != NONCE_BYTES:
-            raise ClientPortError("the challenge is none")
+            raise ClientPortError("the challenge is not valid")
         request = DescribeEventsRequest(
             nonce=os.urandom(NONCE_BYTES),
             topic=question.topic,
@@ -131,7 +133,7 @@ def _ask(
         answer: DescribeEventsResponse = port.ask(request)
     _check(answer.error_code, answer.error_message)
     if not proves(proof_of_broker(secret, challenge, request.nonce), answer.proof):
-        raise ClientPortError("whoever answered does not know the cluster's secret")
+        raise ClientPortError("the broker that answered does not know the cluster's secret")
     return answer
 
 

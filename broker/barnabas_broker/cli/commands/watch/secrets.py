@@ -25,6 +25,8 @@ def known_of(data: Path | None, config_file: Path | None) -> Known:
         CommandError: there is no secret.
     """
     if (data is None) == (config_file is None):
+        if data is not None:
+            raise UsageError("--data and --config exclude each other; give one of them")
         raise UsageError(
             "events name groups and clients, so the brokers want the cluster's secret: "
             "give --data DIR (of `cluster start`) or --config FILE (a broker's), which have it"

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas_broker.cli.config_files import read_config
 from barnabas_broker.cli.errors import UsageError
-from barnabas_broker.cli.output import print_table, say, say_json
+from barnabas_broker.cli.output import complain, print_table, say, say_json
 from barnabas_broker.local_cluster.files import ClusterFiles
+from barnabas_broker.local_cluster.notices import noticed
 from barnabas_broker.local_cluster.status import cluster_status, configured_status
 from barnabas_broker.status.verdict import Health
 
@@ -26,11 +27,12 @@ def status(data: Path | None, config: Path | None, *, as_json: bool, verbose: bo
     """Ask the brokers of a directory, or those that a broker's configuration names; show what they say."""
     if (data is None) == (config is None):
         raise UsageError("give either --data, of a cluster that `cluster start` made, or --config, of a broker")
-    if config is not None:
-        found = configured_status(read_config(config))
-    else:
-        assert data is not None
-        found = cluster_status(ClusterFiles.load(data.absolute()))
+    with noticed(complain, "waiting for brokers that do not answer yet"):
+        if config is not None:
+            found = configured_status(read_config(config))
+        else:
+            assert data is not None
+            found = cluster_status(ClusterFiles.load(data.absolute()))
     if as_json:
         say_json(found)
     else:
