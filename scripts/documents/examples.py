@@ -17,6 +17,7 @@ PAGES = (
     "docs/admin.md",
     "docs/testing-your-code.md",
     "docs/client-errors.md",
+    "docs/cli.md",
     "docs/groups.md",
     "docs/retention.md",
     "docs/moving.md",

@@ -136,6 +136,7 @@ class Reader:
             "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": os.pathsep.join(str(ROOT / folder) for folder in ("scripts", "tests")),
             "BARNABAS_BOOTSTRAP_SERVER": f"localhost:{self._port}",
+            "BARNABAS_CONFIG": str(self._home / "profiles.toml"),
             "COLUMNS": "120",
             # A reader's pytest has no plugins of ours that want to be configured.
             "PYTEST_ADDOPTS": "-p no:asyncio -p no:cacheprovider",
