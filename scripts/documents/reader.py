@@ -1,7 +1,8 @@
 """Does what a page says, as its reader would: in a shell, on a cluster of its own.
 
-Pages speak of `localhost:9092`, and of `/tmp/barnabas` or `/var/lib/barnabas`. Here a cluster has other ports and another directory, so that it
-meets nobody else's; both are put in place of the pages' in what is run, and taken out of what was printed.
+Pages speak of `localhost:9092`, and of `/tmp/barnabas` or `/var/lib/barnabas`. Here a cluster has other ports and
+another directory, so that it meets nobody else's; both are put in place of the pages' in what is run, and taken out of
+what was printed.
 """
 
 import os
@@ -24,7 +25,7 @@ __all__ = ["Difference", "Reader", "page_text"]
 ROOT = Path(__file__).resolve().parents[2]
 SHOWN_PORT = 9092
 SHOWN_DATA = ("/tmp/barnabas", "/var/lib/barnabas")  # noqa: S108 - what readers are told to type
-"""The directory of the pages' cluster. A page has one name for it: `/tmp` to try something, the other to run a cluster."""
+"""The directory of the pages' cluster. A page has one name for it: `/tmp` to try something, the other to run one."""
 PORTS = 8
 """Of the pages' clusters: one of three brokers on the first ports, and others on those behind them."""
 PEER_PORTS = 1000
