@@ -44,7 +44,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         " < recovery replica < checkpointing scrub < storage"
     ),
     "barnabas_raftlog.log.replica": (
-        "compaction pending retention < state < checking write_behind < members reading"
+        "compaction pending retention < state < checking measuring write_behind < members reading"
         " < ages appending kept_state timestamps < installing shortening < completions lending < compacting"
         " < replica_log"
     ),
@@ -80,7 +80,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_raftlog.catch_up": "messages rate",
     "barnabas_raftlog.multiraft": "candidacies deadlines stats strays",
     "barnabas_raftlog.log": "checkpoint hampered state_file machine.disk_errors transfer.manifest",
-    "barnabas_raftlog.log.segments": "check frame_walk leader_epochs offset_index",
+    "barnabas_raftlog.log.segments": "check frame_walk index_search leader_epochs offset_index",
     "barnabas_raftlog.log.journal": "entries format scan",
     "barnabas_raftlog.log.replica": "compaction pending retention",
     "barnabas_raftlog.log.recovery": "forgery plan",
