@@ -35,6 +35,7 @@ from barnabas_clients.protocol.registry import Message
 __all__ = [
     "ListedOffset",
     "OffsetSpec",
+    "ask_leaders",
     "delete_records",
     "left_s",
     "list_offsets",
@@ -89,7 +90,7 @@ async def list_offsets(
         return refused
 
     specs: Mapping[Any, int] = partitions
-    await _ask_leaders(cluster, "listing offsets", specs.keys(), found, timeout_s, request, take)
+    await ask_leaders(cluster, "listing offsets", specs.keys(), found, timeout_s, request, take)
     return {key: found[key] for key in partitions}
 
 
@@ -155,11 +156,11 @@ async def delete_records(cluster: Cluster, before: Mapping[Key, int], timeout_s:
                     found[topic.name, row.partition_index] = row.low_watermark
         return refused
 
-    await _ask_leaders(cluster, "deleting records", limits.keys(), found, timeout_s, request, take)
+    await ask_leaders(cluster, "deleting records", limits.keys(), found, timeout_s, request, take)
     return {key: found[key] for key in before}
 
 
-async def _ask_leaders(
+async def ask_leaders(
     cluster: Cluster,
     what: str,
     partitions: Collection[tuple[str, int]],
