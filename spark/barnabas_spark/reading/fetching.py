@@ -5,8 +5,8 @@ whole batch. So a range ends at a position, not at a record, because its last of
 twice, with three exceptions: bytes that a lost connection swallowed, a batch that a broker cut off at the end of an
 answer, and the rest of the batches in which a range begins and ends.
 
-*Sizes.* A request cannot name an end. To bring little from behind it, the first request of a range is small. Every
-further one asks for the expected size of the rest, by the bytes that an offset has taken so far.
+*Sizes.* A request cannot name an end. To bring little from behind it, each one asks for the expected size of the rest,
+by the bytes that an offset has taken so far, or takes by the plan. If the plan does not tell, the first one is small.
 
 *Leaders.* A broker that does not lead any more says so. Then the hint in the answer is taken (KIP-951), or the metadata
 is refreshed, until the deadline. A topic that was deleted and created again has another id, and is never mistaken for
@@ -62,7 +62,8 @@ class RangeFetcher:
         self._cluster = cluster
         self._split = split
         self._options = options
-        self._bytes_per_offset: float | None = None
+        known = split.size_bytes > 0 and split.offsets > 0
+        self._bytes_per_offset = split.size_bytes / split.offsets if known else None
         self._strangers = 0
         self._name = f"{split.topic}-{split.partition}"
 
