@@ -60,9 +60,11 @@ async def range_parts(
     end = max(await spans.place_of(end_offset), start)
     parts: list[RangePart] = []
     offset, place = start_offset, start
+    number = 0
     while len(parts) < parts_max:
-        # Multiples of the target, so that roundings do not add up.
-        wanted = start + ((place - start) // target_bytes + 1) * target_bytes
+        # Multiples of the target, each once, so that roundings do not add up.
+        number = max(number, (place - start) // target_bytes) + 1
+        wanted = start + number * target_bytes
         cut = await spans.cut_near(wanted, offset, end_offset) if wanted < end else None
         if cut is None or end - wanted < abs(cut[1] - wanted):
             parts.append(RangePart(end_offset, max(0, end - place)))

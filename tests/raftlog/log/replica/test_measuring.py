@@ -90,11 +90,20 @@ def test_parts_of_a_whole_log_have_the_size_wanted_but_for_an_interval_and_a_bat
     last = dict(frames)
     assert not parts or places[log.log_end_offset] <= sum(part.size_bytes for part in parts) <= log.size_bytes
     largest = max(b - a for (_, a), (_, b) in pairwise(frames))
-    assert all(part.size_bytes <= target + 2 * max(INTERVAL_BYTES, largest) for part in parts)
+    slack = 2 * max(INTERVAL_BYTES, largest)
+    assert all(part.size_bytes <= target + slack for part in parts)
+    assert all(part.size_bytes >= target - slack for part in parts[:-1])
     position = 0
     for part in parts[:-1]:
         position += part.size_bytes
         assert places[part.end_offset] <= position <= last[part.end_offset]
+
+
+def test_parts_of_many_small_batches_are_of_one_size() -> None:
+    log, _ = filled(Node(), [(1, 1000)] * 300)
+    sizes = [part.size_bytes for part in cut(log, 0, 300, -(-log.size_bytes // 10))]
+    assert len(sizes) == 10
+    assert max(sizes) - min(sizes) < 2 * (INTERVAL_BYTES + 1100)
 
 
 def test_an_end_within_a_batch_is_interpolated() -> None:
