@@ -44,7 +44,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         " < recovery replica < checkpointing scrub < storage"
     ),
     "barnabas_raftlog.log.replica": (
-        "compaction pending retention < state < checking write_behind < members reading"
+        "compaction pending retention < state < checking measuring write_behind < members reading"
         " < ages appending kept_state timestamps < installing shortening < completions lending < compacting"
         " < replica_log"
     ),
@@ -73,6 +73,8 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     "barnabas_spark": "options < clusters planning < reading < source lake",
     "barnabas_spark.lake": "ranges < table",
     "barnabas_spark.options": "names < values < reads",
+    "barnabas_spark.planning": "plan < sizes splitting < packing",
+    "barnabas_spark.reading": "arrow fetching measuring snapshot < reader",
 }
 USES_CLIENTS = ("barnabas_broker.cli", "barnabas_broker.testing")  # a command line is a client like any other
 PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with all that is in it
@@ -81,7 +83,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_raftlog.catch_up": "messages rate",
     "barnabas_raftlog.multiraft": "candidacies deadlines stats strays",
     "barnabas_raftlog.log": "checkpoint hampered state_file machine.disk_errors transfer.manifest",
-    "barnabas_raftlog.log.segments": "check frame_walk leader_epochs offset_index",
+    "barnabas_raftlog.log.segments": "check frame_walk index_search leader_epochs offset_index",
     "barnabas_raftlog.log.journal": "entries format scan",
     "barnabas_raftlog.log.replica": "compaction pending retention",
     "barnabas_raftlog.log.recovery": "forgery plan",

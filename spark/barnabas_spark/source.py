@@ -86,11 +86,11 @@ class BarnabasDataSource(DataSource):
 
 
 class BarnabasPartition(InputPartition):
-    """One split on its way to a task."""
+    """The splits of one task on their way to it."""
 
-    def __init__(self, split: Split) -> None:
-        super().__init__(split)
-        self.split = split
+    def __init__(self, *splits: Split) -> None:
+        super().__init__(splits)
+        self.splits = splits
 
 
 class BarnabasReader(DataSourceReader):
@@ -102,27 +102,31 @@ class BarnabasReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         from barnabas_spark.clusters import cluster_for, run  # noqa: PLC0415 - see the module's first paragraph
-        from barnabas_spark.planning.plan import Snapshot, make_plan  # noqa: PLC0415
+        from barnabas_spark.planning.plan import Plan, make_plan  # noqa: PLC0415
+        from barnabas_spark.reading.measuring import make_tasks  # noqa: PLC0415
         from barnabas_spark.reading.snapshot import take_snapshot  # noqa: PLC0415
 
         options = self._options
 
-        async def snapshot() -> Snapshot:
-            return await take_snapshot(await cluster_for(options, is_driver=True), options)
+        async def make() -> tuple[Plan, Sequence[tuple[Split, ...]]]:
+            cluster = await cluster_for(options, is_driver=True)
+            snapshot = await take_snapshot(cluster, options)
+            plan = make_plan(options, snapshot)
+            return plan, await make_tasks(cluster, options, plan.splits, snapshot.partitions)
 
-        plan = make_plan(options, run(snapshot(), options.poll_timeout_ms / 1000))
+        plan, tasks = run(make(), options.poll_timeout_ms / 1000)
         for name in options.ignored:
             logger.warning("option %s has no effect on this source", name)
         for warning in plan.warnings:
             logger.warning("%s", warning)
-        return [BarnabasPartition(split) for split in plan.splits]
+        return [BarnabasPartition(*splits) for splits in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        from barnabas_spark.reading.reader import read_split  # noqa: PLC0415 - see the module's first paragraph
+        from barnabas_spark.reading.reader import read_splits  # noqa: PLC0415 - see the module's first paragraph
 
         assert isinstance(partition, BarnabasPartition), partition
         _freeze_once()
-        return read_split(partition.split, self._options, self._names)
+        return read_splits(partition.splits, self._options, self._names)
 
 
 def _schema(options: ReadOptions) -> StructType:

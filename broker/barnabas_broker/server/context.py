@@ -25,6 +25,7 @@ from barnabas_clients.protocol.describe_events import DescribeEventsResponse
 from barnabas_clients.protocol.describe_groups import DescribeGroupsResponse
 from barnabas_clients.protocol.describe_health import DescribeHealthResponse
 from barnabas_clients.protocol.describe_log_dirs import DescribeLogDirsResponse
+from barnabas_clients.protocol.describe_offset_ranges import DescribeOffsetRangesResponse
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.leader_hints import NodeEndpoint
 from barnabas_clients.protocol.list_groups import ListGroupsResponse
@@ -56,6 +57,7 @@ _WIDE = frozenset(
         DescribeGroupsResponse,
         DescribeHealthResponse,
         DescribeLogDirsResponse,
+        DescribeOffsetRangesResponse,
         ListGroupsResponse,
         ListPartitionReassignmentsResponse,
         MetadataResponse,

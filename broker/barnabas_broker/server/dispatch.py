@@ -40,6 +40,7 @@ from barnabas_broker.server.handlers import (
     describe_groups,
     describe_health,
     describe_log_dirs,
+    describe_offset_ranges,
     fetch,
     find_coordinator,
     heartbeat,
@@ -171,6 +172,7 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (25185, range(1), 0, describe_health),
     (25186, range(1), 0, open_challenge),
     (25187, range(1), 0, describe_events),
+    (25188, range(1), 0, describe_offset_ranges),
 )
 ROUTES = {
     key: Route(key=key, advertised=advertised, served_from=served_from, handle=api.handle, refuse=api.refuse)

@@ -33,7 +33,7 @@ from barnabas_raftlog.wire.schema import Message
 
 from .values import ListedOffset
 
-__all__ = ["delete_records", "left_s", "list_offsets", "offsets_in", "offsets_request"]
+__all__ = ["ask_leaders", "delete_records", "left_s", "list_offsets", "offsets_in", "offsets_request"]
 
 Key = TypeVar("Key", bound=tuple[str, int])
 
@@ -66,7 +66,7 @@ async def list_offsets(
         return refused
 
     specs: Mapping[Any, int] = partitions
-    await _ask_leaders(cluster, "listing offsets", specs.keys(), found, timeout_s, request, take)
+    await ask_leaders(cluster, "listing offsets", specs.keys(), found, timeout_s, request, take)
     return {key: found[key] for key in partitions}
 
 
@@ -132,11 +132,11 @@ async def delete_records(cluster: Cluster, before: Mapping[Key, int], timeout_s:
                     found[topic.name, row.partition_index] = row.low_watermark
         return refused
 
-    await _ask_leaders(cluster, "deleting records", limits.keys(), found, timeout_s, request, take)
+    await ask_leaders(cluster, "deleting records", limits.keys(), found, timeout_s, request, take)
     return {key: found[key] for key in before}
 
 
-async def _ask_leaders(
+async def ask_leaders(
     cluster: Cluster,
     what: str,
     partitions: Collection[tuple[str, int]],

@@ -27,6 +27,7 @@ from .describe_events import DescribeEventsRequest, DescribeEventsResponse
 from .describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from .describe_health import DescribeHealthRequest, DescribeHealthResponse
 from .describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from .describe_offset_ranges import DescribeOffsetRangesRequest, DescribeOffsetRangesResponse
 from .fetch import FetchRequest, FetchResponse
 from .find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from .frames import (
@@ -135,6 +136,7 @@ APIS: Final = {
         _api(DescribeHealthRequest, DescribeHealthResponse),
         _api(OpenChallengeRequest, OpenChallengeResponse),
         _api(DescribeEventsRequest, DescribeEventsResponse),
+        _api(DescribeOffsetRangesRequest, DescribeOffsetRangesResponse),
     )
 }
 

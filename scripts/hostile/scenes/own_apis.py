@@ -1,4 +1,4 @@
-"""Scenes of the APIs that Barnabas alone has: health without end, challenges never used, proofs that are wrong.
+"""Scenes of the APIs that Barnabas alone has: health and ranges without end, challenges never used, wrong proofs.
 
 Without a secret no challenge is drawn, and the scenes of proofs are played as far as that; `--keyed` gives the brokers
 one.
@@ -12,11 +12,17 @@ from barnabas_clients.protocol.create_topics import CreatableTopic, CreateTopics
 from barnabas_clients.protocol.delete_topics import DeleteTopicsRequest
 from barnabas_clients.protocol.describe_events import DescribeEventsRequest
 from barnabas_clients.protocol.describe_health import DescribeHealthRequest
+from barnabas_clients.protocol.describe_offset_ranges import (
+    DescribeOffsetRangesRequest,
+    OffsetRange,
+    OffsetRangesTopic,
+)
 from barnabas_clients.protocol.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas_clients.protocol.open_challenge import OpenChallengeRequest
 from hostile.frames import Address, Wire, frame_of, send_some, take_some
 
-from .scene import THREADS_MAX, Attack, counted, scene
+from .scene import COLD_BATCHES, COLD_TOPIC, THREADS_MAX, Attack, counted, scene
 
 LED_S = 90.0
 TOPICS = 10
@@ -85,6 +91,23 @@ def _make(attack: Attack, names: list[str], partitions: int) -> str:
 def _delete(attack: Attack, names: list[str]) -> None:
     with Wire(attack.brokers[0], 60) as wire:
         wire.ask(DeleteTopicsRequest(topic_names=tuple(names), timeout_ms=30_000), 5)
+
+
+@scene("like A8")
+def ranges_cut_into_bytes(attack: Attack) -> str:
+    """Ask each broker, 8 times at once, to cut 20,000 ranges of cold files into parts of one byte."""
+    partitions = len(attack.cold())
+    with Wire(attack.brokers[0]) as wire:
+        topic_id = wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name=COLD_TOPIC)]), 12).topics[0].topic_id
+    half = max(1, attack.many(COLD_BATCHES) // partitions // 2)
+    ends = (half, 2 * half, (1 << 63) - 1)
+    rows = [
+        OffsetRange(partition_index=number % partitions, start_offset=number % half, end_offset=end, target_bytes=1)
+        for number in range(attack.many(7_000))
+        for end in ends
+    ]
+    request = DescribeOffsetRangesRequest(topics=[OffsetRangesTopic(topic_id=topic_id, partitions=rows)])
+    return counted(attack.ask_each(request, 0, times=8))
 
 
 @scene("What held")

@@ -4,13 +4,19 @@ Each raises `OptionError`, which names the option and says what to write.
 """
 
 import json
+import re
 from collections.abc import Mapping
 
 from .names import OptionError
 
-__all__ = ["TopicPartition", "by_partition", "count", "flag", "integer", "is_int", "json_object"]
+__all__ = ["TopicPartition", "by_partition", "count", "flag", "integer", "is_int", "json_object", "size"]
 
 TopicPartition = tuple[str, int]
+
+# As in Spark's own settings, and as memory limits are written, all units are binary.
+_UNITS = {"": 0, "b": 0} | {
+    f"{letter}{rest}": 10 * power for power, letter in enumerate("kmgtp", 1) for rest in ("", "b", "ib")
+}
 
 _TRUE = frozenset({"true", "yes", "1", "y"})
 _FALSE = frozenset({"false", "no", "0", "n"})
@@ -64,6 +70,18 @@ def count(options: Mapping[str, str], option: str) -> int | None:
     """Read an integer from 1 up; None if the option is not given."""
     text = options.get(option.lower())
     return None if text is None else integer(option, text, 1)
+
+
+def size(options: Mapping[str, str], option: str) -> int | None:
+    """Read a size from one byte up, in bytes or with a unit (128MiB, 128m); None if the option is not given."""
+    text = options.get(option.lower())
+    if text is None:
+        return None
+    found = re.fullmatch(r"([0-9]{1,19})\s*([a-z]*)", text.strip().lower())
+    value = int(found[1]) << _UNITS[found[2]] if found and found[2] in _UNITS else 0
+    if not 0 < value < 2**63:
+        raise OptionError(option, f"{text!r} is not a size from one byte; write 128MiB, or a number of bytes")
+    return value
 
 
 def flag(options: Mapping[str, str], option: str, *, default: bool) -> bool:

@@ -8,16 +8,11 @@ records, whatever is written meanwhile. Spark's own source binds "latest" when e
 on. That is an error, unless `failOnDataLoss` is false: then the range is cut to the offsets that exist, and a warning
 names the others. An end before its start is always an error.
 
-*Splitting.* First every range is cut into parts of at most `maxRecordsPerPartition`. While there are fewer parts than
-`minPartitions`, the range with the largest parts is cut into one more. Parts of a range are equal but for one record.
-Counts are offsets, which are an upper bound of records because of compaction and transaction markers. Empty ranges make
-no split, but there is always at least one split: PySpark hands a reader whose list is empty a `None` instead.
-
-Deliberately not here: cutting by bytes on batch boundaries, and packing of small ranges, which need sizes from the
-brokers.
+Here each partition is one range. `splitting` cuts large ranges, and `packing` gives several small ones to one task.
+Empty ranges make no split, but there is always at least one split: PySpark hands a reader whose list is empty a `None`
+instead.
 """
 
-import heapq
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -27,9 +22,6 @@ from barnabas_spark.options.reads import EARLIEST, LATEST, Position, ReadOptions
 from barnabas_spark.options.values import TopicPartition
 
 __all__ = ["DataLossError", "PartitionState", "Plan", "Snapshot", "Split", "make_plan", "timestamps_needed"]
-
-# A guard against a misplaced digit: Spark itself becomes unusable long before.
-SPLITS_MAX = 1_000_000
 
 
 class DataLossError(BarnabasError):
@@ -57,7 +49,10 @@ class Snapshot(NamedTuple):
 
 
 class Split(NamedTuple):
-    """The range of one task: [start_offset, end_offset) of a partition, led in `leader_epoch` when it was planned."""
+    """A range: [start_offset, end_offset) of a partition, led in `leader_epoch` when it was planned.
+
+    A task reads one, or several small ones one after the other. `size_bytes` is about its size, -1 if nobody knows.
+    """
 
     topic: str
     topic_id: bytes | None
@@ -65,6 +60,12 @@ class Split(NamedTuple):
     leader_epoch: int
     start_offset: int
     end_offset: int
+    size_bytes: int = -1
+
+    @property
+    def offsets(self) -> int:
+        """How many there are: an upper bound of its records, because of compaction and transaction markers."""
+        return max(0, self.end_offset - self.start_offset)
 
     @property
     def is_empty(self) -> bool:
@@ -96,7 +97,7 @@ def timestamps_needed(position: Position, partitions: Collection[TopicPartition]
 
 
 def make_plan(options: ReadOptions, snapshot: Snapshot) -> Plan:
-    """Resolve both ends of every partition and cut the ranges.
+    """Resolve both ends of every partition: the splits are whole ranges.
 
     Raises:
         OptionError: offsets that name other partitions, contradict each other, or a timestamp without a record.
@@ -131,7 +132,7 @@ def make_plan(options: ReadOptions, snapshot: Snapshot) -> Plan:
                 end_offset=max(min(end_offset, state.high_watermark), state.log_start_offset),
             )
         )
-    splits = _cut([one for one in ranges if not one.is_empty], options)
+    splits = [one for one in ranges if not one.is_empty]
     return Plan(splits or [ranges[0] if ranges else NOTHING], warnings)
 
 
@@ -183,30 +184,3 @@ def _losses(state: PartitionState, start_offset: int, end_offset: int) -> list[s
     if (wanted := max(start_offset, end_offset)) > state.high_watermark:
         losses.append(f"offsets {state.high_watermark} to {wanted} are not there, the log ends before them")
     return losses
-
-
-def _cut(ranges: Sequence[Split], options: ReadOptions) -> list[Split]:
-    sizes = [one.end_offset - one.start_offset for one in ranges]
-    most = options.partition_records_max
-    parts = [1 if most is None else -(-size // most) for size in sizes]
-    total = sum(parts)
-    if options.partitions_min is not None:
-        # The range with the largest parts gets the next part; equal ones in their order.
-        heap = [(-size / part, at) for at, (size, part) in enumerate(zip(sizes, parts, strict=True)) if size > part]
-        heapq.heapify(heap)
-        while heap and total < min(options.partitions_min, SPLITS_MAX):
-            _, at = heapq.heappop(heap)
-            parts[at] += 1
-            total += 1
-            if sizes[at] > parts[at]:
-                heapq.heappush(heap, (-sizes[at] / parts[at], at))
-    if total > SPLITS_MAX:
-        raise OptionError("maxRecordsPerPartition", f"{most} makes {total} partitions, more than {SPLITS_MAX}")
-    return [
-        one._replace(
-            start_offset=one.start_offset + size * part // count,
-            end_offset=one.start_offset + size * (part + 1) // count,
-        )
-        for one, size, count in zip(ranges, sizes, parts, strict=True)
-        for part in range(count)
-    ]

@@ -5,8 +5,11 @@ whole batch. So a range ends at a position, not at a record, because its last of
 twice, with three exceptions: bytes that a lost connection swallowed, a batch that a broker cut off at the end of an
 answer, and the rest of the batches in which a range begins and ends.
 
-*Sizes.* A request cannot name an end. To bring little from behind it, the first request of a range is small. Every
-further one asks for the expected size of the rest, by the bytes that an offset has taken so far.
+*Sizes.* A request cannot name an end. To bring little from behind it, each one asks for the expected size of the rest,
+by the bytes that an offset has taken so far, or takes by the plan. If the plan does not tell, the first one is small.
+
+*Racks* (KIP-392). With `kafka.client.rack` the leader names a replica in that rack, if there is one in sync, and the
+rest of the range is fetched there. If that replica fails, is slow, or has nothing, the leader is asked for the rest.
 
 *Leaders.* A broker that does not lead any more says so. Then the hint in the answer is taken (KIP-951), or the metadata
 is refreshed, until the deadline. A topic that was deleted and created again has another id, and is never mistaken for
@@ -15,13 +18,14 @@ the old one.
 
 import asyncio
 import logging
+import math
 from typing import NamedTuple, cast
 
 from barnabas_clients.admin.offsets import list_offsets
 from barnabas_clients.admin.values import OffsetSpec
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.cluster.topic_view import BrokerAddress
-from barnabas_clients.errors import DeadlineExceededError
+from barnabas_clients.errors import ClientError, DeadlineExceededError
 from barnabas_clients.protocol.errors import ErrorCode, KafkaError, error_for
 from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from barnabas_raftlog.errors import BarnabasError
@@ -35,9 +39,17 @@ logger = logging.getLogger(__name__)
 
 FIRST_FETCH_BYTES = 1 << 20
 LAST_FETCH_BYTES_MIN = 64 << 10
+# So long a replica in the rack may take beyond the wait that a request asks for, before the leader is asked instead.
+REPLICA_PATIENCE_S = 5.0
+AVOIDED_S = 60.0
+AVOIDED_MAX = 1_000
 # So many answers in a row must name another topic id before the topic counts as created again; about a second.
 STRANGERS_MAX = 6
 _NO_ID = bytes(16)
+
+
+# Until when, in the loop's time, replicas that have failed are left alone, by bootstrap servers and id. Of the loop.
+_avoided: dict[tuple[str, int], float] = {}
 
 
 class Fetched(NamedTuple):
@@ -63,8 +75,11 @@ class RangeFetcher:
         self._cluster = cluster
         self._split = split
         self._options = options
-        self._bytes_per_offset: float | None = None
+        known = split.size_bytes > 0 and split.offsets > 0
+        self._bytes_per_offset = split.size_bytes / split.offsets if known else None
         self._strangers = 0
+        self._rack = options.rack
+        self._replica_id = -1  # the one in the rack that the leader has named
         self._name = f"{split.topic}-{split.partition}"
 
     async def fetch(self, position: int) -> Fetched:
@@ -101,8 +116,11 @@ class RangeFetcher:
         self._check_topic_id(topic.topic_id)
         epoch = max(topic.partitions[self._split.partition].leader_epoch, self._split.leader_epoch)
         while True:
+            if self._replica_id >= 0 and (fetched := await self._fetch_nearby(position, epoch, deadline)) is not None:
+                return fetched
             request = self._request(position, epoch)
             response: FetchResponse = await self._cluster.ask_broker(leader.node_id, request, deadline - loop.time())
+            rack = self._rack
             try:
                 fetched = self._take(response, position)
             except KafkaError as error:
@@ -111,8 +129,39 @@ class RangeFetcher:
                 raise
             if fetched.next_offset > position:
                 return fetched
+            if self._replica_id >= 0 or self._rack != rack:
+                continue  # The answer only named a replica.
             if loop.time() >= deadline:
                 raise DeadlineExceededError(f"{self._name} has nothing at {position} yet, and more was promised")
+
+    async def _fetch_nearby(self, position: int, epoch: int, deadline: float) -> Fetched | None:
+        """Fetch from the replica in the rack. None: it is not to be relied on, and the leader is asked from now on."""
+        left_s = deadline - asyncio.get_running_loop().time()
+        timeout_s = min(left_s, self._options.fetch_wait_ms / 1000 + REPLICA_PATIENCE_S)
+        reason = "it has nothing there yet"
+        try:
+            response: FetchResponse = await self._cluster.ask_broker(
+                self._replica_id, self._request(position, epoch), timeout_s
+            )
+            fetched = self._take(response, position)
+            if fetched.next_offset > position:
+                return fetched
+        except (ClientError, KafkaError) as error:
+            reason = str(error)
+        text = "%s at %d: the leader is asked instead of broker %d: %s"
+        logger.info(text, self._name, position, self._replica_id, reason)
+        _avoid((self._options.bootstrap_servers, self._replica_id))
+        self._replica_id = -1
+        self._rack = ""
+        return None
+
+    def _go_to(self, replica_id: int) -> None:
+        """Read from the replica that the leader has named, unless it has failed lately."""
+        until_s = _avoided.get((self._options.bootstrap_servers, replica_id), -math.inf)
+        if asyncio.get_running_loop().time() < until_s:
+            self._rack = ""
+        else:
+            self._replica_id = replica_id
 
     def _check_topic_id(self, topic_id: bytes | None) -> None:
         """Raise while the metadata has another topic id. The view of this process or of a broker may just be older."""
@@ -147,7 +196,9 @@ class RangeFetcher:
             partition_max_bytes=size,
         )
         topic = FetchTopic(topic=self._split.topic, topic_id=self._split.topic_id or _NO_ID, partitions=[row])
-        return FetchRequest(max_wait_ms=self._options.fetch_wait_ms, min_bytes=1, max_bytes=size, topics=[topic])
+        return FetchRequest(
+            max_wait_ms=self._options.fetch_wait_ms, min_bytes=1, max_bytes=size, topics=[topic], rack_id=self._rack
+        )
 
     def _size_bytes(self, offsets_left: int) -> int:
         most = self._options.fetch_bytes
@@ -167,6 +218,8 @@ class RangeFetcher:
         if row.error_code:
             self._learn(response, row)
             raise error_for(row.error_code, f"{self._name} at {position}")
+        if row.preferred_read_replica >= 0 and self._rack:
+            self._go_to(row.preferred_read_replica)
         # Decoded records are one view of the answer. Only an encoder is given several.
         records = cast("memoryview", row.records) if row.records else memoryview(b"")
         next_offset = position
@@ -189,3 +242,9 @@ class RangeFetcher:
         self._cluster.learn_leader(
             self._split.topic, self._split.partition, leader.leader_id, leader.leader_epoch, address
         )
+
+
+def _avoid(replica: tuple[str, int]) -> None:
+    if len(_avoided) >= AVOIDED_MAX:
+        _avoided.clear()
+    _avoided[replica] = asyncio.get_running_loop().time() + AVOIDED_S

@@ -1,15 +1,14 @@
-"""Reads one split in a task, and yields Arrow batches.
+"""Reads the splits of a task, one after the other, and yields Arrow batches.
 
-The next request is under way while the last answer is decoded and consumed: one answer ahead, never more. So a task
-holds at most two answers and the memory of one Arrow batch.
+The next request is under way while the last answer is decoded and consumed, also when it is the first one of the next
+split: one answer ahead, never more. So a task holds at most two answers and the memory of one Arrow batch.
 
 Batches have at least `TARGET_BYTES` of plain record bytes if the range has so many, and end with a record batch of the
 log. A task that is ended early (LIMIT) leaves nothing running.
 """
 
-import concurrent.futures
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from barnabas_clients.consumer.decoder import CorruptRecordsError
 from barnabas_clients.topic_partition import TopicPartition
@@ -23,39 +22,80 @@ from barnabas_spark.planning.plan import Split
 from .arrow import to_record_batch
 from .fetching import Fetched, RangeFetcher
 
-__all__ = ["read_split"]
+__all__ = ["read_split", "read_splits"]
 
 TARGET_BYTES = 4 << 20
 
 
+class _Answer(NamedTuple):
+    """What a fetch at `position` of a split brought."""
+
+    split: Split
+    position: int
+    fetched: Fetched
+
+
 def read_split(split: Split, options: ReadOptions, names: tuple[str, ...]) -> Iterator[Any]:
-    """Yield the records of `split` as `pyarrow.RecordBatch`es with the columns called `names`.
+    """Yield the records of one split, as `read_splits`."""
+    return read_splits((split,), options, names)
+
+
+def read_splits(splits: Sequence[Split], options: ReadOptions, names: tuple[str, ...]) -> Iterator[Any]:
+    """Yield the records of `splits`, in order, as `pyarrow.RecordBatch`es with the columns called `names`.
 
     Raises:
         CorruptRecordsError: a batch cannot be read; names the batch, and the offset behind it.
         DataLossError, ClientError, KafkaError, CorruptBatchError: as `RangeFetcher.fetch`.
     """
-    if split.is_empty:
-        return
-    timeout_s = options.poll_timeout_ms / 1000
-    fetcher = result(submit(_fetcher(split, options)), timeout_s)
-    position = split.start_offset
-    under_way: concurrent.futures.Future[Fetched] = submit(fetcher.fetch(position))
+    for answer in _answers(splits, options):
+        split, position, fetched = answer
+        rest = fetched.records
+        while position < fetched.next_offset and rest:
+            columns = _columns(split, rest, position, with_headers="headers" in names)
+            if len(columns.offsets):
+                yield to_record_batch(columns, split.topic, split.partition, names)
+            position = columns.next_offset
+            rest = columns.rest
+
+
+def _answers(splits: Sequence[Split], options: ReadOptions) -> Iterator[_Answer]:
+    """Yield what every fetch brings. The next one is under way meanwhile."""
+    # Longer than the deadline of a fetch by that of connecting, which comes before the first one.
+    timeout_s = 2 * options.poll_timeout_ms / 1000
+    fetches = _Fetches(splits, options)
+    under_way = submit(fetches.next())
     try:
-        while position < split.end_offset:
-            fetched = result(under_way, timeout_s)
-            if fetched.next_offset < split.end_offset:
-                under_way = submit(fetcher.fetch(fetched.next_offset))
-            rest = fetched.records
-            while position < fetched.next_offset and rest:
-                columns = _columns(split, rest, position, with_headers="headers" in names)
-                if len(columns.offsets):
-                    yield to_record_batch(columns, split.topic, split.partition, names)
-                position = columns.next_offset
-                rest = columns.rest
-            position = fetched.next_offset
+        while (answer := result(under_way, timeout_s)) is not None:
+            under_way = submit(fetches.next())
+            yield answer
     finally:
         under_way.cancel()
+
+
+class _Fetches:
+    """Fetches all of the splits, one fetch after the other. Lives on the loop of clusters.py."""
+
+    def __init__(self, splits: Sequence[Split], options: ReadOptions) -> None:
+        self._options = options
+        self._left = [split for split in reversed(splits) if not split.is_empty]
+        self._position = self._left[-1].start_offset if self._left else 0
+        self._fetcher: RangeFetcher | None = None
+
+    async def next(self) -> _Answer | None:
+        """Fetch once more; None: all is there."""
+        if not self._left:
+            return None
+        split = self._left[-1]
+        if self._fetcher is None:
+            self._fetcher = RangeFetcher(await cluster_for(self._options, is_driver=False), split, self._options)
+        position = self._position
+        fetched = await self._fetcher.fetch(position)
+        self._position = fetched.next_offset
+        if self._position >= split.end_offset:
+            self._fetcher = None
+            self._left.pop()
+            self._position = self._left[-1].start_offset if self._left else 0
+        return _Answer(split, position, fetched)
 
 
 def _columns(split: Split, data: memoryview, position: int, *, with_headers: bool) -> Columns:
@@ -78,7 +118,3 @@ def _named(
                 TopicPartition(split.topic, split.partition), offset, header.end_offset, str(found)
             )
     return error
-
-
-async def _fetcher(split: Split, options: ReadOptions) -> RangeFetcher:
-    return RangeFetcher(await cluster_for(options, is_driver=False), split, options)

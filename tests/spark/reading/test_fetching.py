@@ -3,7 +3,7 @@
 The cluster here is a list of batches behind the four methods that a fetcher uses. It keeps the requests.
 """
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ from barnabas_clients.admin.values import OffsetSpec
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.cluster.topic_view import BrokerAddress
 from barnabas_clients.cluster.view import ClusterView
-from barnabas_clients.errors import DeadlineExceededError
+from barnabas_clients.errors import ConnectionLostError, DeadlineExceededError, UnknownLeaderError
 from barnabas_clients.protocol.errors import ErrorCode, KafkaError, error_for
 from barnabas_clients.protocol.fetch import (
     FetchableTopicResponse,
@@ -34,8 +34,10 @@ from barnabas_raftlog.records.header import parse_header
 from barnabas_raftlog.records.reader import read_records
 from barnabas_spark.options.reads import parse_read_options
 from barnabas_spark.planning.plan import DataLossError, Split
+from barnabas_spark.reading import fetching
 from barnabas_spark.reading.fetching import Fetched, RangeFetcher
 
+NEARBY = 5  # the broker in the rack "near"
 OLD_ID, NEW_ID = bytes([1] * 16), bytes([2] * 16)
 
 
@@ -60,6 +62,8 @@ class ScriptedCluster:
         self.log_start_offset = 0
         self.learned: list[tuple[Any, ...]] = []
         self.retries = 0
+        self.asked_of: list[int] = []
+        self.nearby: BaseException | PartitionData | None = None
         self.on_retry: Callable[[], None] = lambda: None
 
     @property
@@ -92,7 +96,7 @@ class ScriptedCluster:
                 self.retries += 1
                 self.on_retry()
 
-    async def ask_broker(self, _node_id: int, request: Any, _timeout_s: float) -> Any:
+    async def ask_broker(self, node_id: int, request: Any, _timeout_s: float) -> Any:
         if isinstance(request, ListOffsetsRequest):
             earliest = request.topics[0].partitions[0].timestamp == OffsetSpec.EARLIEST
             row = ListOffsetsPartitionResponse(
@@ -100,7 +104,16 @@ class ScriptedCluster:
             )
             return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[row])])
         self.asked.append(request)
+        self.asked_of.append(node_id)
         wanted = request.topics[0].partitions[0]
+        nearby = self.nearby if node_id == NEARBY else None
+        if isinstance(nearby, BaseException):
+            raise nearby
+        if nearby is not None:
+            return FetchResponse(responses=[FetchableTopicResponse(partitions=[nearby])])
+        if node_id != NEARBY and request.rack_id == "near":
+            redirect = PartitionData(preferred_read_replica=NEARBY)
+            return FetchResponse(responses=[FetchableTopicResponse(partitions=[redirect])])
         answer = self.errors.pop(0) if self.errors else self._read(wanted.fetch_offset, wanted.partition_max_bytes)
         return FetchResponse(
             responses=[FetchableTopicResponse(partitions=[answer])],
@@ -232,3 +245,59 @@ async def test_metadata_that_is_older_than_the_plan_is_asked_for_again() -> None
 
     cluster.on_retry = heard
     assert (await fetcher(cluster, 5).fetch(0)).next_offset == 5
+
+
+# Racks.
+
+
+@pytest.fixture
+def nobody_avoided() -> Iterator[None]:
+    fetching._avoided.clear()
+    yield
+    fetching._avoided.clear()
+
+
+@pytest.mark.usefixtures("nobody_avoided")
+async def test_the_rest_of_a_range_is_fetched_in_the_rack() -> None:
+    cluster = ScriptedCluster(log(*[50] * 40))
+    given = {"kafka.max.partition.fetch.bytes": "30000", "kafka.client.rack": "near"}
+    answers = await read_all(fetcher(cluster, 2000, **given), 2000)
+    assert cluster.asked_of == [1, *[NEARBY] * len(answers)]
+    assert len(answers) > 3
+
+
+async def test_without_a_rack_the_leader_is_asked() -> None:
+    cluster = ScriptedCluster(log(*[50] * 40))
+    await read_all(fetcher(cluster, 2000), 2000)
+    assert set(cluster.asked_of) == {1}
+    assert {request.rack_id for request in cluster.asked} == {""}
+
+
+@pytest.mark.usefixtures("nobody_avoided")
+@pytest.mark.parametrize(
+    "nearby",
+    [
+        ConnectionLostError("b:1", "reset"),
+        DeadlineExceededError("no answer"),
+        UnknownLeaderError("broker 5 is not in the metadata"),
+        PartitionData(error_code=ErrorCode.OFFSET_NOT_AVAILABLE),
+        PartitionData(error_code=ErrorCode.OFFSET_OUT_OF_RANGE),
+        PartitionData(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        PartitionData(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        PartitionData(),
+    ],
+    ids=["lost", "silent", "unknown", "behind", "out of range", "no replica", "not allowed", "empty"],
+)
+async def test_a_replica_that_fails_or_has_nothing_is_left_for_the_leader(
+    nearby: BaseException | PartitionData,
+) -> None:
+    cluster = ScriptedCluster(log(*[50] * 40))
+    cluster.nearby = nearby
+    given = {"kafka.max.partition.fetch.bytes": "30000", "kafka.client.rack": "near"}
+    answers = await read_all(fetcher(cluster, 2000, **given), 2000)
+    assert cluster.asked_of == [1, NEARBY, *[1] * len(answers)]
+    assert (positions(cluster)[:3], cluster.retries) == ([0, 0, 0], 0)
+    # The next range of the process does not wait for it again.
+    cluster.asked_of.clear()
+    answers = await read_all(fetcher(cluster, 2000, **given), 2000)
+    assert cluster.asked_of == [1] * (1 + len(answers))

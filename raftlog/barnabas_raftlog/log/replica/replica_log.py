@@ -13,6 +13,7 @@ from . import (
     installing,
     kept_state,
     lending,
+    measuring,
     members,
     reading,
     shortening,
@@ -60,6 +61,9 @@ class ReplicaLog(LogState):
     max_timestamp = timestamps.max_timestamp
     begun_ms = ages.begun_ms
     look_at_files = ages.look_at_files
+
+    # Ranges are measured.
+    range_parts = measuring.range_parts
 
     # The owner's state is kept beside the log.
     save_state = kept_state.save_state

@@ -74,6 +74,17 @@ class OffsetIndex:
         """Return the last row whose frame is at or before `index`."""
         return self._row(bisect_right(self._indexes, index) - 1)
 
+    def in_memory_around(self, by_position: int, place: int) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
+        """Return (base_offset, position) of the last row at or before `place`, and of the first one after it.
+
+        `place` is an offset, or a position if `by_position`. Only of the rows in memory: if the first of the two is
+        None, the missing ones may have it.
+        """
+        offsets, positions = self._offsets, self._positions
+        number = bisect_right(positions if by_position else offsets, place)
+        before = (offsets[number - 1], positions[number - 1]) if number else None
+        return before, (offsets[number], positions[number]) if number < len(positions) else None
+
     def _row(self, number: int) -> tuple[int, int, int] | None:
         assert not self.missing, "load the index first"
         return (self._indexes[number], self._offsets[number], self._positions[number]) if number >= 0 else None

@@ -55,6 +55,7 @@ OFFERED = {
     25185: (0, 0),  # our own: DescribeHealth, OpenChallenge, DescribeEvents
     25186: (0, 0),
     25187: (0, 0),
+    25188: (0, 0),  # DescribeOffsetRanges
 }
 
 
