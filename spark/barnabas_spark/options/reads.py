@@ -4,6 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
+from barnabas_clients.cluster.bootstrap import parse_bootstrap
+
 from .names import Names, OptionError, without_copies
 from .values import TopicPartition, by_partition, count, flag, integer, is_int, json_object
 
@@ -141,6 +143,10 @@ def parse_read_options(given: Mapping[str, str]) -> ReadOptions:
     bootstrap_servers = options.get("kafka.bootstrap.servers", "").strip()
     if not bootstrap_servers:
         raise OptionError("kafka.bootstrap.servers", "is required; write host:port, several separated by commas")
+    try:
+        parse_bootstrap(bootstrap_servers)
+    except ValueError as error:
+        raise OptionError("kafka.bootstrap.servers", str(error)) from error
     _check_isolation_and_security(options)
     return ReadOptions(
         bootstrap_servers=bootstrap_servers,
@@ -166,7 +172,8 @@ def _check_isolation_and_security(options: Mapping[str, str]) -> None:
         raise OptionError("kafka.security.protocol", f"{protocol} is not supported yet, only PLAINTEXT")
     isolation = options.get("kafka.isolation.level", "read_uncommitted").lower()
     if isolation != "read_uncommitted":
-        raise OptionError("kafka.isolation.level", f"{isolation} is not supported yet, only read_uncommitted")
+        reason = "records of aborted transactions are not left out yet (brokers of Barnabas have no transactions)"
+        raise OptionError("kafka.isolation.level", f"{isolation} is not supported, only read_uncommitted: {reason}")
 
 
 def _topics(options: Mapping[str, str]) -> Topics:
@@ -216,9 +223,9 @@ def _position(options: Mapping[str, str], side: Literal["starting", "ending"], d
     if (text := options.get(name.lower())) is not None:
         return Position(name, default, timestamps_ms=by_partition(name, text, 0, '{"topic":{"0":1700000000000}}'))
     name = f"{side}Offsets"
-    text = options.get(name.lower(), "").strip()
     allowed, everywhere = ("earliest", EARLIEST) if side == "starting" else ("latest", LATEST)
-    if not text or text.lower() == allowed:
+    text = options.get(name.lower(), allowed).strip()
+    if text.lower() == allowed:
         return Position(name, everywhere)
     if text.lower() in {"earliest", "latest"}:
         raise OptionError(name, f"{text.lower()} would be an empty range in a batch; write {allowed} or JSON")

@@ -147,5 +147,5 @@ def test_whatever_is_given_only_option_errors_come(options: dict[str, str]) -> N
 
 
 def test_the_documentation_names_every_option_that_is_used() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "spark.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "spark" / "batch.md").read_text()
     assert [name for name in NAMES.used if f"`{name}`" not in page] == []
