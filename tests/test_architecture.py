@@ -69,9 +69,9 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         "arguments backoff chance errors protocol topic_partition < assignors place_arguments wording < cluster"
         " < groups producer < admin < consumer"
     ),
-    "barnabas_spark": "options < clusters planning < reading < source lake",
+    "barnabas_spark": "options < clusters planning < reading schemas < source lake",
     "barnabas_spark.lake": "ranges < table",
-    "barnabas_spark.options": "names < values < reads",
+    "barnabas_spark.options": "names < values tables < reads",
 }
 USES_CLIENTS = ("barnabas_broker.cli", "barnabas_broker.testing")  # a command line is a client like any other
 PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with all that is in it

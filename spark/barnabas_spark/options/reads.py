@@ -16,6 +16,7 @@ EARLIEST = -2
 LATEST = -1
 
 Strategy = Literal["error", "latest"]
+ValueFormat = Literal["raw", "string", "json"]
 
 # A request brings enough for one Arrow batch. The measured throughput is flat from 4 to 8 MB.
 FETCH_BYTES = 4 << 20
@@ -40,6 +41,9 @@ _USED = (
     "minPartitions",
     "maxRecordsPerPartition",
     "includeHeaders",
+    "columns",
+    "valueFormat",
+    "valueSchema",
     "kafkaConsumer.pollTimeoutMs",
     "kafka.max.partition.fetch.bytes",
     "kafka.fetch.max.wait.ms",
@@ -114,7 +118,10 @@ class Position(NamedTuple):
 
 
 class ReadOptions(NamedTuple):
-    """A checked set of options. Times are in milliseconds, sizes in bytes; None means no limit."""
+    """A checked set of options. Times are in milliseconds, sizes in bytes; None means no limit.
+
+    `columns` is empty for all of them; whether they exist is for schemas.py to say. `value_schema` is DDL.
+    """
 
     bootstrap_servers: str
     topics: Topics
@@ -125,6 +132,9 @@ class ReadOptions(NamedTuple):
     partitions_min: int | None = None
     partition_records_max: int | None = None
     include_headers: bool = False
+    columns: tuple[str, ...] = ()
+    value_format: ValueFormat = "raw"
+    value_schema: str = ""
     poll_timeout_ms: int = POLL_TIMEOUT_MS
     fetch_bytes: int = FETCH_BYTES
     fetch_wait_ms: int = FETCH_WAIT_MS
@@ -158,6 +168,9 @@ def parse_read_options(given: Mapping[str, str]) -> ReadOptions:
         partitions_min=count(options, "minPartitions"),
         partition_records_max=count(options, "maxRecordsPerPartition"),
         include_headers=flag(options, "includeHeaders", default=False),
+        columns=_columns(options),
+        value_format=_value_format(options),
+        value_schema=options.get("valueschema", "").strip(),
         poll_timeout_ms=count(options, "kafkaConsumer.pollTimeoutMs") or POLL_TIMEOUT_MS,
         fetch_bytes=min(count(options, "kafka.max.partition.fetch.bytes") or FETCH_BYTES, FETCH_BYTES_MAX),
         fetch_wait_ms=count(options, "kafka.fetch.max.wait.ms") or FETCH_WAIT_MS,
@@ -236,6 +249,26 @@ def _position(options: Mapping[str, str], side: Literal["starting", "ending"], d
             meaning = "latest" if offset == LATEST else "earliest"
             raise OptionError(name, f"{offset} ({meaning}) of {topic}-{partition} would be an empty range in a batch")
     return Position(name, everywhere, offsets=offsets)
+
+
+def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
+    text = options.get("columns")
+    names = tuple(name.strip() for name in (text or "").split(",") if name.strip())
+    if text is not None and not names:
+        raise OptionError("columns", "names no column; write key,value,offset, or such")
+    if len(set(names)) != len(names):
+        raise OptionError("columns", "names a column twice")
+    return names
+
+
+def _value_format(options: Mapping[str, str]) -> ValueFormat:
+    text = options.get("valueformat", "raw").strip().lower()
+    found: ValueFormat | None = {"raw": "raw", "string": "string", "json": "json"}.get(text)  # type: ignore[assignment]
+    if found is None:
+        raise OptionError("valueFormat", f"{text!r} is not known; write raw, string or json")
+    if found != "json" and "valueschema" in options:
+        raise OptionError("valueSchema", "is only for valueFormat json")
+    return found
 
 
 def _strategy(options: Mapping[str, str]) -> Strategy:

@@ -22,14 +22,17 @@ from barnabas_spark.planning.plan import Split
 
 from .arrow import to_record_batch
 from .fetching import Fetched, RangeFetcher
+from .values import RAW, decoder_for
 
 __all__ = ["read_split"]
 
 TARGET_BYTES = 4 << 20
 
 
-def read_split(split: Split, options: ReadOptions, names: tuple[str, ...]) -> Iterator[Any]:
+def read_split(split: Split, options: ReadOptions, names: tuple[str, ...], value_type: Any = None) -> Iterator[Any]:
     """Yield the records of `split` as `pyarrow.RecordBatch`es with the columns called `names`.
+
+    `value_type` is the Arrow type of the column `value`, if it is not just bytes.
 
     Raises:
         CorruptRecordsError: a batch cannot be read; names the batch, and the offset behind it.
@@ -39,6 +42,7 @@ def read_split(split: Split, options: ReadOptions, names: tuple[str, ...]) -> It
         return
     timeout_s = options.poll_timeout_ms / 1000
     fetcher = result(submit(_fetcher(split, options)), timeout_s)
+    values = RAW if value_type is None else decoder_for(value_type)
     position = split.start_offset
     under_way: concurrent.futures.Future[Fetched] = submit(fetcher.fetch(position))
     try:
@@ -50,7 +54,7 @@ def read_split(split: Split, options: ReadOptions, names: tuple[str, ...]) -> It
             while position < fetched.next_offset and rest:
                 columns = _columns(split, rest, position, with_headers="headers" in names)
                 if len(columns.offsets):
-                    yield to_record_batch(columns, split.topic, split.partition, names)
+                    yield to_record_batch(columns, split.topic, split.partition, names, values)
                 position = columns.next_offset
                 rest = columns.rest
             position = fetched.next_offset
