@@ -70,11 +70,11 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         "arguments backoff chance errors protocol topic_partition < assignors place_arguments wording < cluster"
         " < groups producer < admin < consumer"
     ),
-    "barnabas_spark": "options < clusters planning < reading < source lake",
+    "barnabas_spark": "options < clusters planning < reading schemas < source lake",
     "barnabas_spark.lake": "ranges < table",
-    "barnabas_spark.options": "names < values < reads",
+    "barnabas_spark.options": "names < values tables < reads",
     "barnabas_spark.planning": "plan < sizes splitting < packing",
-    "barnabas_spark.reading": "arrow fetching measuring snapshot < reader",
+    "barnabas_spark.reading": "fetching json_blocks measuring snapshot < values < arrow < reader",
 }
 USES_CLIENTS = ("barnabas_broker.cli", "barnabas_broker.testing")  # a command line is a client like any other
 PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with all that is in it

@@ -104,6 +104,27 @@ def install_kafka() -> Path:
     return jars
 
 
+def install_spark_kafka(spark_version: str) -> list[Path]:
+    """Return the jars that Spark's Kafka connector needs beside Spark's own, fetching them if need be."""
+    jars = CACHE / f"spark-kafka-{spark_version}"
+    if not jars.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+            # What else the connector names is among Spark's jars already, in the versions that Spark has chosen.
+            wanted = "spark-sql-kafka-0-10_2.13,spark-token-provider-kafka-0-10_2.13,kafka-clients,commons-pool2"
+            output = Path(folder, "jars")
+            options = (
+                "-Dstyle.color=never",
+                f"-Dspark.version={spark_version}",
+                f"-DoutputDirectory={output}",
+                f"-DincludeArtifactIds={wanted}",
+            )
+            fetch("mvn", "-q", "-B", "-f", HERE / "spark-kafka.pom.xml", "dependency:copy-dependencies", *options)
+            if not jars.exists():  # another run may have been quicker: the same files
+                output.rename(jars)
+    return sorted(jars.glob("*.jar"))
+
+
 def install_nats() -> tuple[Path, Path]:
     """Return the server and the load generator, building both if need be."""
     source_sum = hashlib.sha256((HERE / "loads" / "nats_load" / "main.go").read_bytes()).hexdigest()[:12]

@@ -3,6 +3,9 @@
 For each version: a fresh environment, both wheels with what they need, `pip check`, `deploy.smoke` (a cluster whose
 leader is killed), and the share of the tests that `SHARE` names, over what was installed and not over the sources. A
 version that is not here is listed as not run. What pip installs beside the wheels comes from its package index.
+
+With `--spark` it is the tests of the Spark source instead, with that version of PySpark and all that they use. The
+tests that compare with Spark's own connector are left out: it is not on Maven for every version.
 """
 
 import argparse
@@ -12,13 +15,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from .wheels import PROJECTS, build
 
-__all__ = ["SHARE", "VERSIONS", "WITHOUT", "Outcome", "find", "main", "table"]
+__all__ = ["SHARE", "VERSIONS", "WITHOUT", "Choice", "Outcome", "find", "main", "table"]
 
 ROOT = Path(__file__).resolve().parents[2]
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
@@ -34,6 +38,7 @@ WITHOUT = (
     "tests/clients/protocol/test_registry.py",
     "tests/raftlog/records/test_oracles.py",
 )
+SPARK_SHARE = ("tests/spark", "--ignore=tests/spark/differential")
 STEP_TIMEOUT_S = 1800.0
 # Whether an environment can be made with it, too: some systems ship Python without the means.
 PROBE = "import ensurepip, sys, venv; print('%d.%d %d.%d.%d' % (*sys.version_info[:2], *sys.version_info[:3]))"
@@ -41,6 +46,13 @@ PROBE = "import ensurepip, sys, venv; print('%d.%d %d.%d.%d' % (*sys.version_inf
 
 class StepFailedError(RuntimeError):
     """A step ended with an error; the message has the end of what it printed."""
+
+
+class Choice(NamedTuple):
+    """What to run: without the unit tests, or the tests of the Spark source with this version of PySpark."""
+
+    smoke_only: bool = False
+    spark: str = ""
 
 
 class Outcome(NamedTuple):
@@ -89,27 +101,42 @@ def run(step: list[str], *, python_path: str = "") -> str:
     return done.stdout
 
 
-def steps(python: str, folder: Path, wheels: list[str], smoke_only: bool) -> Iterator[tuple[str, Callable[[], str]]]:
+def steps(python: str, folder: Path, wheels: list[str], choice: Choice) -> Iterator[tuple[str, Callable[[], str]]]:
     """Yield the name of each step and what it does; it returns what it printed."""
     inside = str(folder / "bin" / "python")
     pip = [inside, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     yield "environment", lambda: run([python, "-m", "venv", str(folder)])
+    if choice.spark:
+        yield "install", lambda: run([*pip, "install", *wheels_with_lake(wheels), *tools_with(choice.spark)])
+        yield "tests", lambda: run([inside, *test_arguments(SPARK_SHARE)])
+        return
     yield "install", lambda: run([*pip, "install", *wheels])
     yield "pip check", lambda: run([*pip, "check"])
     yield "smoke", lambda: run([inside, "-m", "deploy.smoke"], python_path=str(ROOT / "scripts"))
-    if not smoke_only:
+    if not choice.smoke_only:
         yield "tools", lambda: run([*pip, "install", *TOOLS])
-        yield "tests", lambda: run([inside, *test_arguments()])
+        left_out = [f"--ignore={path}" for path in WITHOUT]
+        yield "tests", lambda: run([inside, *test_arguments(["-m", "not slow", *SHARE, *left_out])])
 
 
-def test_arguments() -> list[str]:
+def test_arguments(share: Sequence[str]) -> list[str]:
     """Return the arguments with which Python tests what is installed: the sources are not on the path."""
-    left_out = [f"--ignore={path}" for path in WITHOUT]
-    options = ["-q", "-p", "no:cacheprovider", "-o", "pythonpath=tests scripts", "-m", "not slow"]
-    return ["-m", "pytest", *options, *SHARE, *left_out]
+    return ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "pythonpath=tests scripts", *share]
 
 
-def tried(version: str, wheels: list[str], smoke_only: bool) -> Outcome:
+def wheels_with_lake(wheels: list[str]) -> list[str]:
+    """Return the wheels, the one of the project with its extras for Spark and tables."""
+    return [f"{wheel}[lake]" if Path(wheel).name.startswith("barnabas-") else wheel for wheel in wheels]
+
+
+def tools_with(spark: str) -> list[str]:
+    """Return what the tests use, with this version of PySpark instead of the usual one."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    tools = [one for one in project["dependency-groups"]["dev"] if not one.startswith("pyspark")]
+    return [*tools, f"pyspark=={spark}"]
+
+
+def tried(version: str, wheels: list[str], choice: Choice) -> Outcome:
     """Try one version of Python in a folder that goes afterwards."""
     found = find(version)
     if found is None:
@@ -118,7 +145,7 @@ def tried(version: str, wheels: list[str], smoke_only: bool) -> Outcome:
     begun_s = time.monotonic()
     passed: list[str] = []
     with tempfile.TemporaryDirectory(prefix=f"barnabas-{version}-") as folder:
-        for name, carried_out in steps(path, Path(folder) / "environment", wheels, smoke_only):
+        for name, carried_out in steps(path, Path(folder) / "environment", wheels, choice):
             try:
                 printed = carried_out()
             except (StepFailedError, subprocess.TimeoutExpired) as error:
@@ -148,10 +175,14 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scripts/deploy/matrix", description=__doc__.splitlines()[0])
     parser.add_argument("--only", action="append", choices=VERSIONS, help="this version; may be repeated")
     parser.add_argument("--smoke", action="store_true", help="leave out the unit tests")
+    parser.add_argument(
+        "--spark", default="", metavar="VERSION", help="the tests of the Spark source, with this PySpark"
+    )
     options = parser.parse_args(argv)
+    choice = Choice(options.smoke, options.spark)
     with tempfile.TemporaryDirectory(prefix="barnabas-wheels-") as folder:
         wheels = [str(build(project, Path(folder, name))) for name, project in PROJECTS.items()]
-        outcomes = [tried(version, wheels, options.smoke) for version in options.only or VERSIONS]
+        outcomes = [tried(version, wheels, choice) for version in options.only or VERSIONS]
     print(table(outcomes))
     return 0 if any(one.python for one in outcomes) and not any(one.failed for one in outcomes) else 1
 

@@ -35,6 +35,7 @@ class _Key(NamedTuple):
     bootstrap_servers: str
     client_id: str
     request_timeout_ms: int
+    connecting_timeout_ms: int
 
 
 class _Worker:
@@ -74,9 +75,10 @@ def result(future: concurrent.futures.Future[T], timeout_s: float) -> T:
     try:
         return future.result(timeout_s + GRACE_S)
     except concurrent.futures.TimeoutError:
-        if not future.done():
-            future.cancel()
-        raise
+        if future.done():
+            raise
+        future.cancel()
+        raise TimeoutError(f"nothing came within {timeout_s:g} s (kafkaConsumer.pollTimeoutMs)") from None
 
 
 def run(coroutine: Coroutine[Any, Any, T], timeout_s: float) -> T:
@@ -94,7 +96,8 @@ async def cluster_for(options: ReadOptions, *, is_driver: bool) -> Cluster:
     client_id = (
         f"barnabas-spark-driver-{os.getpid()}" if is_driver else f"barnabas-spark-{socket.gethostname()}-{os.getpid()}"
     )
-    key = _Key(options.bootstrap_servers, client_id, options.request_timeout_ms)
+    connecting_timeout_ms = min(options.request_timeout_ms, options.poll_timeout_ms)
+    key = _Key(options.bootstrap_servers, client_id, options.request_timeout_ms, connecting_timeout_ms)
     opening = clusters.pop(key, None)
     if opening is None:
         opening = asyncio.create_task(_open(key))
@@ -130,7 +133,12 @@ atexit.register(close_all)
 
 
 async def _open(key: _Key) -> Cluster:
-    cluster = Cluster(key.bootstrap_servers, client_id=key.client_id, request_timeout_s=key.request_timeout_ms / 1000)
+    cluster = Cluster(
+        key.bootstrap_servers,
+        client_id=key.client_id,
+        request_timeout_s=key.request_timeout_ms / 1000,
+        timeout_s=key.connecting_timeout_ms / 1000,
+    )
     return await cluster.__aenter__()
 
 

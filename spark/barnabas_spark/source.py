@@ -17,40 +17,21 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import StructType
 
 from barnabas_raftlog.errors import BarnabasError
-from barnabas_spark.options.names import OptionError
 from barnabas_spark.options.reads import ReadOptions, parse_read_options
+from barnabas_spark.options.tables import with_those_of_table
 from barnabas_spark.planning.plan import Split
+from barnabas_spark.schemas import Projection, comments_of
+from barnabas_spark.schemas import declared as _schema
+from barnabas_spark.schemas import projection as _columns
 
 __all__ = ["BarnabasDataSource", "BarnabasPartition", "BarnabasReader", "NotBuiltError"]
 
 logger = logging.getLogger(__name__)
 
 _is_frozen = False
-
-# As objects, because a DDL string is parsed by the JVM, which a planning process does not have.
-HEADER_TYPE = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-COLUMNS = (
-    StructField("key", BinaryType()),
-    StructField("value", BinaryType()),
-    StructField("topic", StringType()),
-    StructField("partition", IntegerType()),
-    StructField("offset", LongType()),
-    StructField("timestamp", TimestampType()),
-    StructField("timestampType", IntegerType()),
-)
-HEADERS = StructField("headers", ArrayType(HEADER_TYPE))
 
 
 class NotBuiltError(BarnabasError, NotImplementedError):
@@ -64,12 +45,12 @@ class BarnabasDataSource(DataSource):
     def name(cls) -> str:
         return "barnabas"
 
-    def schema(self) -> StructType:
+    def schema(self) -> StructType | str:
         """Check the options already here, so that a mistake shows at `load()` and not at the first action."""
-        return _schema(parse_read_options(self.options))
+        return _schema(parse_read_options(self.options), self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = parse_read_options(self.options)
+        options = parse_read_options(with_those_of_table(self.options, comments_of(schema)))
         return BarnabasReader(options, _columns(schema, options))
 
     def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802 - PySpark's name
@@ -96,9 +77,9 @@ class BarnabasPartition(InputPartition):
 class BarnabasReader(DataSourceReader):
     """A checked read. It is pickled into every task, so it holds plain values only."""
 
-    def __init__(self, options: ReadOptions, names: tuple[str, ...]) -> None:
+    def __init__(self, options: ReadOptions, columns: Projection) -> None:
         self._options = options
-        self._names = names
+        self._columns = columns
 
     def partitions(self) -> Sequence[InputPartition]:
         from barnabas_spark.clusters import cluster_for, run  # noqa: PLC0415 - see the module's first paragraph
@@ -126,28 +107,7 @@ class BarnabasReader(DataSourceReader):
 
         assert isinstance(partition, BarnabasPartition), partition
         _freeze_once()
-        return read_splits(partition.splits, self._options, self._names)
-
-
-def _schema(options: ReadOptions) -> StructType:
-    return StructType([*COLUMNS, HEADERS] if options.include_headers else list(COLUMNS))
-
-
-def _columns(schema: StructType, options: ReadOptions) -> tuple[str, ...]:
-    """Return the columns to build: those of a schema that the user gave, or all.
-
-    A user's schema must be a choice of the source's own columns. It is a projection: Spark cannot tell a Python source
-    which columns a query uses.
-    """
-    own = {field.name: field for field in _schema(options).fields}
-    for field in schema.fields:
-        if field.name not in own:
-            hint = "; set includeHeaders" if field.name == "headers" else ""
-            raise OptionError("schema", f"unknown column {field.name}; the columns are {', '.join(own)}{hint}")
-        if field != own[field.name]:
-            expected = own[field.name].dataType.simpleString()
-            raise OptionError("schema", f"column {field.name} is {expected} and nullable; cast it in a select")
-    return tuple(field.name for field in schema.fields)
+        return read_splits(partition.splits, self._options, self._columns.names, self._columns.value_type)
 
 
 def _refuse(what: str) -> NoReturn:

@@ -71,5 +71,13 @@ def test_a_step_that_fails_is_named_and_ends_the_version(monkeypatch: pytest.Mon
         "steps",
         lambda *_: [("smoke", lambda: "fine"), ("tests", lambda: matrix.run(["false"])), ("more", lambda: "fine")],
     )
-    outcome = matrix.tried("3.99", [], smoke_only=False)
+    outcome = matrix.tried("3.99", [], matrix.Choice())
     assert (outcome.python, outcome.passed, outcome.failed) == ("3.99.0", "smoke", "tests")
+
+
+def test_another_version_of_spark_takes_the_place_of_the_usual_one() -> None:
+    tools = matrix.tools_with("4.3.0")
+    assert [tool for tool in tools if tool.startswith("pyspark")] == ["pyspark==4.3.0"]
+    assert {tool.partition(">")[0] for tool in tools} > {"pytest", "confluent-kafka", "moto[server]"}
+    wheels = ["/x/barnabas_clients-0.1.0-py3-none-any.whl", "/x/barnabas-0.1.0-py3-none-any.whl"]
+    assert matrix.wheels_with_lake(wheels) == [wheels[0], f"{wheels[1]}[lake]"]

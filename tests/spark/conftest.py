@@ -5,7 +5,9 @@ import sys
 import warnings
 from collections.abc import Iterator
 
+import pyspark
 import pytest
+from bench import systems
 from pyspark.sql import SparkSession
 
 SETTINGS = {
@@ -20,10 +22,21 @@ SETTINGS = {
 }
 
 
+def connector() -> str:
+    """Return the class path of Spark's own Kafka connector; empty if there is none of this version of Spark.
+
+    The tests that compare with it fail or are left out then (differential/conftest.py). All others can do without.
+    """
+    try:
+        return os.pathsep.join(map(str, systems.install_spark_kafka(pyspark.__version__)))
+    except systems.NotInstalledError:
+        return ""
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     builder = SparkSession.builder.master("local[2]")
-    for name, value in SETTINGS.items():
+    for name, value in {**SETTINGS, "spark.driver.extraClassPath": connector()}.items():
         builder = builder.config(name, value)
     with warnings.catch_warnings():
         # The JVM keeps the environment that it starts with, and so do the workers that it forks: they find the source's

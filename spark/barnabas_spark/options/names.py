@@ -75,10 +75,10 @@ class Names(NamedTuple):
 
 
 def without_copies(given: Mapping[str, str]) -> dict[str, str]:
-    """Return options with names in lower case, without the copies that Spark makes of those of a table in a catalog."""
+    """Return options with names in lower case. Of a table in a catalog only those that were given as its options.
+
+    Spark repeats these with a prefix, and adds properties of the table that are no options.
+    """
     options = {name.lower(): str(value) for name, value in given.items()}
-    return {
-        name: value
-        for name, value in options.items()
-        if not (name.startswith(_COPY) and options.get(name.removeprefix(_COPY)) == value)
-    }
+    copied = {name.removeprefix(_COPY) for name in options if name.startswith(_COPY)} & options.keys()
+    return {name: value for name, value in options.items() if not copied or name in copied}

@@ -4,6 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
+from barnabas_clients.cluster.bootstrap import parse_bootstrap
+
 from .names import Names, OptionError, without_copies
 from .values import TopicPartition, by_partition, count, flag, integer, is_int, json_object, size
 
@@ -15,6 +17,7 @@ LATEST = -1
 
 Strategy = Literal["error", "latest"]
 Partitioning = Literal["balanced", "topicPartition"]
+ValueFormat = Literal["raw", "string", "json"]
 
 # A request brings enough for one Arrow batch. The measured throughput is flat from 4 to 8 MB.
 FETCH_BYTES = 4 << 20
@@ -41,6 +44,9 @@ _USED = (
     "maxBytesPerPartition",
     "partitioning",
     "includeHeaders",
+    "columns",
+    "valueFormat",
+    "valueSchema",
     "kafkaConsumer.pollTimeoutMs",
     "kafka.client.rack",
     "kafka.max.partition.fetch.bytes",
@@ -115,7 +121,10 @@ class Position(NamedTuple):
 
 
 class ReadOptions(NamedTuple):
-    """A checked set of options. Times are in milliseconds, sizes in bytes; None means no limit, and "" no rack."""
+    """A checked set of options. Times are in milliseconds, sizes in bytes; None means no limit, and "" no rack.
+
+    `columns` is empty for all of them; whether they exist is for schemas.py to say. `value_schema` is DDL.
+    """
 
     bootstrap_servers: str
     topics: Topics
@@ -129,6 +138,9 @@ class ReadOptions(NamedTuple):
     partitioning: Partitioning = "balanced"
     rack: str = ""
     include_headers: bool = False
+    columns: tuple[str, ...] = ()
+    value_format: ValueFormat = "raw"
+    value_schema: str = ""
     poll_timeout_ms: int = POLL_TIMEOUT_MS
     fetch_bytes: int = FETCH_BYTES
     fetch_wait_ms: int = FETCH_WAIT_MS
@@ -147,6 +159,10 @@ def parse_read_options(given: Mapping[str, str]) -> ReadOptions:
     bootstrap_servers = options.get("kafka.bootstrap.servers", "").strip()
     if not bootstrap_servers:
         raise OptionError("kafka.bootstrap.servers", "is required; write host:port, several separated by commas")
+    try:
+        parse_bootstrap(bootstrap_servers)
+    except ValueError as error:
+        raise OptionError("kafka.bootstrap.servers", str(error)) from error
     _check_isolation_and_security(options)
     return ReadOptions(
         bootstrap_servers=bootstrap_servers,
@@ -161,6 +177,9 @@ def parse_read_options(given: Mapping[str, str]) -> ReadOptions:
         partitioning=_partitioning(options),
         rack=options.get("kafka.client.rack", "").strip(),
         include_headers=flag(options, "includeHeaders", default=False),
+        columns=_columns(options),
+        value_format=_value_format(options),
+        value_schema=options.get("valueschema", "").strip(),
         poll_timeout_ms=count(options, "kafkaConsumer.pollTimeoutMs") or POLL_TIMEOUT_MS,
         fetch_bytes=min(count(options, "kafka.max.partition.fetch.bytes") or FETCH_BYTES, FETCH_BYTES_MAX),
         fetch_wait_ms=count(options, "kafka.fetch.max.wait.ms") or FETCH_WAIT_MS,
@@ -175,7 +194,8 @@ def _check_isolation_and_security(options: Mapping[str, str]) -> None:
         raise OptionError("kafka.security.protocol", f"{protocol} is not supported yet, only PLAINTEXT")
     isolation = options.get("kafka.isolation.level", "read_uncommitted").lower()
     if isolation != "read_uncommitted":
-        raise OptionError("kafka.isolation.level", f"{isolation} is not supported yet, only read_uncommitted")
+        reason = "records of aborted transactions are not left out yet (brokers of Barnabas have no transactions)"
+        raise OptionError("kafka.isolation.level", f"{isolation} is not supported, only read_uncommitted: {reason}")
 
 
 def _topics(options: Mapping[str, str]) -> Topics:
@@ -225,9 +245,9 @@ def _position(options: Mapping[str, str], side: Literal["starting", "ending"], d
     if (text := options.get(name.lower())) is not None:
         return Position(name, default, timestamps_ms=by_partition(name, text, 0, '{"topic":{"0":1700000000000}}'))
     name = f"{side}Offsets"
-    text = options.get(name.lower(), "").strip()
     allowed, everywhere = ("earliest", EARLIEST) if side == "starting" else ("latest", LATEST)
-    if not text or text.lower() == allowed:
+    text = options.get(name.lower(), allowed).strip()
+    if text.lower() == allowed:
         return Position(name, everywhere)
     if text.lower() in {"earliest", "latest"}:
         raise OptionError(name, f"{text.lower()} would be an empty range in a batch; write {allowed} or JSON")
@@ -247,6 +267,26 @@ def _partitioning(options: Mapping[str, str]) -> Partitioning:
     if text.lower() == "topicpartition":
         return "topicPartition"
     raise OptionError("partitioning", f"{text!r} is neither balanced nor topicPartition")
+
+
+def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
+    text = options.get("columns")
+    names = tuple(name.strip() for name in (text or "").split(",") if name.strip())
+    if text is not None and not names:
+        raise OptionError("columns", "names no column; write key,value,offset, or such")
+    if len(set(names)) != len(names):
+        raise OptionError("columns", "names a column twice")
+    return names
+
+
+def _value_format(options: Mapping[str, str]) -> ValueFormat:
+    text = options.get("valueformat", "raw").strip().lower()
+    found: ValueFormat | None = {"raw": "raw", "string": "string", "json": "json"}.get(text)  # type: ignore[assignment]
+    if found is None:
+        raise OptionError("valueFormat", f"{text!r} is not known; write raw, string or json")
+    if found != "json" and "valueschema" in options:
+        raise OptionError("valueSchema", "is only for valueFormat json")
+    return found
 
 
 def _strategy(options: Mapping[str, str]) -> Strategy:

@@ -18,9 +18,6 @@ _UNITS = {"": 0, "b": 0} | {
     f"{letter}{rest}": 10 * power for power, letter in enumerate("kmgtp", 1) for rest in ("", "b", "ib")
 }
 
-_TRUE = frozenset({"true", "yes", "1", "y"})
-_FALSE = frozenset({"false", "no", "0", "n"})
-
 
 def by_partition(option: str, text: str, smallest: int, form: str) -> dict[TopicPartition, int]:
     """Read JSON that gives one integer, from `smallest` up, to each partition. `form` shows how to write it."""
@@ -85,10 +82,10 @@ def size(options: Mapping[str, str], option: str) -> int | None:
 
 
 def flag(options: Mapping[str, str], option: str, *, default: bool) -> bool:
-    """Read true or false, with the other words for them that Spark takes."""
-    text = options.get(option.lower(), "").strip().lower()
-    if not text:
+    """Read true or false, in any case and nothing else, as Spark's own sources do."""
+    text = options.get(option.lower())
+    if text is None:
         return default
-    if text not in _TRUE | _FALSE:
+    if text.lower() not in {"true", "false"}:
         raise OptionError(option, f"{text!r} is neither true nor false")
-    return text in _TRUE
+    return text.lower() == "true"

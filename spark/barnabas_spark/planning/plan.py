@@ -106,7 +106,7 @@ def make_plan(options: ReadOptions, snapshot: Snapshot) -> Plan:
     for position in (options.starting, options.ending):
         if position.offsets is not None:
             _check_named(position.option, position.offsets, snapshot.partitions)
-    warnings: list[str] = []
+    warnings = [] if snapshot.partitions else ["no topic matches subscribePattern, so there are no rows"]
     ranges: list[Split] = []
     for key in sorted(snapshot.partitions):
         state = snapshot.partitions[key]

@@ -2,7 +2,7 @@
 
 | column | type | |
 | --- | --- | --- |
-| key, value | binary | null where the record has none |
+| key, value | binary | null where the record has none; `valueFormat` makes text or a struct of values |
 | topic | string | |
 | partition | int | |
 | offset | long | |
@@ -23,6 +23,8 @@ import pyarrow as pa
 
 from barnabas_raftlog.records.columns import Columns, HeaderColumns, Slices
 
+from .values import RAW, ValueDecoder
+
 __all__ = ["ARROW_TYPES", "to_record_batch"]
 
 HEADER_TYPE = pa.struct([("key", pa.string()), ("value", pa.binary())])
@@ -40,10 +42,16 @@ ARROW_TYPES = {
 _TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
 
 
-def to_record_batch(columns: Columns, topic: str, partition: int, names: tuple[str, ...]) -> Any:
+def to_record_batch(
+    columns: Columns, topic: str, partition: int, names: tuple[str, ...], values: ValueDecoder = RAW
+) -> Any:
     """Return the columns called `names`, in this order, as a `pyarrow.RecordBatch` that shares no memory."""
-    schema = pa.schema([(name, ARROW_TYPES[name]) for name in names])
-    return pa.RecordBatch.from_arrays([_column(columns, topic, partition, name) for name in names], schema=schema)
+    types = ARROW_TYPES | {"value": values.kind}
+    arrays = [_column(columns, topic, partition, name) for name in names]
+    if "value" in names:
+        place = names.index("value")
+        arrays[place] = values.decode(arrays[place])
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([(name, types[name]) for name in names]))
 
 
 def _column(columns: Columns, topic: str, partition: int, name: str) -> Any:

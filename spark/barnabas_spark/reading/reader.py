@@ -21,6 +21,7 @@ from barnabas_spark.planning.plan import Split
 
 from .arrow import to_record_batch
 from .fetching import Fetched, RangeFetcher
+from .values import RAW, decoder_for
 
 __all__ = ["read_split", "read_splits"]
 
@@ -35,25 +36,30 @@ class _Answer(NamedTuple):
     fetched: Fetched
 
 
-def read_split(split: Split, options: ReadOptions, names: tuple[str, ...]) -> Iterator[Any]:
+def read_split(split: Split, options: ReadOptions, names: tuple[str, ...], value_type: Any = None) -> Iterator[Any]:
     """Yield the records of one split, as `read_splits`."""
-    return read_splits((split,), options, names)
+    return read_splits((split,), options, names, value_type)
 
 
-def read_splits(splits: Sequence[Split], options: ReadOptions, names: tuple[str, ...]) -> Iterator[Any]:
+def read_splits(
+    splits: Sequence[Split], options: ReadOptions, names: tuple[str, ...], value_type: Any = None
+) -> Iterator[Any]:
     """Yield the records of `splits`, in order, as `pyarrow.RecordBatch`es with the columns called `names`.
+
+    `value_type` is the Arrow type of the column `value`, if it is not just bytes.
 
     Raises:
         CorruptRecordsError: a batch cannot be read; names the batch, and the offset behind it.
         DataLossError, ClientError, KafkaError, CorruptBatchError: as `RangeFetcher.fetch`.
     """
+    values = RAW if value_type is None else decoder_for(value_type)
     for answer in _answers(splits, options):
         split, position, fetched = answer
         rest = fetched.records
         while position < fetched.next_offset and rest:
             columns = _columns(split, rest, position, with_headers="headers" in names)
             if len(columns.offsets):
-                yield to_record_batch(columns, split.topic, split.partition, names)
+                yield to_record_batch(columns, split.topic, split.partition, names, values)
             position = columns.next_offset
             rest = columns.rest
 

@@ -89,6 +89,14 @@ def test_a_timestamp_for_all_beats_timestamps_by_partition_which_beat_offsets() 
         (REQUIRED | {"kafka.sasl.mechanism": "PLAIN"}, "kafka.sasl.mechanism", "not supported yet"),
         (REQUIRED | {"kafka.security.protocol": "SSL"}, "kafka.security.protocol", "only PLAINTEXT"),
         (REQUIRED | {"kafka.isolation.level": "read_committed"}, "kafka.isolation.level", "only read_uncommitted"),
+        (REQUIRED | {"kafka.isolation.level": "read_committed"}, "kafka.isolation.level", "aborted transactions"),
+        (REQUIRED | {"kafka.bootstrap.servers": "a:b:c"}, "kafka.bootstrap.servers", "IPv6 host in brackets"),
+        (REQUIRED | {"startingOffsets": ""}, "startingOffsets", "is not JSON"),
+        (REQUIRED | {"includeHeaders": "yes"}, "includeHeaders", "neither true nor false"),
+        (REQUIRED | {"columns": " ,"}, "columns", "names no column"),
+        (REQUIRED | {"columns": "key,value,key"}, "columns", "twice"),
+        (REQUIRED | {"valueFormat": "avro"}, "valueFormat", "write raw, string or json"),
+        (REQUIRED | {"valueSchema": "id long"}, "valueSchema", "only for valueFormat json"),
         (REQUIRED | {"kafka.nonsense": "1"}, "kafka.nonsense", "not known"),
     ],
 )
@@ -100,6 +108,13 @@ def test_what_cannot_be_meant_is_refused_by_name(options: dict[str, str], name: 
 
 def test_a_pattern_must_be_a_regular_expression() -> None:
     assert refusal({"kafka.bootstrap.servers": "a:1", "subscribePattern": "("}).option == "subscribePattern"
+
+
+@pytest.mark.parametrize("name", NAMES.without_effect)
+def test_an_option_without_effect_changes_nothing_but_the_warning(name: str) -> None:
+    options = parsed(**{name: "5"})
+    assert options.ignored == (name,)
+    assert options._replace(ignored=()) == parsed()
 
 
 def test_options_without_effect_are_listed() -> None:
@@ -147,5 +162,5 @@ def test_whatever_is_given_only_option_errors_come(options: dict[str, str]) -> N
 
 
 def test_the_documentation_names_every_option_that_is_used() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "spark.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "spark" / "batch.md").read_text()
     assert [name for name in NAMES.used if f"`{name}`" not in page] == []

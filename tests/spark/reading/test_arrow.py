@@ -1,13 +1,14 @@
 """Arrow batches hold the plain reader's records, in exactly the schema of PySpark."""
 
 import itertools
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, BinaryType, DataType, LongType, StructField, StructType
 
 from barnabas_raftlog.records.builder import NewRecord, build_batch
 from barnabas_raftlog.records.columns import read_columns
@@ -16,7 +17,8 @@ from barnabas_raftlog.records.reader import read_records
 from barnabas_spark.options.names import OptionError
 from barnabas_spark.options.reads import parse_read_options
 from barnabas_spark.reading.arrow import ARROW_TYPES, to_record_batch
-from barnabas_spark.source import BarnabasDataSource, NotBuiltError, _columns, _schema
+from barnabas_spark.schemas import declared, projection
+from barnabas_spark.source import BarnabasDataSource, NotBuiltError
 
 NAMES = tuple(ARROW_TYPES)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -78,8 +80,10 @@ def test_the_schema_is_what_pyspark_expects_of_arrow() -> None:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     options = parse_read_options(GIVEN)
+    whole = declared(options)
+    assert isinstance(whole, StructType)
     batch = to_record_batch(read_columns(b"", with_headers=True), "t", 0, NAMES)
-    assert to_arrow_schema(_schema(options), timezone="UTC").equals(batch.schema)
+    assert to_arrow_schema(whole, timezone="UTC").equals(batch.schema)
 
 
 def test_the_schema_is_that_of_the_kafka_source() -> None:
@@ -92,12 +96,53 @@ def test_the_schema_is_that_of_the_kafka_source() -> None:
 
 def test_a_schema_of_the_users_chooses_columns() -> None:
     options = parse_read_options(GIVEN)
-    whole = _schema(options)
+    whole = declared(options)
+    assert isinstance(whole, StructType)
     chosen = StructType([whole["offset"], whole["value"]])
-    assert _columns(chosen, options) == ("offset", "value")
+    assert projection(chosen, options).names == ("offset", "value")
     without = parse_read_options(GIVEN | {"includeHeaders": "false"})
     with pytest.raises(OptionError, match="set includeHeaders"):
-        _columns(whole, without)
+        projection(whole, without)
+
+
+def test_the_option_columns_chooses_them_in_its_order() -> None:
+    options = parse_read_options(GIVEN | {"columns": "offset, headers,value", "valueFormat": "string"})
+    whole = declared(options)
+    assert isinstance(whole, StructType)
+    assert projection(whole, options).names == ("offset", "headers", "value")
+    assert whole["value"].dataType.simpleString() == "string"
+    with pytest.raises(OptionError, match="column key is not among those of the option columns"):
+        projection(StructType([StructField("key", BinaryType())]), options)
+
+
+def test_the_schema_of_json_is_handed_on_as_text() -> None:
+    options = parse_read_options(GIVEN | {"columns": "value,headers", "valueFormat": "json", "valueSchema": "id long"})
+    assert declared(options) == "value STRUCT<id long>, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+
+
+JSON = {"valueFormat": "json"}
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "words"),
+    [
+        ({"columns": "key,nothing"}, None, "unknown column nothing; the columns are key, value"),
+        ({"columns": "headers", "includeHeaders": "false"}, None, "set includeHeaders"),
+        (JSON, None, "json needs a schema; set valueSchema"),
+        (JSON, BinaryType(), "value is a struct of the fields to decode"),
+        (JSON, StructType([]), "value is a struct of the fields to decode"),
+        (JSON, StructType([StructField("m", BinaryType())]), "value.m: binary is not decoded from JSON"),
+        (JSON, StructType([StructField("a", LongType(), False)]), "value.a must be nullable"),
+        (JSON, StructType([StructField("a", ArrayType(LongType(), False))]), "an element of value.a must be nullable"),
+        (JSON, StructType([StructField("a", LongType()), StructField("a", LongType())]), "value has a field twice"),
+        ({}, StructType([StructField("a", LongType())]), "set valueFormat to json to decode it"),
+        ({"valueFormat": "string"}, BinaryType(), "column value is string and nullable"),
+    ],
+)
+def test_what_cannot_be_read_as_is_said(given: dict[str, str], kind: DataType | None, words: str) -> None:
+    options = parse_read_options(GIVEN | given)
+    with pytest.raises(OptionError, match=re.escape(words)):
+        declared(options) if kind is None else projection(StructType([StructField("value", kind)]), options)
 
 
 @pytest.mark.parametrize("method", ["streamReader", "simpleStreamReader"])

@@ -28,10 +28,8 @@ def deaf_port() -> Iterator[int]:
         yield deaf.getsockname()[1]
 
 
-def options(port: int) -> ReadOptions:
-    return parse_read_options(
-        {"kafka.bootstrap.servers": f"127.0.0.1:{port}", "subscribe": "t", "kafka.request.timeout.ms": "50"}
-    )
+def options(port: int, limit: str) -> ReadOptions:
+    return parse_read_options({"kafka.bootstrap.servers": f"127.0.0.1:{port}", "subscribe": "t", limit: "50"})
 
 
 async def thread_name() -> str:
@@ -59,10 +57,13 @@ def test_a_cancelled_future_cancels_its_coroutine() -> None:
     assert ended.wait(5)
 
 
-def test_nobody_at_the_bootstrap_servers_is_said_within_the_deadline_and_not_remembered(deaf_port: int) -> None:
+@pytest.mark.parametrize("limit", ["kafka.request.timeout.ms", "kafkaConsumer.pollTimeoutMs"])
+def test_nobody_at_the_bootstrap_servers_is_said_within_the_deadline_and_not_remembered(
+    deaf_port: int, limit: str
+) -> None:
     for _ in range(2):
         with pytest.raises(DeadlineExceededError, match="connecting"):
-            connections.run(connections.cluster_for(options(deaf_port), is_driver=True), 5)
+            connections.run(connections.cluster_for(options(deaf_port, limit), is_driver=True), 5)
         assert not connections._this_process().clusters
 
 
