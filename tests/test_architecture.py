@@ -93,7 +93,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
         "decoder errors fetch_plan partition_queue record runs settings subscription topic_places"
     ),
     "barnabas_clients.groups": "handler member",
-    "barnabas_clients.admin": "offset_resets",
+    "barnabas_clients.admin": "offset_resets snapshot_ranges",
     "barnabas_broker": "access config history coordinators.groups.state_machine",
     "barnabas_broker.coordinators.runtime": "append_errors contracts under_way",
     "barnabas_broker.partition": "log_starts producer_state read_replicas waiters",

@@ -32,7 +32,7 @@ from barnabas_metadata_quorum.controller.commands import (
     Reply,
 )
 from barnabas_metadata_quorum.image.image import Image
-from barnabas_metadata_quorum.image.records import UNKNOWN_DIRECTORY, ListenerAddress
+from barnabas_metadata_quorum.image.records import RECORD_LEVEL, UNKNOWN_DIRECTORY, ListenerAddress
 
 __all__ = ["BrokerIdentity", "Registration"]
 
@@ -103,6 +103,7 @@ class Registration:
                 rack=me.rack,
                 directory_id=me.directory_id,
                 listeners=me.listeners or msgspec.UNSET,
+                record_level=RECORD_LEVEL,
             )
             reply = await self._submit(command, ATTEMPT_S)
             assert isinstance(reply.answer, BrokerRegistration)
@@ -113,7 +114,7 @@ class Registration:
         # At once, but for the first heartbeat: it helps only when it can say that this node has its registration.
         with contextlib.suppress(TimeoutError):
             version = (await self._wait_until(lambda image: image.version > epoch, ATTEMPT_S)).version
-        await self._submit(BrokerHeartbeat(self._node_id, epoch, version), ATTEMPT_S)
+        await self._submit(BrokerHeartbeat(self._node_id, epoch, version, RECORD_LEVEL), ATTEMPT_S)
         return False
 
     async def begin_shutdown(self, timeout_s: float) -> None:

@@ -25,9 +25,11 @@ from .alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from .alter_partition_reassignments import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
 from .api_versions import ApiVersionsRequest, ApiVersionsResponse
 from .create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from .create_snapshot import CreateSnapshotRequest, CreateSnapshotResponse
 from .create_topics import CreateTopicsRequest, CreateTopicsResponse
 from .delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from .delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from .delete_snapshot import DeleteSnapshotRequest, DeleteSnapshotResponse
 from .delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from .describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from .describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
@@ -35,6 +37,7 @@ from .describe_events import DescribeEventsRequest, DescribeEventsResponse
 from .describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from .describe_health import DescribeHealthRequest, DescribeHealthResponse
 from .describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from .describe_snapshots import DescribeSnapshotsRequest, DescribeSnapshotsResponse
 from .error_codes import ErrorCode
 from .fetch import FetchRequest, FetchResponse
 from .find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -138,6 +141,9 @@ APIS: Final = {
         _api(DescribeHealthRequest, DescribeHealthResponse),
         _api(OpenChallengeRequest, OpenChallengeResponse),
         _api(DescribeEventsRequest, DescribeEventsResponse),
+        _api(CreateSnapshotRequest, CreateSnapshotResponse),
+        _api(DescribeSnapshotsRequest, DescribeSnapshotsResponse),
+        _api(DeleteSnapshotRequest, DeleteSnapshotResponse),
     )
 }
 

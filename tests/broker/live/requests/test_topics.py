@@ -55,6 +55,9 @@ OFFERED = {
     25185: (0, 0),  # our own: DescribeHealth, OpenChallenge, DescribeEvents
     25186: (0, 0),
     25187: (0, 0),
+    25190: (0, 0),  # CreateSnapshot, DescribeSnapshots, DeleteSnapshot
+    25191: (0, 0),
+    25192: (0, 0),
 }
 
 
