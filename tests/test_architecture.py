@@ -69,7 +69,8 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         "arguments backoff chance errors protocol topic_partition < assignors place_arguments wording < cluster"
         " < groups producer < admin < consumer"
     ),
-    "barnabas_spark": "options < clusters planning < reading < source lake",
+    "barnabas_spark": "options < clusters planning < reading < snapshots < source lake",
+    "barnabas_spark.snapshots": "vector < store",
     "barnabas_spark.lake": "ranges < table",
     "barnabas_spark.options": "names < values < reads",
 }
@@ -106,7 +107,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_broker.process": "descriptors",
     "barnabas_broker.status": "packing verdict",
     "barnabas_broker.timing": "deadlines pieces",
-    "barnabas_spark": "options planning lake.ranges lake.table",
+    "barnabas_spark": "options planning lake.ranges lake.table snapshots.vector",
 }
 PURE = tuple(f"{folder}.{name}" for folder, names in PURE_PARTS.items() for name in names.split())
 PURE_STDLIB = {

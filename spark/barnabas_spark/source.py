@@ -102,18 +102,19 @@ class BarnabasReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         from barnabas_spark.clusters import cluster_for, run  # noqa: PLC0415 - see the module's first paragraph
-        from barnabas_spark.planning.plan import Snapshot, make_plan  # noqa: PLC0415
-        from barnabas_spark.reading.snapshot import take_snapshot  # noqa: PLC0415
+        from barnabas_spark.planning.plan import make_plan  # noqa: PLC0415
+        from barnabas_spark.snapshots.store import Moment, moment_of  # noqa: PLC0415
 
         options = self._options
 
-        async def snapshot() -> Snapshot:
-            return await take_snapshot(await cluster_for(options, is_driver=True), options)
+        async def moment() -> Moment:
+            return await moment_of(await cluster_for(options, is_driver=True), options)
 
-        plan = make_plan(options, run(snapshot(), options.poll_timeout_ms / 1000))
+        found = run(moment(), options.poll_timeout_ms / 1000)
+        plan = make_plan(found.options, found.snapshot)
         for name in options.ignored:
             logger.warning("option %s has no effect on this source", name)
-        for warning in plan.warnings:
+        for warning in (*found.warnings, *plan.warnings):
             logger.warning("%s", warning)
         return [BarnabasPartition(split) for split in plan.splits]
 

@@ -26,7 +26,16 @@ from barnabas_spark.options.names import OptionError
 from barnabas_spark.options.reads import EARLIEST, LATEST, Position, ReadOptions
 from barnabas_spark.options.values import TopicPartition
 
-__all__ = ["DataLossError", "PartitionState", "Plan", "Snapshot", "Split", "make_plan", "timestamps_needed"]
+__all__ = [
+    "DataLossError",
+    "PartitionState",
+    "Plan",
+    "Snapshot",
+    "Split",
+    "make_plan",
+    "ranges_of",
+    "timestamps_needed",
+]
 
 # A guard against a misplaced digit: Spark itself becomes unusable long before.
 SPLITS_MAX = 1_000_000
@@ -40,12 +49,16 @@ class DataLossError(BarnabasError):
 
 
 class PartitionState(NamedTuple):
-    """A partition at the moment of the snapshot. `log_start_offset` to `high_watermark` could be read."""
+    """A partition at the moment of the snapshot. `log_start_offset` to `high_watermark` could be read.
+
+    `end_epoch` is the leader epoch in which the log reached the high watermark; -1 if it is not known.
+    """
 
     topic_id: bytes | None
     leader_epoch: int
     log_start_offset: int
     high_watermark: int
+    end_epoch: int = -1
 
 
 class Snapshot(NamedTuple):
@@ -99,6 +112,17 @@ def make_plan(options: ReadOptions, snapshot: Snapshot) -> Plan:
     """Resolve both ends of every partition and cut the ranges.
 
     Raises:
+        OptionError, DataLossError: as `ranges_of`.
+    """
+    ranges, warnings = ranges_of(options, snapshot)
+    splits = _cut([one for one in ranges if not one.is_empty], options)
+    return Plan(splits or [ranges[0] if ranges else NOTHING], warnings)
+
+
+def ranges_of(options: ReadOptions, snapshot: Snapshot) -> tuple[list[Split], list[str]]:
+    """Resolve both ends of every partition: return one split for each, perhaps empty, and warnings.
+
+    Raises:
         OptionError: offsets that name other partitions, contradict each other, or a timestamp without a record.
         DataLossError: the log lacks a part of a range.
     """
@@ -131,8 +155,7 @@ def make_plan(options: ReadOptions, snapshot: Snapshot) -> Plan:
                 end_offset=max(min(end_offset, state.high_watermark), state.log_start_offset),
             )
         )
-    splits = _cut([one for one in ranges if not one.is_empty], options)
-    return Plan(splits or [ranges[0] if ranges else NOTHING], warnings)
+    return ranges, warnings
 
 
 def _name(key: TopicPartition) -> str:
