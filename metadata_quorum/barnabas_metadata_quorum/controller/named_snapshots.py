@@ -33,12 +33,15 @@ __all__ = [
     "PARTITIONS_MAX",
     "SNAPSHOTS_MAX",
     "SNAPSHOT_BYTES_MAX",
+    "TOPICS_MAX",
     "check_name",
+    "check_size",
     "create_snapshot",
     "delete_snapshot",
 ]
 
 SNAPSHOTS_MAX = 1_000
+TOPICS_MAX = 2_000  # of one: they are checked in one go, which takes 2 ms
 PARTITIONS_MAX = 10_000
 SNAPSHOT_BYTES_MAX = 512 << 10  # ten thousand partitions of a few topics take 240,000 bytes
 ALL_BYTES_MAX = 16 << 20  # a quarter of what a snapshot of the metadata may have on its way to another node
@@ -52,6 +55,18 @@ def check_name(name: str) -> None:
     """
     if complaint := name_complaint(name):
         raise Refused(RefusalReason.INVALID_REQUEST, f"this cannot be the name of a snapshot: {complaint}")
+
+
+def check_size(topics: int, partitions: int) -> None:
+    """Refuse a snapshot of too many topics or partitions.
+
+    Raises:
+        Refused: POLICY_VIOLATION.
+    """
+    for count, most, what in ((topics, TOPICS_MAX, "topics"), (partitions, PARTITIONS_MAX, "partitions")):
+        if count > most:
+            text = f"{count} {what} in one snapshot; {most} is the maximum"
+            raise Refused(RefusalReason.POLICY_VIOLATION, text)
 
 
 def create_snapshot(image: Image, command: CreateSnapshot) -> tuple[list[Record], CreateSnapshotAnswer]:
@@ -97,11 +112,10 @@ def _check_level(image: Image) -> None:
 
 
 def _check_room(image: Image, wanted: NamedSnapshot) -> None:
-    partitions = sum(count_of(topic.ranges) for topic in wanted.topics)
+    check_size(len(wanted.topics), 0)
+    check_size(0, sum(count_of(topic.ranges) for topic in wanted.topics))
     if len(image.named_snapshots) >= SNAPSHOTS_MAX:
         text = f"the cluster has {SNAPSHOTS_MAX} snapshots, which is the maximum; delete one first"
-    elif partitions > PARTITIONS_MAX:
-        text = f"{partitions} partitions in one snapshot; {PARTITIONS_MAX} is the maximum"
     elif (size := wanted.size_bytes) > SNAPSHOT_BYTES_MAX:
         text = f"the snapshot takes {size} bytes; {SNAPSHOT_BYTES_MAX} is the maximum"
     elif (total := image.named_snapshots_bytes + size) > ALL_BYTES_MAX:

@@ -11,11 +11,13 @@ known.
 
 import struct
 from collections.abc import Generator, Iterable, Iterator
+from operator import itemgetter
 from typing import NamedTuple
 
 __all__ = ["RANGE_BYTES", "PinnedRange", "count_of", "packed", "partitions_in", "unpacked"]
 
 _ROW = struct.Struct(">iiqq")
+_BY_PARTITION = itemgetter(0)
 RANGE_BYTES = _ROW.size
 PIECE = 200  # ranges between two yields
 
@@ -35,7 +37,7 @@ def packed(ranges: Iterable[PinnedRange]) -> Generator[None, None, bytes]:
     Raises:
         ValueError: two ranges of a partition, or one that is not possible; the text is fit for a user.
     """
-    ordered = sorted(ranges)
+    ordered = sorted(ranges, key=_BY_PARTITION)
     yield
     rows: list[bytes] = []
     before = -1

@@ -144,6 +144,11 @@ def test_a_snapshot_outlives_its_topics() -> None:
             "10001 partitions in one snapshot; 10000 is the maximum",
         ),
         (
+            snapshot(1, "n", *[PinnedTopic(bytes(16), "t", ONE_RANGE)] * 2_001),
+            RefusalReason.POLICY_VIOLATION,
+            "2001 topics in one snapshot; 2000 is the maximum",
+        ),
+        (
             snapshot(1, "n", *[PinnedTopic(n.to_bytes(16, "big"), "t" * 249, ONE_RANGE) for n in range(2_000)]),
             RefusalReason.POLICY_VIOLATION,
             "524288 is the maximum",

@@ -18,7 +18,7 @@ from barnabas_metadata_quorum.controller.commands import (
     RefusalReason,
     Refused,
 )
-from barnabas_metadata_quorum.controller.named_snapshots import PARTITIONS_MAX, check_name
+from barnabas_metadata_quorum.controller.named_snapshots import check_name, check_size
 from barnabas_metadata_quorum.image.pinned_ranges import PinnedRange, packed
 from barnabas_metadata_quorum.image.records import NamedSnapshot, PinnedTopic
 
@@ -61,10 +61,8 @@ def refuse(_: CreateSnapshotRequest, code: ErrorCode) -> CreateSnapshotResponse:
 
 
 def _pinned(broker: BrokerContext, request: CreateSnapshotRequest) -> Generator[None, None, tuple[PinnedTopic, ...]]:
-    count = sum(len(topic.partitions) for topic in request.topics)
-    if count > PARTITIONS_MAX:
-        text = f"{count} partitions in one snapshot; {PARTITIONS_MAX} is the maximum"
-        raise Refused(RefusalReason.POLICY_VIOLATION, text)
+    check_size(len(request.topics), 0)
+    check_size(0, sum(len(topic.partitions) for topic in request.topics))
     topics = []
     for asked in request.topics:
         hosted = broker.partitions.topics_by_id.get(asked.topic_id)
