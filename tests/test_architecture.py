@@ -70,7 +70,8 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         "arguments backoff chance errors protocol topic_partition < assignors place_arguments wording < cluster"
         " < groups producer < admin < consumer"
     ),
-    "barnabas_spark": "options < clusters planning < reading schemas < source lake",
+    "barnabas_spark": "options < clusters planning < reading schemas < snapshots < source lake",
+    "barnabas_spark.snapshots": "vector < store",
     "barnabas_spark.lake": "ranges < table",
     "barnabas_spark.options": "names < values tables < reads",
     "barnabas_spark.planning": "plan < sizes splitting < packing",
@@ -96,7 +97,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
         "decoder errors fetch_plan metrics partition_queue record runs settings subscription topic_places"
     ),
     "barnabas_clients.groups": "handler member",
-    "barnabas_clients.admin": "offset_resets values",
+    "barnabas_clients.admin": "offset_resets snapshot_ranges values",
     "barnabas_broker": "access config history coordinators.groups.state_machine",
     "barnabas_broker.coordinators.runtime": "append_errors contracts under_way",
     "barnabas_broker.partition": "log_starts producer_state read_replicas waiters",
@@ -109,7 +110,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_broker.process": "descriptors",
     "barnabas_broker.status": "packing verdict",
     "barnabas_broker.timing": "deadlines pieces",
-    "barnabas_spark": "options planning lake.ranges lake.table",
+    "barnabas_spark": "options planning lake.ranges lake.table snapshots.vector",
 }
 PURE = tuple(f"{folder}.{name}" for folder, names in PURE_PARTS.items() for name in names.split())
 PURE_STDLIB = {

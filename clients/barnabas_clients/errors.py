@@ -16,6 +16,7 @@ __all__ = [
     "CommitFailedError",
     "ConnectionLostError",
     "DeadlineExceededError",
+    "SnapshotExistsError",
     "UnknownLeaderError",
     "UnsupportedVersionError",
 ]
@@ -56,6 +57,12 @@ class UnsupportedVersionError(ClientError):
     """Client and broker share no version of an API."""
 
     hint = "the broker is too old or too new for this call"
+
+
+class SnapshotExistsError(ClientError):
+    """The name has a snapshot already, and it stays."""
+
+    hint = "delete it first, or take another name"
 
 
 class UnknownLeaderError(ClientError):

@@ -18,12 +18,13 @@ clients retry.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from barnabas_metadata_quorum.controller.commands import (
     AlterReassignments,
     Answer,
     Command,
+    CreateSnapshot,
     FinishMoves,
     ReadIndex,
     RefusalReason,
@@ -46,6 +47,9 @@ from barnabas_raftlog.raft.messages import Entry
 __all__ = ["COMMANDS_MAX", "ActiveController", "Clocks", "not_controller"]
 
 COMMANDS_MAX = 1_000
+
+InOneStep: TypeAlias = AlterReassignments | FinishMoves | CreateSnapshot
+"""Commands that wait for their turn like those about topics, and are decided in one go: they may take milliseconds."""
 
 
 class Clocks(NamedTuple):
@@ -112,7 +116,7 @@ class ActiveController:
         if waiting >= COMMANDS_MAX:
             raise Refused(RefusalReason.TIMED_OUT, f"{waiting} commands wait for their commit already")
         try:
-            if isinstance(command, TopicCommand | AlterReassignments | FinishMoves):
+            if isinstance(command, TopicCommand | InOneStep):
                 answer = await self._decide_in_turn(command)
             else:
                 answer = self.decide(command)
@@ -133,7 +137,7 @@ class ActiveController:
             self._propose(decision.records)
         return decision.answer
 
-    async def _decide_in_turn(self, command: TopicCommand | AlterReassignments | FinishMoves) -> Answer:
+    async def _decide_in_turn(self, command: TopicCommand | InOneStep) -> Answer:
         self._in_line += 1
         try:
             async with self._turn:

@@ -3,6 +3,7 @@
 from typing import assert_never
 
 from barnabas_metadata_quorum.controller.witnesses import needs_witness
+from barnabas_metadata_quorum.image.pinned_ranges import count_of
 from barnabas_metadata_quorum.image.records import (
     NOBODY,
     BrokerFenced,
@@ -10,6 +11,8 @@ from barnabas_metadata_quorum.image.records import (
     BrokerShuttingDown,
     BrokerUnfenced,
     CommandAnswered,
+    NamedSnapshotCreated,
+    NamedSnapshotDeleted,
     PartitionMoved,
     PartitionsAdded,
     ProducerIdsAllocated,
@@ -37,6 +40,13 @@ def fact_of(record: Record, term: int) -> Fact | None:
             return Fact("broker fenced", term, f"node {record.node_id}: {record.cause}")
         case BrokerShuttingDown():
             return Fact("broker shutting down", term, f"node {record.node_id} asked for it")
+        case NamedSnapshotCreated():
+            snapshot = record.snapshot
+            partitions = sum(count_of(topic.ranges) for topic in snapshot.topics)
+            what = f"{snapshot.name} ({snapshot.snapshot_id.hex()}): {partitions} partitions"
+            return Fact("snapshot created", term, what)
+        case NamedSnapshotDeleted():
+            return Fact("snapshot deleted", term, f"{record.name} ({record.snapshot_id.hex()})")
         case ProducerIdsAllocated() | CommandAnswered():
             return None
         case _:

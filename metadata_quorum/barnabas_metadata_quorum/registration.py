@@ -32,7 +32,7 @@ from barnabas_metadata_quorum.controller.commands import (
     Reply,
 )
 from barnabas_metadata_quorum.image.image import Image
-from barnabas_metadata_quorum.image.records import UNKNOWN_DIRECTORY, ListenerAddress
+from barnabas_metadata_quorum.image.records import RECORD_LEVEL, UNKNOWN_DIRECTORY, ListenerAddress
 
 __all__ = ["BrokerIdentity", "Registration"]
 
@@ -47,7 +47,7 @@ WaitUntil = Callable[[Callable[[Image], bool], float], Awaitable[Image]]
 class BrokerIdentity(msgspec.Struct, frozen=True):
     """The identity of this process: the addresses for clients, the start of the process, and the disk.
 
-    `listeners` is empty if there is one address, for everybody.
+    `listeners` is empty if there is one address, for everybody. `record_level` says which records it understands.
     """
 
     incarnation: int
@@ -56,6 +56,7 @@ class BrokerIdentity(msgspec.Struct, frozen=True):
     rack: str | None = None
     directory_id: bytes = UNKNOWN_DIRECTORY
     listeners: tuple[ListenerAddress, ...] = ()
+    record_level: int = RECORD_LEVEL
 
 
 class Registration:
@@ -103,6 +104,7 @@ class Registration:
                 rack=me.rack,
                 directory_id=me.directory_id,
                 listeners=me.listeners or msgspec.UNSET,
+                record_level=me.record_level,
             )
             reply = await self._submit(command, ATTEMPT_S)
             assert isinstance(reply.answer, BrokerRegistration)
@@ -113,7 +115,7 @@ class Registration:
         # At once, but for the first heartbeat: it helps only when it can say that this node has its registration.
         with contextlib.suppress(TimeoutError):
             version = (await self._wait_until(lambda image: image.version > epoch, ATTEMPT_S)).version
-        await self._submit(BrokerHeartbeat(self._node_id, epoch, version), ATTEMPT_S)
+        await self._submit(BrokerHeartbeat(self._node_id, epoch, version, self._identity.record_level), ATTEMPT_S)
         return False
 
     async def begin_shutdown(self, timeout_s: float) -> None:

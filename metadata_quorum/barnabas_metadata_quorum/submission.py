@@ -17,7 +17,9 @@ from barnabas_metadata_quorum.controller.commands import (
     AlterReassignments,
     Command,
     CreatePartitions,
+    CreateSnapshot,
     CreateTopics,
+    DeleteSnapshot,
     DeleteTopics,
     Refusal,
     RefusalReason,
@@ -141,7 +143,14 @@ def with_identity(command: Command, new_id: Callable[[], uuid.UUID] = uuid.uuid4
                 for topic in command.topics
             )
             return msgspec.structs.replace(command, topics=topics, command_id=command.command_id or new_id().bytes)
-        case CreatePartitions() | AlterConfigs() | DeleteTopics() | AlterReassignments():
+        case (
+            CreatePartitions()
+            | AlterConfigs()
+            | DeleteTopics()
+            | AlterReassignments()
+            | CreateSnapshot()
+            | DeleteSnapshot()
+        ):
             return msgspec.structs.replace(command, command_id=command.command_id or new_id().bytes)
         case _:
             return command

@@ -85,20 +85,20 @@ class BarnabasReader(DataSourceReader):
         from barnabas_spark.clusters import cluster_for, run  # noqa: PLC0415 - see the module's first paragraph
         from barnabas_spark.planning.plan import Plan, make_plan  # noqa: PLC0415
         from barnabas_spark.reading.measuring import make_tasks  # noqa: PLC0415
-        from barnabas_spark.reading.snapshot import take_snapshot  # noqa: PLC0415
+        from barnabas_spark.snapshots.store import Moment, moment_of  # noqa: PLC0415
 
         options = self._options
 
-        async def make() -> tuple[Plan, Sequence[tuple[Split, ...]]]:
+        async def make() -> tuple[Moment, Plan, Sequence[tuple[Split, ...]]]:
             cluster = await cluster_for(options, is_driver=True)
-            snapshot = await take_snapshot(cluster, options)
-            plan = make_plan(options, snapshot)
-            return plan, await make_tasks(cluster, options, plan.splits, snapshot.partitions)
+            found = await moment_of(cluster, options)
+            plan = make_plan(found.options, found.snapshot)
+            return found, plan, await make_tasks(cluster, found.options, plan.splits, found.snapshot.partitions)
 
-        plan, tasks = run(make(), options.poll_timeout_ms / 1000)
+        found, plan, tasks = run(make(), options.poll_timeout_ms / 1000)
         for name in options.ignored:
             logger.warning("option %s has no effect on this source", name)
-        for warning in plan.warnings:
+        for warning in (*found.warnings, *plan.warnings):
             logger.warning("%s", warning)
         return [BarnabasPartition(*splits) for splits in tasks]
 

@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from barnabas_clients import Admin, ConfigResource, Consumer, CorruptRecordsError, NewTopic, ResetTo, TopicPartition
-from barnabas_clients.admin.client import GroupListing
+from barnabas_clients.admin.client import GroupListing, NamedSnapshot
 from barnabas_clients.protocol import registry
 from barnabas_raftlog.errors import BarnabasError
 
@@ -82,6 +82,9 @@ SENSIBLE: dict[str, Any] = {
     "target": ResetTo.latest(),
     "dry_run": True,
     "error": CorruptRecordsError(T0, 0, 1, "r"),
+    "best_effort": True,
+    "snapshot": NamedSnapshot("n", bytes(16), 0, False, 0, 0, ()),
+    "snapshot_id": bytes(16),
 }
 OF_ONE_CALL: dict[str, Any] = {
     "Admin.create_topic(partitions)": 3,

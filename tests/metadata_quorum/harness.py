@@ -18,6 +18,7 @@ from barnabas_metadata_quorum.active_controller import Clocks
 from barnabas_metadata_quorum.controller.commands import CreatedTopic, NewTopic
 from barnabas_metadata_quorum.controller.controller import ControllerConfig
 from barnabas_metadata_quorum.image.image import Image
+from barnabas_metadata_quorum.image.records import RECORD_LEVEL
 from barnabas_metadata_quorum.leaders.announcer import LeaderAnnouncer
 from barnabas_metadata_quorum.registration import BrokerIdentity
 from barnabas_metadata_quorum.service import Membership, MetadataLog, MetadataService, open_log
@@ -157,6 +158,7 @@ class Node:
                 port=9_000 + node_id,
                 rack=None,
                 directory_id=disk.storage.directory_id,
+                record_level=plan.record_level,
             ),
             config=plan.config,
             clocks=Clocks(monotonic_ms, lambda: 0),
@@ -191,7 +193,7 @@ class Node:
 
 
 class Plan:
-    """The voters, the learners, and the controller's settings."""
+    """The voters, the learners, the controller's settings; what brokers that start say that they understand."""
 
     def __init__(
         self, voters: Sequence[int], learners: Sequence[int], config: ControllerConfig, disk: type[Disk] = Disk
@@ -200,6 +202,7 @@ class Plan:
         self.learners = frozenset(learners)
         self.config = config
         self.disk = disk
+        self.record_level = RECORD_LEVEL
 
 
 class Quorum:
@@ -253,10 +256,13 @@ async def quorum(
     voters: Sequence[int] = (1, 2, 3),
     learners: Sequence[int] = (),
     disk: type[Disk] = Disk,
+    record_level: int = RECORD_LEVEL,
     **config: int,
 ) -> AsyncIterator[Quorum]:
     """Run a quorum of which all nodes have been started and are up."""
-    running = Quorum(directory, Plan(voters, learners, ControllerConfig(**config), disk))
+    plan = Plan(voters, learners, ControllerConfig(**config), disk)
+    plan.record_level = record_level
+    running = Quorum(directory, plan)
     try:
         await running.start(*voters, *learners)
         await running.until_up()

@@ -20,6 +20,7 @@ from barnabas_metadata_quorum.controller.commands import (
     Reply,
 )
 from barnabas_metadata_quorum.image.image import Image
+from barnabas_metadata_quorum.image.records import RECORD_LEVEL
 from barnabas_metadata_quorum.registration import BrokerIdentity, Registration
 
 from .harness import run
@@ -66,14 +67,22 @@ async def play(controller: Controller, beat_s: float = 0) -> Registration:
     return registration
 
 
-REGISTER = RegisterBroker(node_id=1, incarnation=77, host="host", port=9_092, rack="rack")
+REGISTER = RegisterBroker(node_id=1, incarnation=77, host="host", port=9_092, rack="rack", record_level=RECORD_LEVEL)
+
+
+def beat(epoch: int, version: int) -> BrokerHeartbeat:
+    return BrokerHeartbeat(1, epoch, version, RECORD_LEVEL)
 
 
 def test_the_first_heartbeat_shows_that_the_registration_is_applied() -> None:
     async def main() -> None:
         controller = Controller(BrokerRegistration(99), UP, UP)
         assert (await play(controller)).epoch == 99
-        assert controller.asked == [REGISTER, BrokerHeartbeat(1, 99, 100), BrokerHeartbeat(1, 99, 100)]
+        assert controller.asked == [
+            REGISTER,
+            beat(99, 100),
+            beat(99, 100),
+        ]
 
     run(main())
 
@@ -82,7 +91,7 @@ def test_a_broker_that_does_not_get_that_far_beats_all_the_same() -> None:
     async def main() -> None:
         controller = Controller(BrokerRegistration(500), FENCED)
         await play(controller)
-        assert controller.asked == [REGISTER, BrokerHeartbeat(1, 500, 500)]
+        assert controller.asked == [REGISTER, beat(500, 500)]
 
     run(main())
 
@@ -92,7 +101,7 @@ def test_it_tries_until_there_is_a_controller_and_says_so_once(caplog: pytest.Lo
         controller = Controller(*[TIMED_OUT] * 3, BrokerRegistration(7), UP)
         with caplog.at_level(logging.WARNING):
             await play(controller)
-        assert controller.asked == [REGISTER] * 4 + [BrokerHeartbeat(1, 7, 100)]
+        assert controller.asked == [REGISTER] * 4 + [beat(7, 100)]
         # Brokers of other tests, in threads of their own, may have something to say at the same time.
         assert sum(record.name == registration.__name__ for record in caplog.records) == 1
 
@@ -112,7 +121,12 @@ def test_a_replaced_broker_registers_again() -> None:
     async def main() -> None:
         controller = Controller(BrokerRegistration(7), STALE, BrokerRegistration(9), UP)
         await play(controller)
-        assert controller.asked == [REGISTER, BrokerHeartbeat(1, 7, 100), REGISTER, BrokerHeartbeat(1, 9, 100)]
+        assert controller.asked == [
+            REGISTER,
+            beat(7, 100),
+            REGISTER,
+            beat(9, 100),
+        ]
 
     run(main())
 

@@ -19,6 +19,7 @@ from barnabas_broker.status.events import EventHistory, FetchCounters
 from barnabas_broker.timing.pieces import let_go
 from barnabas_broker.timing.timers import Timers
 from barnabas_broker.timing.turns import Work
+from barnabas_clients.protocol.create_snapshot import CreateSnapshotResponse
 from barnabas_clients.protocol.create_topics import CreateTopicsResponse
 from barnabas_clients.protocol.describe_configs import DescribeConfigsResponse
 from barnabas_clients.protocol.describe_events import DescribeEventsResponse
@@ -26,6 +27,7 @@ from barnabas_clients.protocol.describe_groups import DescribeGroupsResponse
 from barnabas_clients.protocol.describe_health import DescribeHealthResponse
 from barnabas_clients.protocol.describe_log_dirs import DescribeLogDirsResponse
 from barnabas_clients.protocol.describe_offset_ranges import DescribeOffsetRangesResponse
+from barnabas_clients.protocol.describe_snapshots import DescribeSnapshotsResponse
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.leader_hints import NodeEndpoint
 from barnabas_clients.protocol.list_groups import ListGroupsResponse
@@ -51,6 +53,7 @@ SMALL_BYTES = 16 << 10
 WORDS_CHARACTERS_MAX = 1_000
 _WIDE = frozenset(
     {
+        CreateSnapshotResponse,
         CreateTopicsResponse,
         DescribeConfigsResponse,
         DescribeEventsResponse,
@@ -58,6 +61,7 @@ _WIDE = frozenset(
         DescribeHealthResponse,
         DescribeLogDirsResponse,
         DescribeOffsetRangesResponse,
+        DescribeSnapshotsResponse,
         ListGroupsResponse,
         ListPartitionReassignmentsResponse,
         MetadataResponse,

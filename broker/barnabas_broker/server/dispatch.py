@@ -30,9 +30,11 @@ from barnabas_broker.server.handlers import (
     alter_configs,
     alter_partition_reassignments,
     create_partitions,
+    create_snapshot,
     create_topics,
     delete_groups,
     delete_records,
+    delete_snapshot,
     delete_topics,
     describe_cluster,
     describe_configs,
@@ -41,6 +43,7 @@ from barnabas_broker.server.handlers import (
     describe_health,
     describe_log_dirs,
     describe_offset_ranges,
+    describe_snapshots,
     fetch,
     find_coordinator,
     heartbeat,
@@ -173,6 +176,9 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (25186, range(1), 0, open_challenge),
     (25187, range(1), 0, describe_events),
     (25188, range(1), 0, describe_offset_ranges),
+    (25190, range(1), 0, create_snapshot),
+    (25191, range(1), 0, describe_snapshots),
+    (25192, range(1), 0, delete_snapshot),
 )
 ROUTES = {
     key: Route(key=key, advertised=advertised, served_from=served_from, handle=api.handle, refuse=api.refuse)

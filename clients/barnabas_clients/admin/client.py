@@ -1,8 +1,8 @@
 """Administers a cluster: topics, records, configurations, groups and their offsets.
 
 `Admin` has one set of connections. Functions over a `Cluster` do the work (topics.py, configs.py, offsets.py,
-reassignments.py, groups.py, log_dirs.py, surveys.py), for callers who have one already. These rules hold for every
-method:
+reassignments.py, groups.py, log_dirs.py, snapshots.py, surveys.py), for callers who have one already. These rules hold
+for every method:
 
 *Deadline.* `timeout_s` bounds the whole call, retries included; None takes the one given to `Admin`. At the deadline
 the call raises `DeadlineExceededError`, which says what it waited for and what went wrong last. The change that was
@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Self
 from barnabas_clients.arguments import INT32_MAX, INT64_MAX, flag, seconds, shown, text, topic_name, whole_number
 from barnabas_clients.arguments import names as names_of
 from barnabas_clients.cluster.topic_view import TopicView
-from barnabas_clients.errors import ClientClosedError
+from barnabas_clients.errors import ClientClosedError, SnapshotExistsError
 from barnabas_clients.place_arguments import (
     configs_of,
     deadline_s,
@@ -47,6 +47,7 @@ from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
 from barnabas_clients.wording import listed, listed_partitions, shown_name
 
 from .offset_resets import OffsetChange, ResetKind, ResetTo
+from .snapshot_ranges import Left, NamedSnapshot, PinnedRange, RangeCheck, SnapshotTopic
 from .values import (
     ClusterDescription,
     ConfigEntry,
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from . import log_dirs as admin_log_dirs
     from . import offsets as admin_offsets
     from . import reassignments as admin_reassignments
+    from . import snapshots as admin_snapshots
     from . import surveys as admin_surveys
     from . import topics as admin_topics
 
@@ -89,16 +91,21 @@ __all__ = [
     "GroupMember",
     "GroupSurvey",
     "GroupsSurvey",
+    "Left",
     "ListedOffset",
     "LogDir",
+    "NamedSnapshot",
     "NewTopic",
     "OffsetChange",
     "OffsetSpec",
     "PartitionLag",
     "PartitionReassignment",
+    "PinnedRange",
+    "RangeCheck",
     "ReachableGroups",
     "ReplicaSize",
     "ResetTo",
+    "SnapshotTopic",
     "TopicsSurvey",
     "TotalLag",
     "total_lag",
@@ -107,6 +114,7 @@ __all__ = [
 logger = logging.getLogger("barnabas_clients.admin")
 
 INT16_MAX = 2**15 - 1
+SNAPSHOT_ID_BYTES = 16
 
 
 class _Late:
@@ -125,6 +133,7 @@ if not TYPE_CHECKING:
     admin_log_dirs = _Late(".log_dirs")
     admin_offsets = _Late(".offsets")
     admin_reassignments = _Late(".reassignments")
+    admin_snapshots = _Late(".snapshots")
     admin_surveys = _Late(".surveys")
     admin_topics = _Late(".topics")
 
@@ -407,6 +416,79 @@ class Admin:
         logger.info("records deleted of %s", listed_partitions(starts))
         return starts
 
+    # Named snapshots.
+
+    async def create_snapshot(
+        self, name: str, topics: Sequence[str], *, best_effort: bool = False, timeout_s: float | None = None
+    ) -> NamedSnapshot:
+        """Keep under a name which offsets can be read of some topics now. The records are not kept with it.
+
+        Topics that are compacted are refused unless it is to be a `best_effort`. `describe_snapshot` returns it later,
+        and `check_snapshot` tells what is left of it. Apache Kafka has no snapshots.
+
+        Raises:
+            SnapshotExistsError: the name has one, which stays.
+            InvalidConfigError: a topic is compacted. UnknownTopicOrPartitionError: a topic does not exist.
+            PolicyViolationError: it is too large, or there are too many.
+            UnsupportedVersionError: the brokers have no snapshots.
+        """
+        name = topic_name("name", name)
+        wanted = [topic_name("a name in topics", each) for each in names_of("topics", topics)]
+        best_effort = flag("best_effort", best_effort)
+        deadline = self._deadline(timeout_s)
+        ranges = await admin_snapshots.ranges_now(self._cluster, wanted, admin_offsets.left_s(deadline))
+        snapshot, created = await admin_snapshots.create_snapshot(
+            self._cluster, name, ranges, admin_offsets.left_s(deadline), best_effort=best_effort
+        )
+        if not created:
+            raise SnapshotExistsError(f"the snapshot {shown_name(name)} exists")
+        logger.info("snapshot %s created, of %s", shown_name(name), listed(wanted, len(wanted)))
+        return snapshot
+
+    async def describe_snapshot(self, name: str, *, timeout_s: float | None = None) -> NamedSnapshot:
+        """Return one snapshot with its ranges, and what became of its topics.
+
+        Raises:
+            ResourceNotFoundError: there is none of that name.
+            UnsupportedVersionError: the brokers have no snapshots.
+        """
+        name = topic_name("name", name)
+        return await admin_snapshots.describe_snapshot(self._cluster, name, self._limit(timeout_s))
+
+    async def list_snapshots(self, *, timeout_s: float | None = None) -> list[NamedSnapshot]:
+        """Return all snapshots, sorted by name, without their ranges and with ten of their topics each.
+
+        Raises:
+            UnsupportedVersionError: the brokers have no snapshots.
+        """
+        return await admin_snapshots.list_snapshots(self._cluster, self._limit(timeout_s))
+
+    async def check_snapshot(
+        self, snapshot: NamedSnapshot, *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, RangeCheck]:
+        """Tell, of each partition in a snapshot that was described, what is left of its range.
+
+        Raises:
+            DeadlineExceededError: a partition has no leader that answers.
+        """
+        snapshot = _snapshot_of(snapshot)
+        return await admin_snapshots.check_snapshot(self._cluster, snapshot, self._limit(timeout_s))
+
+    async def delete_snapshot(
+        self, name: str, *, snapshot_id: bytes | None = None, timeout_s: float | None = None
+    ) -> None:
+        """Delete a snapshot; no record goes with it. With `snapshot_id` it stays if another one has the name now.
+
+        Raises:
+            ResourceNotFoundError: there is none of that name, or it is another one.
+            UnsupportedVersionError: the brokers have no snapshots.
+        """
+        name = topic_name("name", name)
+        limit_s = self._limit(timeout_s)
+        wanted = None if snapshot_id is None else _snapshot_id_of(snapshot_id)
+        gone = await admin_snapshots.delete_snapshot(self._cluster, name, limit_s, snapshot_id=wanted)
+        logger.info("snapshot %s deleted (%s)", shown_name(name), gone.hex())
+
     # Groups.
 
     async def list_groups(self, *, states: Iterable[str] = (), timeout_s: float | None = None) -> list[GroupListing]:
@@ -617,6 +699,18 @@ def _new_topic_of(value: object) -> NewTopic:
     replication_factor = whole_number("replication_factor", value.replication_factor, -1, INT16_MAX)
     configs = configs_of("configs", value.configs, may_be_none=False)
     return NewTopic(topic_name("name", value.name), partitions, replication_factor, configs)
+
+
+def _snapshot_of(value: object) -> NamedSnapshot:
+    if not isinstance(value, NamedSnapshot):
+        raise TypeError(f"snapshot is {shown(value)}; it must be what describe_snapshot returned")
+    return value
+
+
+def _snapshot_id_of(value: object) -> bytes:
+    if not isinstance(value, bytes) or len(value) != SNAPSHOT_ID_BYTES:
+        raise TypeError(f"snapshot_id is {shown(value)}; it must be the 16 bytes of a NamedSnapshot")
+    return value
 
 
 def _target_of(value: object) -> ResetTo:

@@ -1,6 +1,6 @@
 """Looks positions in logs up, and moves the starts of logs: functions over a `Cluster`.
 
-The leader of a partition knows its positions. Both functions group the partitions by leader and ask all leaders at the
+The leader of a partition knows its positions. All functions group the partitions by leader and ask all leaders at the
 same time, with one request each. They keep the answers, and ask again about the rest until the deadline. So a leader
 that has moved costs one more request about its partitions, not about all of them.
 
@@ -29,11 +29,25 @@ from barnabas_clients.protocol.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from barnabas_clients.protocol.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from barnabas_raftlog.wire.schema import Message
 
 from .values import ListedOffset
 
-__all__ = ["ask_leaders", "delete_records", "left_s", "list_offsets", "offsets_in", "offsets_request"]
+__all__ = [
+    "ask_leaders",
+    "delete_records",
+    "left_s",
+    "list_epoch_ends",
+    "list_offsets",
+    "offsets_in",
+    "offsets_request",
+]
 
 Key = TypeVar("Key", bound=tuple[str, int])
 
@@ -93,6 +107,42 @@ def offsets_in(response: ListOffsetsResponse) -> dict[tuple[str, int], ListedOff
         for topic in response.topics
         for row in topic.partitions
     }
+
+
+async def list_epoch_ends(cluster: Cluster, epochs: Mapping[Key, int], timeout_s: float) -> dict[Key, int]:
+    """Return where each partition's log ends for a reader of a leader epoch (KIP-320); -1 if it knows none so old.
+
+    A log whose answer lies before a position that was reached in that epoch no longer contains the position.
+
+    Raises:
+        KafkaError: a partition may not be read.
+        DeadlineExceededError: some partition had no leader that could answer within `timeout_s`, or does not exist.
+    """
+    found: dict[tuple[str, int], int] = {}
+    wanted_epochs: Mapping[Any, int] = epochs
+
+    def request(wanted: Sequence[tuple[str, int]]) -> OffsetForLeaderEpochRequest:
+        by_topic: dict[str, list[OffsetForLeaderPartition]] = {}
+        for topic, partition in wanted:
+            row = OffsetForLeaderPartition(partition=partition, leader_epoch=wanted_epochs[topic, partition])
+            row.current_leader_epoch = cluster.view.topics[topic].partitions[partition].leader_epoch
+            by_topic.setdefault(topic, []).append(row)
+        return OffsetForLeaderEpochRequest(
+            replica_id=-1, topics=[OffsetForLeaderTopic(topic=name, partitions=rows) for name, rows in by_topic.items()]
+        )
+
+    def take(response: OffsetForLeaderEpochResponse) -> list[KafkaError]:
+        refused = []
+        for topic in response.topics:
+            for row in topic.partitions:
+                if row.error_code:
+                    refused.append(error_for(row.error_code, f"{topic.topic}-{row.partition}"))
+                else:
+                    found[topic.topic, row.partition] = row.end_offset
+        return refused
+
+    await ask_leaders(cluster, "looking epochs up", wanted_epochs.keys(), found, timeout_s, request, take)
+    return {key: found[key] for key in epochs}
 
 
 async def delete_records(cluster: Cluster, before: Mapping[Key, int], timeout_s: float) -> dict[Key, int]:

@@ -63,6 +63,7 @@ __all__ = [
     "ProducerFencedError",
     "RebalanceInProgressError",
     "RequestTimedOutError",
+    "ResourceNotFoundError",
     "SaslAuthenticationFailedError",
     "ThrottlingQuotaExceededError",
     "TopicAlreadyExistsError",
@@ -479,6 +480,12 @@ class ProducerFencedError(KafkaError):
     """A newer producer with the same transactional id has taken over."""
 
     code = ErrorCode.PRODUCER_FENCED
+
+
+class ResourceNotFoundError(KafkaError):
+    """What was named does not exist, such as a snapshot."""
+
+    code = ErrorCode.RESOURCE_NOT_FOUND
 
 
 class UnknownTopicIdError(KafkaError):

@@ -21,6 +21,7 @@ HINTS: Final[Mapping[int, str]] = {
     ErrorCode.OFFSET_OUT_OF_RANGE: "seek to an offset between begin_offsets and end_offsets",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: _MISSING_TOPIC,
     ErrorCode.UNKNOWN_TOPIC_ID: _MISSING_TOPIC,
+    ErrorCode.RESOURCE_NOT_FOUND: "check the name (barnabas snapshot list)",
     ErrorCode.LEADER_NOT_AVAILABLE: _AGAIN,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: _AGAIN,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: _AGAIN,

@@ -17,9 +17,11 @@ from .alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from .alter_partition_reassignments import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
 from .api_versions import ApiVersionsRequest, ApiVersionsResponse
 from .create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from .create_snapshot import CreateSnapshotRequest, CreateSnapshotResponse
 from .create_topics import CreateTopicsRequest, CreateTopicsResponse
 from .delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from .delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from .delete_snapshot import DeleteSnapshotRequest, DeleteSnapshotResponse
 from .delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from .describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from .describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
@@ -28,6 +30,7 @@ from .describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from .describe_health import DescribeHealthRequest, DescribeHealthResponse
 from .describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from .describe_offset_ranges import DescribeOffsetRangesRequest, DescribeOffsetRangesResponse
+from .describe_snapshots import DescribeSnapshotsRequest, DescribeSnapshotsResponse
 from .fetch import FetchRequest, FetchResponse
 from .find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from .frames import (
@@ -137,6 +140,9 @@ APIS: Final = {
         _api(OpenChallengeRequest, OpenChallengeResponse),
         _api(DescribeEventsRequest, DescribeEventsResponse),
         _api(DescribeOffsetRangesRequest, DescribeOffsetRangesResponse),
+        _api(CreateSnapshotRequest, CreateSnapshotResponse),
+        _api(DescribeSnapshotsRequest, DescribeSnapshotsResponse),
+        _api(DeleteSnapshotRequest, DeleteSnapshotResponse),
     )
 }
 

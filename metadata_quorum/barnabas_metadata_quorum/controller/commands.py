@@ -23,7 +23,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from barnabas_metadata_quorum.image.records import UNKNOWN_DIRECTORY, ListenerAddress
+from barnabas_metadata_quorum.image.records import UNKNOWN_DIRECTORY, ListenerAddress, NamedSnapshot
 from barnabas_raftlog.errors import BarnabasError, MalformedMessageError
 from barnabas_raftlog.unpacking import UNREADABLE
 
@@ -47,9 +47,13 @@ __all__ = [
     "ControlledShutdown",
     "CreatePartitions",
     "CreatePartitionsAnswer",
+    "CreateSnapshot",
+    "CreateSnapshotAnswer",
     "CreateTopics",
     "CreateTopicsAnswer",
     "CreatedTopic",
+    "DeleteSnapshot",
+    "DeleteSnapshotAnswer",
     "DeleteTopics",
     "DeleteTopicsAnswer",
     "DeletedTopic",
@@ -100,11 +104,13 @@ class RefusalReason(Enum):
     NO_REASSIGNMENT_IN_PROGRESS = "NO_REASSIGNMENT_IN_PROGRESS"
     NOT_CONTROLLER = "NOT_CONTROLLER"
     POLICY_VIOLATION = "POLICY_VIOLATION"
+    RESOURCE_NOT_FOUND = "RESOURCE_NOT_FOUND"
     STALE_BROKER_EPOCH = "STALE_BROKER_EPOCH"
     TIMED_OUT = "TIMED_OUT"
     TOPIC_ALREADY_EXISTS = "TOPIC_ALREADY_EXISTS"
     UNKNOWN_TOPIC = "UNKNOWN_TOPIC"
     UNKNOWN_TOPIC_ID = "UNKNOWN_TOPIC_ID"
+    UNSUPPORTED_VERSION = "UNSUPPORTED_VERSION"
 
 
 class Refused(BarnabasError):  # noqa: N818  # an answer, not a fault: it says what happened, like "refused"
@@ -150,14 +156,16 @@ class RegisterBroker(_Tagged, frozen=True, tag="register_broker"):
     rack: str | None = None
     directory_id: bytes = UNKNOWN_DIRECTORY
     listeners: tuple[ListenerAddress, ...] | msgspec.UnsetType = msgspec.UNSET
+    record_level: int = 0
 
 
 class BrokerHeartbeat(_Tagged, frozen=True, tag="broker_heartbeat"):
-    """The broker is alive and has applied every record below `version`."""
+    """The broker is alive, has applied every record below `version`, and understands records of `record_level`."""
 
     node_id: int
     epoch: int
     version: int
+    record_level: int = 0
 
 
 class ControlledShutdown(_Tagged, frozen=True, tag="controlled_shutdown"):
@@ -279,6 +287,21 @@ class AllocateProducerIds(_Tagged, frozen=True, tag="allocate_producer_ids"):
     count: int = PRODUCER_ID_BLOCK
 
 
+class CreateSnapshot(_Tagged, frozen=True, tag="create_snapshot"):
+    """Keep a snapshot under its name, unless the name has one: that one stays, and is the answer."""
+
+    snapshot: NamedSnapshot
+    command_id: bytes = b""
+
+
+class DeleteSnapshot(_Tagged, frozen=True, tag="delete_snapshot"):
+    """Delete the snapshot that has this name, if it has this id, too: never a successor that was made meanwhile."""
+
+    name: str
+    snapshot_id: bytes
+    command_id: bytes = b""
+
+
 class ReadIndex(_Tagged, frozen=True, tag="read_index"):
     """Ask for the version of an image that shows all earlier answers (Raft thesis, 6.4); it changes nothing."""
 
@@ -295,6 +318,8 @@ Command: TypeAlias = (
     | AlterReassignments
     | FinishMoves
     | AllocateProducerIds
+    | CreateSnapshot
+    | DeleteSnapshot
     | ReadIndex
 )
 
@@ -409,6 +434,17 @@ class ProducerIdBlock(_Tagged, frozen=True, tag="producer_id_block"):
     count: int
 
 
+class CreateSnapshotAnswer(_Tagged, frozen=True, tag="create_snapshot_answer"):
+    """The id of the snapshot that has the name now; the one asked for if it was `created`."""
+
+    snapshot_id: bytes
+    created: bool
+
+
+class DeleteSnapshotAnswer(_Tagged, frozen=True, tag="delete_snapshot_answer"):
+    """It is gone."""
+
+
 class ReadIndexAnswer(_Tagged, frozen=True, tag="read_index_answer"):
     """An image of at least this version shows everything that was answered before the question."""
 
@@ -434,6 +470,8 @@ Answer: TypeAlias = (
     | AlterReassignmentsAnswer
     | MovesFinished
     | ProducerIdBlock
+    | CreateSnapshotAnswer
+    | DeleteSnapshotAnswer
     | ReadIndexAnswer
     | Refusal
 )

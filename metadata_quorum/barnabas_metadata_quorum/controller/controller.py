@@ -13,7 +13,8 @@ shows the broker to have applied its own registration unfences it. A command wit
 STALE_BROKER_EPOCH: another process has taken that node id. A broker that shuts down is first avoided by placement
 while its leaderships move (the broker moves them, Raft group by Raft group), then fenced.
 
-Topics are decided in `topics`, moves of partitions in `reassignments`; sessions are kept in `sessions`.
+Topics are decided in `topics`, moves of partitions in `reassignments`, snapshots with a name in `named_snapshots`;
+sessions are kept in `sessions`.
 
 *Retries.* A command with a `command_id` whose answer is still in the image is answered from there and does nothing.
 A command that changes something leaves its answer beside its effects, in the same frame.
@@ -52,8 +53,10 @@ from .commands import (
     ControlledShutdown,
     CreatePartitions,
     CreatePartitionsAnswer,
+    CreateSnapshot,
     CreateTopics,
     CreateTopicsAnswer,
+    DeleteSnapshot,
     DeleteTopics,
     DeleteTopicsAnswer,
     FinishMoves,
@@ -70,6 +73,7 @@ from .commands import (
     encode_answer,
 )
 from .config_changes import alter_configs
+from .named_snapshots import create_snapshot, delete_snapshot
 from .reassignments import alter_reassignments, finish_moves
 from .sessions import Sessions
 from .topics import ClusterLimits, create_partitions, create_topics, delete_topics
@@ -143,6 +147,8 @@ def decide(image: Image, sessions: Sessions, command: Command, config: Controlle
             return _move(image, command)
         case AllocateProducerIds():
             return _allocate_producer_ids(image, command)
+        case CreateSnapshot() | DeleteSnapshot():
+            return _snapshot(image, command)
         case ReadIndex():
             return Decision((), ReadIndexAnswer(image.version))
         case _:
@@ -197,7 +203,10 @@ def _register(image: Image, sessions: Sessions, command: RegisterBroker, now_ms:
         if same and not known.shutting_down:
             return Decision((), BrokerRegistration(known.epoch))
     of_listeners = listeners or msgspec.UNSET
-    registered = BrokerRegistered(command.node_id, command.incarnation, epoch, *wanted, listeners=of_listeners)
+    level = command.record_level or msgspec.UNSET
+    registered = BrokerRegistered(
+        command.node_id, command.incarnation, epoch, *wanted, listeners=of_listeners, record_level=level
+    )
     return Decision((registered,), BrokerRegistration(epoch))
 
 
@@ -205,8 +214,11 @@ def _heartbeat(image: Image, sessions: Sessions, command: BrokerHeartbeat, now_m
     broker = _registered(image, command.node_id, command.epoch)
     sessions.touch(command.node_id, now_ms)
     caught_up = command.version > broker.epoch
-    if broker.fenced and caught_up and not broker.shutting_down:
-        return Decision((BrokerUnfenced(broker.node_id, broker.epoch),), HeartbeatAnswer(False, False))
+    # An older controller may have registered it, and not have written down what it understands.
+    level = command.record_level if command.record_level > broker.record_level else msgspec.UNSET
+    if (broker.fenced or level) and caught_up and not broker.shutting_down:
+        unfenced = BrokerUnfenced(broker.node_id, broker.epoch, record_level=level)
+        return Decision((unfenced,), HeartbeatAnswer(False, False))
     return Decision((), HeartbeatAnswer(broker.fenced, broker.shutting_down))
 
 
@@ -287,6 +299,18 @@ def _move(image: Image, command: AlterReassignments | FinishMoves) -> Decision:
         return before
     records, fates = alter_reassignments(image, command)
     return _with_memory(records, command.command_id, AlterReassignmentsAnswer(fates))
+
+
+def _snapshot(image: Image, command: CreateSnapshot | DeleteSnapshot) -> Decision:
+    before = _answered_before(image, command.command_id)
+    if before is not None:
+        return before
+    answer: Answer
+    if isinstance(command, CreateSnapshot):
+        records, answer = create_snapshot(image, command)
+    else:
+        records, answer = delete_snapshot(image, command)
+    return _with_memory(records, command.command_id, answer)
 
 
 def _allocate_producer_ids(image: Image, command: AllocateProducerIds) -> Decision:

@@ -33,6 +33,9 @@ from .records import (
     BrokerUnfenced,
     CommandAnswered,
     ListenerAddress,
+    NamedSnapshot,
+    NamedSnapshotCreated,
+    NamedSnapshotDeleted,
     PartitionMoved,
     PartitionsAdded,
     ProducerIdsAllocated,
@@ -89,6 +92,7 @@ class Broker(msgspec.Struct, frozen=True):
     shutting_down: bool = False
     has_served: bool = False
     listeners: tuple[ListenerAddress, ...] = ()
+    record_level: int = 0
 
     @property
     def is_available(self) -> bool:
@@ -215,6 +219,8 @@ class Image(msgspec.Struct, frozen=True):
     next_producer_id: int = 0
     answers: Mapping[bytes, bytes] = msgspec.field(default_factory=dict[bytes, bytes])
     answers_bytes: int = 0
+    named_snapshots: Mapping[str, NamedSnapshot] = msgspec.field(default_factory=dict[str, NamedSnapshot])
+    named_snapshots_bytes: int = 0
 
     def topic_named(self, name: str) -> Topic | None:
         topic_id = self.topic_ids.get(collision_key(name))
@@ -260,6 +266,8 @@ class ImageBuilder:
         self._next_producer_id = image.next_producer_id
         self._answers = _CopyOnWrite(image.answers)
         self._answers_bytes = image.answers_bytes
+        self._named_snapshots = _CopyOnWrite(image.named_snapshots)
+        self._named_snapshots_bytes = image.named_snapshots_bytes
 
     @property
     def brokers(self) -> Mapping[int, Broker]:
@@ -293,15 +301,8 @@ class ImageBuilder:
         match record:
             case BrokerRegistered():
                 self._register(record)
-            case BrokerUnfenced():
-                broker = self._broker(record.node_id, record.epoch)
-                self._brokers.own()[record.node_id] = msgspec.structs.replace(broker, fenced=False, has_served=True)
-            case BrokerFenced():
-                broker = self._broker(record.node_id, record.epoch)
-                self._brokers.own()[record.node_id] = msgspec.structs.replace(broker, fenced=True)
-            case BrokerShuttingDown():
-                broker = self._broker(record.node_id, record.epoch)
-                self._brokers.own()[record.node_id] = msgspec.structs.replace(broker, shutting_down=True)
+            case BrokerUnfenced() | BrokerFenced() | BrokerShuttingDown():
+                self._change_broker(record)
             case TopicCreated():
                 self._create(record)
             case PartitionsAdded():
@@ -316,6 +317,8 @@ class ImageBuilder:
             case ProducerIdsAllocated():
                 assert record.next_producer_id > self._next_producer_id
                 self._next_producer_id = record.next_producer_id
+            case NamedSnapshotCreated() | NamedSnapshotDeleted():
+                self._keep_or_drop(record)
             case CommandAnswered():
                 self._remember(record)
             case _:
@@ -335,6 +338,8 @@ class ImageBuilder:
             next_producer_id=self._next_producer_id,
             answers=self._answers.now,
             answers_bytes=self._answers_bytes,
+            named_snapshots=self._named_snapshots.now,
+            named_snapshots_bytes=self._named_snapshots_bytes,
         )
 
     def _broker(self, node_id: int, epoch: int) -> Broker:
@@ -354,7 +359,33 @@ class ImageBuilder:
             rack=record.rack,
             directory_id=record.directory_id,
             listeners=record.listeners or (),
+            record_level=record.record_level or 0,
         )
+
+    def _change_broker(self, record: BrokerUnfenced | BrokerFenced | BrokerShuttingDown) -> None:
+        broker = self._broker(record.node_id, record.epoch)
+        replace = msgspec.structs.replace
+        match record:
+            case BrokerUnfenced():
+                level = max(record.record_level or 0, broker.record_level)
+                broker = replace(broker, fenced=False, has_served=True, record_level=level)
+            case BrokerFenced():
+                broker = replace(broker, fenced=True)
+            case BrokerShuttingDown():
+                broker = replace(broker, shutting_down=True)
+        self._brokers.own()[record.node_id] = broker
+
+    def _keep_or_drop(self, record: NamedSnapshotCreated | NamedSnapshotDeleted) -> None:
+        snapshots = self._named_snapshots.own()
+        if isinstance(record, NamedSnapshotCreated):
+            snapshot = record.snapshot
+            assert snapshot.name not in snapshots, f"snapshot {snapshot.name} exists"
+            snapshots[snapshot.name] = snapshot
+            self._named_snapshots_bytes += snapshot.size_bytes
+        else:
+            snapshot = snapshots.pop(record.name)
+            assert snapshot.snapshot_id == record.snapshot_id
+            self._named_snapshots_bytes -= snapshot.size_bytes
 
     def _create(self, record: TopicCreated) -> None:
         key = collision_key(record.name)

@@ -17,6 +17,11 @@ with witnesses: a node that ignored the former ones would let them delete data w
 
 Listeners came to registrations without a new version: a node that ignores them tells all clients the first address.
 
+*Rolling upgrades.* A record of a new type would stop the nodes that are still to be upgraded. So a broker says which
+`record_level` it understands, in its registration and in its heartbeats, and the controller refuses a command whose
+records somebody cannot read. Level 1 came with named snapshots; 0 is a broker of before there were levels. Levels are
+ignored by nodes that do not know them, which is harmless: heartbeats tell the next controller again.
+
 Not here: ACLs, SCRAM credentials, client quotas and feature levels have no record types yet; an older node will answer
 `UnknownRecordError` when they come.
 """
@@ -31,6 +36,8 @@ from barnabas_raftlog.unpacking import UNREADABLE
 
 __all__ = [
     "NOBODY",
+    "RECORD_LEVEL",
+    "SNAPSHOTS_LEVEL",
     "UNKNOWN_DIRECTORY",
     "BrokerFenced",
     "BrokerRegistered",
@@ -38,8 +45,12 @@ __all__ = [
     "BrokerUnfenced",
     "CommandAnswered",
     "ListenerAddress",
+    "NamedSnapshot",
+    "NamedSnapshotCreated",
+    "NamedSnapshotDeleted",
     "PartitionMoved",
     "PartitionsAdded",
+    "PinnedTopic",
     "ProducerIdsAllocated",
     "Record",
     "TopicConfigured",
@@ -53,6 +64,10 @@ __all__ = [
 
 UNKNOWN_DIRECTORY = bytes(16)
 NOBODY = -1
+SNAPSHOTS_LEVEL = 1
+"""The record level that a broker must have to read records of named snapshots."""
+RECORD_LEVEL = SNAPSHOTS_LEVEL
+"""The record level of this code."""
 
 
 class UnknownRecordError(BarnabasError):
@@ -88,14 +103,19 @@ class BrokerRegistered(_Record, frozen=True, tag="broker_registered"):
     directory_id: bytes = UNKNOWN_DIRECTORY
     version: int = 2
     listeners: tuple[ListenerAddress, ...] | msgspec.UnsetType = msgspec.UNSET
+    record_level: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class BrokerUnfenced(_Record, frozen=True, tag="broker_unfenced"):
-    """The broker caught up with its own registration: it may be shown to clients and given replicas."""
+    """The broker caught up with its own registration: it may be shown to clients and given replicas.
+
+    With a `record_level` it is a broker that serves already, and whose level an older controller did not write down.
+    """
 
     node_id: int
     epoch: int
     version: int = 1
+    record_level: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class BrokerFenced(_Record, frozen=True, tag="broker_fenced"):
@@ -186,6 +206,48 @@ class ProducerIdsAllocated(_Record, frozen=True, tag="producer_ids_allocated"):
     version: int = 1
 
 
+class PinnedTopic(msgspec.Struct, frozen=True, array_like=True):
+    """A topic in a named snapshot, with its name of then. `ranges` are packed (see `pinned_ranges`)."""
+
+    topic_id: bytes
+    name: str
+    ranges: bytes
+
+
+class NamedSnapshot(msgspec.Struct, frozen=True):
+    """Ranges of offsets of topics, kept under a name until somebody deletes it; it never changes.
+
+    `best_effort`: topics that are compacted were allowed in it, so records may vanish from its ranges unnoticed.
+    `created_at_ms` is wall-clock time.
+    """
+
+    snapshot_id: bytes
+    name: str
+    created_at_ms: int
+    topics: tuple[PinnedTopic, ...]
+    best_effort: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        """What it counts for: about its encoded size, the same on every node."""
+        return 64 + len(self.name) + sum(24 + len(topic.name) + len(topic.ranges) for topic in self.topics)
+
+
+class NamedSnapshotCreated(_Record, frozen=True, tag="named_snapshot_created"):
+    """A name that was free has a snapshot."""
+
+    snapshot: NamedSnapshot
+    version: int = 1
+
+
+class NamedSnapshotDeleted(_Record, frozen=True, tag="named_snapshot_deleted"):
+    """The name is free again. The id names what was deleted, so that nobody doubts which one."""
+
+    name: str
+    snapshot_id: bytes
+    version: int = 1
+
+
 class CommandAnswered(_Record, frozen=True, tag="command_answered"):
     """The encoded answer to a command, so that a retry is answered the same instead of being carried out twice."""
 
@@ -205,6 +267,8 @@ Record: TypeAlias = (
     | TopicConfigured
     | TopicDeleted
     | ProducerIdsAllocated
+    | NamedSnapshotCreated
+    | NamedSnapshotDeleted
     | CommandAnswered
 )
 
@@ -220,6 +284,8 @@ VERSIONS: Mapping[str, int] = {
     "topic_configured": 1,
     "topic_deleted": 1,
     "producer_ids_allocated": 1,
+    "named_snapshot_created": 1,
+    "named_snapshot_deleted": 1,
     "command_answered": 1,
 }
 

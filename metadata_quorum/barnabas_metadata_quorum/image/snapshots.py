@@ -28,6 +28,7 @@ from .records import (
     BrokerShuttingDown,
     BrokerUnfenced,
     CommandAnswered,
+    NamedSnapshotCreated,
     PartitionMoved,
     PartitionsAdded,
     ProducerIdsAllocated,
@@ -129,6 +130,7 @@ def _records_of(image: Image) -> Iterator[Record]:
             rack=broker.rack,
             directory_id=broker.directory_id,
             listeners=broker.listeners or msgspec.UNSET,
+            record_level=broker.record_level or msgspec.UNSET,
         )
         if broker.has_served:
             yield BrokerUnfenced(broker.node_id, broker.epoch)
@@ -141,6 +143,8 @@ def _records_of(image: Image) -> Iterator[Record]:
         yield from _records_of_topic(topic)
     if image.next_producer_id:
         yield ProducerIdsAllocated(image.next_producer_id)
+    for snapshot in image.named_snapshots.values():
+        yield NamedSnapshotCreated(snapshot)
     for command_id, answer in image.answers.items():
         yield CommandAnswered(command_id, answer)
 

@@ -26,6 +26,8 @@ FETCH_WAIT_MS = 500
 POLL_TIMEOUT_MS = 120_000
 REQUEST_TIMEOUT_MS = 30_000
 
+_is_snapshot_name = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}").fullmatch
+
 _USED = (
     "kafka.bootstrap.servers",
     "assign",
@@ -47,6 +49,8 @@ _USED = (
     "columns",
     "valueFormat",
     "valueSchema",
+    "snapshot",
+    "snapshotCompacted",
     "kafkaConsumer.pollTimeoutMs",
     "kafka.client.rack",
     "kafka.max.partition.fetch.bytes",
@@ -146,6 +150,8 @@ class ReadOptions(NamedTuple):
     fetch_wait_ms: int = FETCH_WAIT_MS
     request_timeout_ms: int = REQUEST_TIMEOUT_MS
     ignored: tuple[str, ...] = ()
+    snapshot: str = ""
+    snapshot_best_effort: bool = False
 
 
 def parse_read_options(given: Mapping[str, str]) -> ReadOptions:
@@ -185,6 +191,8 @@ def parse_read_options(given: Mapping[str, str]) -> ReadOptions:
         fetch_wait_ms=count(options, "kafka.fetch.max.wait.ms") or FETCH_WAIT_MS,
         request_timeout_ms=count(options, "kafka.request.timeout.ms") or REQUEST_TIMEOUT_MS,
         ignored=ignored,
+        snapshot=_snapshot(options),
+        snapshot_best_effort=_snapshot_best_effort(options),
     )
 
 
@@ -196,6 +204,25 @@ def _check_isolation_and_security(options: Mapping[str, str]) -> None:
     if isolation != "read_uncommitted":
         reason = "records of aborted transactions are not left out yet (brokers of Barnabas have no transactions)"
         raise OptionError("kafka.isolation.level", f"{isolation} is not supported, only read_uncommitted: {reason}")
+
+
+def _snapshot(options: Mapping[str, str]) -> str:
+    name = options.get("snapshot")
+    if name is not None and not _is_snapshot_name(name):
+        raise OptionError("snapshot", f"{name!r} is not a valid name; write 1 to 249 letters, digits, '.', '_' and '-'")
+    return name or ""
+
+
+def _snapshot_best_effort(options: Mapping[str, str]) -> bool:
+    text = options.get("snapshotcompacted")
+    if text is None:
+        return False
+    if "snapshot" not in options:
+        raise OptionError("snapshotCompacted", "needs the option snapshot, which names the snapshot")
+    word = text.strip().lower()
+    if word not in {"refuse", "best-effort"}:
+        raise OptionError("snapshotCompacted", f"{text!r} is neither refuse nor best-effort")
+    return word == "best-effort"
 
 
 def _topics(options: Mapping[str, str]) -> Topics:

@@ -21,7 +21,16 @@ from barnabas_spark.options.names import OptionError
 from barnabas_spark.options.reads import EARLIEST, LATEST, Position, ReadOptions
 from barnabas_spark.options.values import TopicPartition
 
-__all__ = ["DataLossError", "PartitionState", "Plan", "Snapshot", "Split", "make_plan", "timestamps_needed"]
+__all__ = [
+    "DataLossError",
+    "PartitionState",
+    "Plan",
+    "Snapshot",
+    "Split",
+    "make_plan",
+    "ranges_of",
+    "timestamps_needed",
+]
 
 
 class DataLossError(BarnabasError):
@@ -32,12 +41,16 @@ class DataLossError(BarnabasError):
 
 
 class PartitionState(NamedTuple):
-    """A partition at the moment of the snapshot. `log_start_offset` to `high_watermark` could be read."""
+    """A partition at the moment of the snapshot. `log_start_offset` to `high_watermark` could be read.
+
+    `end_epoch` is the leader epoch in which the log reached the high watermark; -1 if it is not known.
+    """
 
     topic_id: bytes | None
     leader_epoch: int
     log_start_offset: int
     high_watermark: int
+    end_epoch: int = -1
 
 
 class Snapshot(NamedTuple):
@@ -100,6 +113,17 @@ def make_plan(options: ReadOptions, snapshot: Snapshot) -> Plan:
     """Resolve both ends of every partition: the splits are whole ranges.
 
     Raises:
+        OptionError, DataLossError: as `ranges_of`.
+    """
+    ranges, warnings = ranges_of(options, snapshot)
+    splits = [one for one in ranges if not one.is_empty]
+    return Plan(splits or [ranges[0] if ranges else NOTHING], warnings)
+
+
+def ranges_of(options: ReadOptions, snapshot: Snapshot) -> tuple[list[Split], list[str]]:
+    """Resolve both ends of every partition: return one split for each, perhaps empty, and warnings.
+
+    Raises:
         OptionError: offsets that name other partitions, contradict each other, or a timestamp without a record.
         DataLossError: the log lacks a part of a range.
     """
@@ -132,8 +156,7 @@ def make_plan(options: ReadOptions, snapshot: Snapshot) -> Plan:
                 end_offset=max(min(end_offset, state.high_watermark), state.log_start_offset),
             )
         )
-    splits = [one for one in ranges if not one.is_empty]
-    return Plan(splits or [ranges[0] if ranges else NOTHING], warnings)
+    return ranges, warnings
 
 
 def _name(key: TopicPartition) -> str:

@@ -53,6 +53,7 @@ async def take_snapshot(cluster: Cluster, options: ReadOptions) -> Snapshot:
                 # Retention may have moved the start past the end that was seen: then nothing of it is left.
                 min(begins[key].offset, ends[key].offset),
                 ends[key].offset,
+                ends[key].leader_epoch,
             )
             for key in partitions
         },

@@ -1,5 +1,7 @@
 """Compares controller, image and snapshots with a list of brokers and topics."""
 
+import struct
+
 import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -11,8 +13,11 @@ from barnabas_metadata_quorum.controller.commands import (
     CheckSessions,
     Command,
     ControlledShutdown,
+    CreateSnapshot,
+    CreateSnapshotAnswer,
     CreateTopics,
     CreateTopicsAnswer,
+    DeleteSnapshot,
     DeleteTopics,
     DeleteTopicsAnswer,
     NewTopic,
@@ -23,7 +28,7 @@ from barnabas_metadata_quorum.controller.commands import (
 from barnabas_metadata_quorum.controller.controller import ControllerConfig, Decision, decide
 from barnabas_metadata_quorum.controller.sessions import Sessions
 from barnabas_metadata_quorum.image.image import ANSWERS_MAX, Image, apply, apply_all, topic_changes
-from barnabas_metadata_quorum.image.records import CommandAnswered, Record
+from barnabas_metadata_quorum.image.records import CommandAnswered, NamedSnapshot, PinnedTopic, Record
 from barnabas_metadata_quorum.image.snapshots import Snapshot, decode_snapshot, encode_snapshot
 
 NAMES = ("a.b", "a_b", "c", "d", ".", "")
@@ -43,10 +48,14 @@ class ControllerMachine(RuleBasedStateMachine):
         self.topics: dict[str, tuple[int, int]] = {}
         self.next_producer_id = 0
         self.topic_count = 0
+        self.levels: dict[int, int] = {}
+        self.snapshots: dict[str, bytes] = {}
+        self.snapshot_count = 0
 
     def ask(self, command: Command) -> Decision | None:
         before = self.image
-        copy = msgspec.structs.replace(before, **{name: dict(getattr(before, name)) for name in ("topics", "brokers")})
+        tables = ("topics", "brokers", "named_snapshots")
+        copy = msgspec.structs.replace(before, **{name: dict(getattr(before, name)) for name in tables})
         try:
             decision = decide(self.image, self.sessions, command, self.config, self.now_ms)
         except Refused:
@@ -60,22 +69,27 @@ class ControllerMachine(RuleBasedStateMachine):
         assert one_by_one == self.image
         return decision
 
-    @rule(node_id=node_ids, incarnation=st.integers(1, 2))
-    def register(self, node_id: int, incarnation: int) -> None:
-        assert self.ask(RegisterBroker(node_id, incarnation, "h", node_id)) is not None
+    @rule(node_id=node_ids, incarnation=st.integers(1, 2), level=st.integers(0, 1))
+    def register(self, node_id: int, incarnation: int, level: int) -> None:
+        assert self.ask(RegisterBroker(node_id, incarnation, "h", node_id, record_level=level)) is not None
         known = self.brokers.get(node_id)
-        state = known[1] if known and known[0] == incarnation and known[1] in {"up", "fenced"} else "fenced"
+        is_same = known is not None and known[0] == incarnation and known[1] in {"up", "fenced"}
+        state = known[1] if known and is_same else "fenced"
+        if not is_same:
+            self.levels[node_id] = level
         self.brokers[node_id] = (incarnation, state, self.now_ms)
 
-    @rule(node_id=node_ids, stale=st.booleans())
-    def beat(self, node_id: int, stale: bool) -> None:
+    @rule(node_id=node_ids, stale=st.booleans(), level=st.integers(0, 1))
+    def beat(self, node_id: int, stale: bool, level: int) -> None:
         known = self.image.brokers.get(node_id)
         epoch = (known.epoch if known else 0) - stale
-        decision = self.ask(BrokerHeartbeat(node_id, epoch, self.image.version))
+        decision = self.ask(BrokerHeartbeat(node_id, epoch, self.image.version, level))
         assert (decision is None) == (known is None or stale)
         if decision is not None:
             incarnation, state, _ = self.brokers[node_id]
             self.brokers[node_id] = (incarnation, "up" if state == "fenced" else state, self.now_ms)
+            if state in {"up", "fenced"}:
+                self.levels[node_id] = max(level, self.levels[node_id])
 
     @rule(node_id=node_ids, done=st.booleans())
     def shut_down(self, node_id: int, done: bool) -> None:
@@ -128,6 +142,31 @@ class ControllerMachine(RuleBasedStateMachine):
             if asked.count(name) == 1:
                 self.topics.pop(name, None)
 
+    @rule(name=st.sampled_from(("a", "b", "c", "")), topic=st.sampled_from(NAMES), partition=st.integers(0, 2))
+    def keep(self, name: str, topic: str, partition: int) -> None:
+        self.snapshot_count += 1
+        snapshot_id = self.snapshot_count.to_bytes(16, "big")
+        there = self.image.topic_named(topic)
+        ranges = struct.pack(">iiqq", partition, 0, 0, 5)
+        pinned = PinnedTopic(there.topic_id if there else b"no" * 8, topic, ranges)
+        decision = self.ask(CreateSnapshot(NamedSnapshot(snapshot_id, name, 0, (pinned,))))
+        taken = name in self.snapshots
+        members = {node_id for node_id, (_, state, _) in self.brokers.items() if state in {"up", "leaving"}}
+        all_read_it = all(self.levels[node_id] for node_id in members | self.image.loads.keys())
+        allowed = name != "" and (taken or (topic in self.topics and partition < 2 and all_read_it))
+        assert (decision is not None) == allowed
+        if decision is not None:
+            kept = self.snapshots.setdefault(name, snapshot_id)
+            assert decision.answer == CreateSnapshotAnswer(kept, created=not taken)
+
+    @rule(name=st.sampled_from(("a", "b", "c")), stale=st.booleans())
+    def drop(self, name: str, stale: bool) -> None:
+        snapshot_id = bytes(16) if stale else self.snapshots.get(name, bytes(16))
+        decision = self.ask(DeleteSnapshot(name, snapshot_id))
+        assert (decision is not None) == (name in self.snapshots and not stale)
+        if decision is not None:
+            del self.snapshots[name]
+
     @rule(count=st.integers(1, 3))
     def allocate(self, count: int) -> None:
         decision = self.ask(AllocateProducerIds(count))
@@ -145,6 +184,9 @@ class ControllerMachine(RuleBasedStateMachine):
         assert {n: state[b.shutting_down][b.fenced] for n, b in image.brokers.items()} == {
             n: s for n, (_, s, _) in self.brokers.items()
         }
+        assert {name: one.snapshot_id for name, one in image.named_snapshots.items()} == self.snapshots
+        assert image.named_snapshots_bytes == sum(one.size_bytes for one in image.named_snapshots.values())
+        assert {node_id: broker.record_level for node_id, broker in image.brokers.items()} == self.levels
         assert image.version == len(self.log)
 
     @invariant()

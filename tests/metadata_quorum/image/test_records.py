@@ -19,8 +19,12 @@ from barnabas_metadata_quorum.image.records import (
     BrokerUnfenced,
     CommandAnswered,
     ListenerAddress,
+    NamedSnapshot,
+    NamedSnapshotCreated,
+    NamedSnapshotDeleted,
     PartitionMoved,
     PartitionsAdded,
+    PinnedTopic,
     ProducerIdsAllocated,
     Record,
     TopicConfigured,
@@ -42,10 +46,13 @@ replicas = st.lists(ints, min_size=1, max_size=3).map(tuple)
 assignments = st.lists(replicas, max_size=3).map(tuple)
 directories = st.dictionaries(ints, ids, max_size=3)
 listeners = st.lists(st.builds(ListenerAddress, names, names, ints), min_size=1, max_size=3).map(tuple)
+pinned = st.lists(st.builds(PinnedTopic, ids, names, st.binary()), max_size=3).map(tuple)
 records: st.SearchStrategy[Record] = st.one_of(
     st.builds(BrokerRegistered, ints, ints, ints, names, ints, st.none() | names, ids),
     st.builds(BrokerRegistered, *([ints] * 3), names, ints, st.none(), ids, listeners=listeners),
+    st.builds(BrokerRegistered, *([ints] * 3), names, ints, st.none(), ids, record_level=ints),
     st.builds(BrokerUnfenced, ints, ints),
+    st.builds(BrokerUnfenced, ints, ints, record_level=ints),
     st.builds(BrokerFenced, ints, ints, names),
     st.builds(BrokerShuttingDown, ints, ints),
     st.builds(TopicCreated, ids, names, assignments, st.dictionaries(names, names), directories, replicas),
@@ -54,6 +61,8 @@ records: st.SearchStrategy[Record] = st.one_of(
     st.builds(TopicConfigured, ids, st.dictionaries(names, names)),
     st.builds(TopicDeleted, ids),
     st.builds(ProducerIdsAllocated, ints),
+    st.builds(NamedSnapshotCreated, st.builds(NamedSnapshot, ids, names, ints, pinned, st.booleans())),
+    st.builds(NamedSnapshotDeleted, names, ids),
     st.builds(CommandAnswered, ids, st.binary()),
 )
 

@@ -13,6 +13,10 @@ from barnabas_metadata_quorum.image.records import (
     BrokerRegistered,
     BrokerUnfenced,
     ListenerAddress,
+    NamedSnapshot,
+    NamedSnapshotCreated,
+    NamedSnapshotDeleted,
+    PinnedTopic,
     TopicCreated,
     UnknownRecordError,
 )
@@ -47,6 +51,24 @@ def test_a_snapshot_knows_every_listener_of_a_broker() -> None:
     image = apply_all(IMAGE, (BrokerRegistered(2, 6, 3, "b2", 9092, None, listeners=listeners),))
     kept = decode_snapshot(encode_snapshot(Snapshot(9, 2, image))).image.brokers
     assert {node_id: broker.listeners for node_id, broker in kept.items()} == {1: (), 2: listeners}
+
+
+def test_a_snapshot_knows_named_snapshots_and_what_they_take() -> None:
+    topics = (PinnedTopic(b"t" * 16, "topic", bytes(24)),)
+    first, second = (NamedSnapshot(bytes([n]) * 16, str(n), n, topics) for n in (1, 2))
+    image = apply_all(IMAGE, (NamedSnapshotCreated(first), NamedSnapshotCreated(second)))
+    assert image.named_snapshots_bytes == first.size_bytes + second.size_bytes
+    one = apply_all(image, (NamedSnapshotDeleted("1", first.snapshot_id),))
+    kept = decode_snapshot(encode_snapshot(Snapshot(9, 2, one))).image
+    assert kept.named_snapshots == {"2": second}
+    assert kept.named_snapshots_bytes == second.size_bytes
+
+
+def test_a_snapshot_knows_what_brokers_understand() -> None:
+    later = BrokerRegistered(2, 6, 3, "b2", 9092, None, record_level=1)
+    image = apply_all(IMAGE, (later, BrokerUnfenced(1, 0, record_level=2)))
+    kept = decode_snapshot(encode_snapshot(Snapshot(9, 2, image))).image.brokers
+    assert {node_id: broker.record_level for node_id, broker in kept.items()} == {1: 2, 2: 1}
 
 
 def test_the_bytes_of_a_snapshot_never_change() -> None:

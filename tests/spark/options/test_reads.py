@@ -164,3 +164,21 @@ def test_whatever_is_given_only_option_errors_come(options: dict[str, str]) -> N
 def test_the_documentation_names_every_option_that_is_used() -> None:
     page = (Path(__file__).parents[3] / "docs" / "spark" / "batch.md").read_text()
     assert [name for name in NAMES.used if f"`{name}`" not in page] == []
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "n" * 250, "a\n"])
+def test_the_name_of_a_snapshot_is_made_as_that_of_a_topic(name: str) -> None:
+    with pytest.raises(OptionError, match=r"snapshot: .* is not a valid name"):
+        parse_read_options({"kafka.bootstrap.servers": "b", "subscribe": "t", "snapshot": name})
+
+
+def test_a_snapshot_of_compacted_topics_needs_its_word() -> None:
+    given = {"kafka.bootstrap.servers": "b", "subscribe": "t", "snapshot": "month-end"}
+    assert parse_read_options(given).snapshot == "month-end"
+    assert not parse_read_options({**given, "snapshotCompacted": "refuse"}).snapshot_best_effort
+    assert parse_read_options({**given, "snapshotCompacted": "Best-Effort"}).snapshot_best_effort
+    with pytest.raises(OptionError, match="neither refuse nor best-effort"):
+        parse_read_options({**given, "snapshotCompacted": "true"})
+    del given["snapshot"]
+    with pytest.raises(OptionError, match="needs the option snapshot"):
+        parse_read_options({**given, "snapshotCompacted": "best-effort"})

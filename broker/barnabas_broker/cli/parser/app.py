@@ -23,6 +23,7 @@ from .options import PLAIN, context_settings
 from .profile_defaults import defaults_of
 from .profiles import profile
 from .reassign import reassign
+from .snapshots import snapshot
 from .streams import consume, produce
 from .topics import topic
 
@@ -35,6 +36,7 @@ app.add_typer(log, name="log")
 app.add_typer(topic, name="topic")
 app.add_typer(config, name="config")
 app.add_typer(group, name="group")
+app.add_typer(snapshot, name="snapshot")
 app.add_typer(bench, name="bench")
 app.command("produce")(produce)
 app.command("consume")(consume)

@@ -1,4 +1,4 @@
-"""Completes what is typed in a shell: commands, options, and names of topics, groups, configurations and profiles.
+"""Completes what is typed in a shell: commands, options, and names that the cluster or the profiles know.
 
 `barnabas completion bash` prints the script that asks for it, with `_BARNABAS_COMPLETE` in the environment. The cluster
 of the command line (or of the variable, or of the profile) is asked for names, for a second at the most. Nothing is
@@ -107,6 +107,13 @@ def _groups(context: Any) -> Iterable[str]:
     return _asked(context, ask)
 
 
+def _snapshots(context: Any) -> Iterable[str]:
+    async def ask(admin: "Admin") -> Iterable[str]:
+        return [snapshot.name for snapshot in await admin.list_snapshots()]
+
+    return _asked(context, ask)
+
+
 def _config_names(_context: Any) -> Iterable[str]:
     from barnabas_metadata_quorum.topic_configs import TOPIC_CONFIGS  # noqa: PLC0415 - see above
 
@@ -141,6 +148,9 @@ NAMES: dict[tuple[tuple[str, ...], str], Names] = {  # the family of commands, o
     (("group",), "names"): _groups,
     (("group",), "topic"): _topics,
     (("group",), "topics"): _topics,
+    (("snapshot",), "name"): _snapshots,
+    (("snapshot",), "names"): _snapshots,
+    (("snapshot",), "topics"): _topics,
     (("produce",), "topic"): _topics,
     (("consume",), "topics"): _topics,
     (("consume",), "group"): _groups,

@@ -75,6 +75,10 @@ def test_the_cluster_is_asked_for_names(shell: Shell, topic: str, bootstrap: str
     assert topic in shell.tab(f"topic describe -b {bootstrap} cli-")
     assert topic in shell.tab(f"produce -b {bootstrap} ")
     assert topic in shell.tab("consume ")  # the address is in the environment
+    assert topic in shell.tab("snapshot create month-end ")
+    assert cli.main(["snapshot", "create", f"of-{topic}", topic]) == 0
+    assert shell.tab("snapshot show of-") == shell.tab("snapshot delete of-") == {f"of-{topic}"}
+    assert cli.main(["snapshot", "delete", f"of-{topic}"]) == 0
 
 
 @pytest.mark.parametrize("name", ["bash", "zsh", "fish"])

@@ -56,6 +56,9 @@ OFFERED = {
     25186: (0, 0),
     25187: (0, 0),
     25188: (0, 0),  # DescribeOffsetRanges
+    25190: (0, 0),  # CreateSnapshot, DescribeSnapshots, DeleteSnapshot
+    25191: (0, 0),
+    25192: (0, 0),
 }
 
 
