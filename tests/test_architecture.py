@@ -69,9 +69,10 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         "arguments backoff chance errors protocol topic_partition < assignors place_arguments wording < cluster"
         " < groups producer < admin < consumer"
     ),
-    "barnabas_spark": "options < clusters planning < reading < source lake",
+    "barnabas_spark": "options < clusters planning < reading < streaming < source lake",
     "barnabas_spark.lake": "ranges < table",
-    "barnabas_spark.options": "names < values < reads",
+    "barnabas_spark.options": "names < values < reads < streams",
+    "barnabas_spark.streaming": "offsets < continuation < ownership starting watch < stream < reader",
 }
 USES_CLIENTS = ("barnabas_broker.cli", "barnabas_broker.testing")  # a command line is a client like any other
 PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with all that is in it
@@ -107,6 +108,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_broker.status": "packing verdict",
     "barnabas_broker.timing": "deadlines pieces",
     "barnabas_spark": "options planning lake.ranges lake.table",
+    "barnabas_spark.streaming": "offsets continuation starting",
 }
 PURE = tuple(f"{folder}.{name}" for folder, names in PURE_PARTS.items() for name in names.split())
 PURE_STDLIB = {
