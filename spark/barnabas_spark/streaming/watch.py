@@ -25,7 +25,6 @@ from barnabas_clients.errors import ClientError, DeadlineExceededError
 from barnabas_clients.protocol.errors import KafkaError
 from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from barnabas_clients.topic_partition import TopicPartition as Partition
-from barnabas_raftlog.wire.schema import NO_UUID
 from barnabas_spark.options.streams import StreamOptions
 from barnabas_spark.options.values import TopicPartition
 
@@ -44,6 +43,7 @@ DOUBT_S = 2.0
 DOUBT_PAUSE_S = 0.2
 # Stands for the watch over the age of metadata among the waits at brokers.
 CLOCK = -1
+NO_ID = bytes(16)
 SIZES_AGE_S = 30.0
 
 
@@ -85,13 +85,13 @@ class Watch:
     async def beginnings(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return where the logs of partitions begin. The answer stays the same as long as a topic is the same."""
         ids = self.seen.topic_ids
-        unknown = [key for key in partitions if (key, ids.get(key[0], NO_UUID)) not in self._beginnings]
+        unknown = [key for key in partitions if (key, ids.get(key[0], NO_ID)) not in self._beginnings]
         if unknown:
             timeout_s = self._options.read.poll_timeout_ms / 1000
             listed = await list_offsets(self._cluster, dict.fromkeys(unknown, OffsetSpec.EARLIEST), timeout_s)
             for key in unknown:
-                self._beginnings[key, ids.get(key[0], NO_UUID)] = listed[key].offset
-        return {key: self._beginnings[key, ids.get(key[0], NO_UUID)] for key in partitions}
+                self._beginnings[key, ids.get(key[0], NO_ID)] = listed[key].offset
+        return {key: self._beginnings[key, ids.get(key[0], NO_ID)] for key in partitions}
 
     async def bytes_per_offset(self) -> Mapping[TopicPartition, float]:
         """Return the mean size of an offset in each partition that is not empty, `SIZES_AGE_S` old at most.
@@ -185,7 +185,7 @@ class Watch:
         topics: dict[str, FetchTopic] = {}
         for (name, partition), offset in sorted(positions.items()):
             topic = topics.setdefault(
-                name, FetchTopic(topic=name, topic_id=self.seen.topic_ids.get(name, NO_UUID), partitions=[])
+                name, FetchTopic(topic=name, topic_id=self.seen.topic_ids.get(name, NO_ID), partitions=[])
             )
             # The smallest answer that a broker gives: one record batch.
             topic.partitions.append(FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1))
