@@ -6,8 +6,8 @@ source: partitions that lag behind catch up at the same time.
 
 *Exact.* Spark rounds each partition's share by itself, and gives at least one offset to each, so a batch may exceed
 the limit. Here the sum of offsets is the limit, or everything if that is less. No partition starves: as long as the
-limit allows it, each one with a backlog gets one offset before the rest is divided. If it does not, partitions take
-turns from batch to batch. The turn follows from the positions, so a plan depends on nothing else.
+limit allows it, each one with a backlog gets at least one offset, at the expense of the largest. If it does not,
+partitions take turns from batch to batch. The turn follows from the positions, so a plan depends on nothing else.
 
 *Bytes* are an estimate, from the mean size of an offset in each partition. A batch takes at least one offset, however
 large.
@@ -40,11 +40,19 @@ def cut_by_offsets(starts: Positions, ends: Positions, limit: int) -> dict[Topic
     turns = _in_turn(sorted(sizes), sum(starts.values()) // limit)
     if limit < len(turns):
         return {**ends, **{key: starts[key] + (key in turns[:limit]) for key in turns}}
-    rest, among = limit - len(turns), total - len(turns)
-    shares = {key: divmod(rest * (sizes[key] - 1), among) for key in turns}
-    left = rest - sum(whole for whole, _ in shares.values())
-    rounded_up = set(sorted(turns, key=lambda key: -shares[key][1])[:left])
-    return {**ends, **{key: starts[key] + 1 + shares[key][0] + (key in rounded_up) for key in turns}}
+    shares = {key: divmod(limit * sizes[key], total) for key in turns}
+    taken = {key: whole for key, (whole, _) in shares.items()}
+    some = [key for key in turns if taken[key]]
+    taken |= {key: 1 for key in turns if not taken[key]}
+    left = limit - sum(taken.values())
+    for key in sorted(some, key=lambda key: -shares[key][1])[: max(0, left)]:
+        taken[key] += 1
+    for key in sorted(some, key=lambda key: -sizes[key]):
+        # What the smallest got on top comes from the largest.
+        back = min(taken[key] - 1, max(0, -left))
+        taken[key] -= back
+        left += back
+    return {**ends, **{key: starts[key] + taken[key] for key in turns}}
 
 
 def cut_by_bytes(

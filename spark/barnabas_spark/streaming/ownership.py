@@ -43,7 +43,7 @@ SESSION_S = 10.0
 HEARTBEAT_S = 2.0
 REBALANCE_S = 6.0
 # An owner hears of a newcomer with its next heartbeat. One that leaves has left by then, too.
-PATIENCE_S = 5.0
+PATIENCE_S = 3.0
 POLL_S = 1.0
 CLOSE_S = 2.0
 

@@ -39,7 +39,7 @@ PAUSE_S = 0.5
 # A leader that does not answer within this is looked for again.
 LOOK_S = 5.0
 # What seems to be gone must seem so in all looks of this time. It is far more than metadata takes to spread.
-DOUBT_S = 2.0
+DOUBT_S = 1.0
 DOUBT_PAUSE_S = 0.2
 # Stands for the watch over the age of metadata among the waits at brokers.
 CLOCK = -1
