@@ -4,16 +4,18 @@ PySpark makes two readers: one lives as long as the query and is asked for offse
 pickle, and reads. So a reader holds options until it is first asked.
 
 *The end.* Spark ends the process of a query with SIGTERM, at which Python would end without a word. The query would
-stay a member of its group for seconds, and the next run would have to wait for it. So in that process the signal
-raises `SystemExit`, and PySpark calls `stop`.
+stay a member of its group for seconds, and the next run would have to wait for it. So in that process the signal calls
+`stop`, which has `END_S` at most.
 """
 
 import logging
+import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from types import FrameType
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -34,6 +36,7 @@ __all__ = ["BarnabasStreamReader", "Tasks"]
 
 logger = logging.getLogger(__name__)
 
+END_S = 8.0
 RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 
 
@@ -93,21 +96,27 @@ class BarnabasStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _stream(self) -> Stream:
         if self._opened is None:
-            _end_in_order()
+            self._end_in_order()
             for name in self._options.read.ignored:
                 logger.warning("option %s has no effect on this source", name)
             self._opened = Stream(self._options)
         return self._opened
 
+    def _end_in_order(self) -> None:
+        """Let SIGTERM call `stop` before it ends the process, if this is Spark's process for one query."""
+        spec = getattr(sys.modules["__main__"], "__spec__", None)
+        if spec is not None and spec.name == RUNNER:
+            signal.signal(signal.SIGTERM, self._end)
 
-def _end_in_order() -> None:
-    """Let SIGTERM raise `SystemExit`, if this is Spark's process for one query."""
-    spec = getattr(sys.modules["__main__"], "__spec__", None)
-    if spec is not None and spec.name == RUNNER:
-        signal.signal(signal.SIGTERM, _exit)
-
-
-def _exit(_signal: int, _frame: FrameType | None) -> NoReturn:
-    # Spark may send it twice, and the second one must not interrupt the goodbye.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise SystemExit
+    def _end(self, _signal: int, _frame: FrameType | None) -> None:
+        # Spark may send it twice, and the second one must not interrupt the goodbye.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        # The signal may have come at a moment at which `stop` cannot do its work.
+        watchdog = threading.Timer(END_S, os._exit, (1,))
+        watchdog.daemon = True
+        watchdog.start()
+        try:
+            self.stop()
+        finally:
+            # An orderly exit would have PySpark write to a JVM that does not listen any more, and complain.
+            os._exit(0)

@@ -35,6 +35,8 @@ __all__ = ["WAIT_MS", "Watch"]
 
 WAIT_MS = 5_000
 WAIT_LANE = "wait"
+# A leader that is frozen is noticed so much later than its answer is due.
+GRACE_S = 1.0
 PAUSE_S = 0.5
 # A leader that does not answer within this is looked for again.
 LOOK_S = 5.0
@@ -163,10 +165,11 @@ class Watch:
         names = {self.seen.topic_ids.get(topic): topic for topic, _ in positions}
         while True:
             try:
-                response: FetchResponse = await self._cluster.ask_broker(
-                    node_id, request, WAIT_MS / 1000 + LOOK_S, WAIT_LANE
-                )
+                # Not `ask_broker`, which asks for metadata every second while an answer takes its time.
+                connection = await self._cluster.connect(node_id, LOOK_S, WAIT_LANE)
+                response: FetchResponse = await connection.request(request, WAIT_MS / 1000 + GRACE_S)
             except (ClientError, KafkaError):
+                await self._cluster.drop(node_id, WAIT_LANE)
                 break
             rows = [
                 (positions.get((topic.topic or names.get(topic.topic_id, ""), row.partition_index)), row)

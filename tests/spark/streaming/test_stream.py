@@ -339,7 +339,7 @@ def test_a_checkpoint_of_sparks_own_source_goes_on(topic: Topic) -> None:
 
 
 def requests(logs: list[str]) -> list[str]:
-    return re.findall(r"(\w+) v\d+ from \S+ as barnabas-spark-stream-", "".join(logs))
+    return re.findall(r"(\w+) v\d+ from .* as barnabas-spark-stream-", "".join(logs))
 
 
 def test_an_idle_stream_asks_the_brokers_nothing_however_often_it_is_asked() -> None:
@@ -362,7 +362,7 @@ def test_an_idle_stream_asks_the_brokers_nothing_however_often_it_is_asked() -> 
         assert not any("more requests" in path.read_text() for path in cluster.logs)
         # Three leaders, at each of which one fetch waits, and heartbeats; then one look, with the goodbye to the group.
         # A slow machine may take longer than one wait.
-        assert seen.count("Fetch") <= 9
+        assert 1 <= seen.count("Fetch") <= 9
         assert seen.count("ListOffsets") <= 6
         assert seen.count("Metadata") <= 2
         assert len(seen) <= 40, json.dumps(seen)
