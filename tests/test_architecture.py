@@ -70,10 +70,11 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         "arguments backoff chance errors protocol topic_partition < assignors place_arguments wording < cluster"
         " < groups producer < admin < consumer"
     ),
-    "barnabas_spark": "options < clusters planning < reading schemas < snapshots < source lake",
+    "barnabas_spark": "options < clusters planning < reading schemas < snapshots streaming < source lake",
     "barnabas_spark.snapshots": "vector < store",
     "barnabas_spark.lake": "ranges < table",
-    "barnabas_spark.options": "names < values tables < reads",
+    "barnabas_spark.streaming": "offsets < continuation < ownership starting watch < stream < reader",
+    "barnabas_spark.options": "names < values tables < reads < streams",
     "barnabas_spark.planning": "plan < sizes splitting < packing",
     "barnabas_spark.reading": "fetching json_blocks measuring snapshot < values < arrow < reader",
 }
@@ -111,6 +112,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_broker.status": "packing verdict",
     "barnabas_broker.timing": "deadlines pieces",
     "barnabas_spark": "options planning lake.ranges lake.table snapshots.vector",
+    "barnabas_spark.streaming": "offsets continuation starting",
 }
 PURE = tuple(f"{folder}.{name}" for folder, names in PURE_PARTS.items() for name in names.split())
 PURE_STDLIB = {

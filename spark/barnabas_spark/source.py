@@ -5,7 +5,9 @@ imported by the methods that need them. PySpark calls in this order: `schema` wh
 `partitions` once at the first action, in a planning process, whose answer every later action over the same DataFrame
 reuses; `read` in the executors' workers.
 
-Reading streams, and writing, are not built yet. The calls raise `NotBuiltError`.
+For a stream it calls `streamReader` instead, in a process of the query (streaming/reader.py).
+
+Writing is not built yet. The calls raise `NotBuiltError`.
 
 Filters are deliberately not pushed down: PySpark 4.3 keeps one plan for all uses of a DataFrame, and gives wrong rows
 with a reader that takes filters. Ranges are options.
@@ -16,11 +18,12 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from barnabas_raftlog.errors import BarnabasError
 from barnabas_spark.options.reads import ReadOptions, parse_read_options
+from barnabas_spark.options.streams import check_either, parse_stream_options
 from barnabas_spark.options.tables import with_those_of_table
 from barnabas_spark.planning.plan import Split
 from barnabas_spark.schemas import Projection, comments_of
@@ -46,18 +49,21 @@ class BarnabasDataSource(DataSource):
         return "barnabas"
 
     def schema(self) -> StructType | str:
-        """Check the options already here, so that a mistake shows at `load()` and not at the first action."""
-        return _schema(parse_read_options(self.options), self.options)
+        """Check the options already here, so that a mistake shows at `load()` and not at the first action.
+
+        Nobody says here whether it is a batch or a stream.
+        """
+        return _schema(check_either(self.options), self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = parse_read_options(with_those_of_table(self.options, comments_of(schema)))
         return BarnabasReader(options, _columns(schema, options))
 
-    def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802 - PySpark's name
-        _refuse("read streams")
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - PySpark's name
+        from barnabas_spark.streaming.reader import BarnabasStreamReader  # noqa: PLC0415 - see the module's first paragraph
 
-    def simpleStreamReader(self, schema: StructType) -> NoReturn:  # noqa: N802 - PySpark's name
-        _refuse("read streams")
+        options = parse_stream_options(self.options)
+        return BarnabasStreamReader(options, BarnabasReader(options.read, _columns(schema, options.read)))
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
         _refuse("write")
@@ -100,6 +106,10 @@ class BarnabasReader(DataSourceReader):
             logger.warning("option %s has no effect on this source", name)
         for warning in (*found.warnings, *plan.warnings):
             logger.warning("%s", warning)
+        return self.pack(tasks)
+
+    def pack(self, tasks: Sequence[tuple[Split, ...]]) -> Sequence[InputPartition]:
+        """Return what Spark sends to the tasks, which hand it to `read`."""
         return [BarnabasPartition(*splits) for splits in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -111,7 +121,7 @@ class BarnabasReader(DataSourceReader):
 
 
 def _refuse(what: str) -> NoReturn:
-    raise NotBuiltError(f"The barnabas data source cannot {what} yet: it reads batches, with spark.read")
+    raise NotBuiltError(f"The barnabas data source cannot {what} yet: it reads, with spark.read and spark.readStream")
 
 
 def _freeze_once() -> None:

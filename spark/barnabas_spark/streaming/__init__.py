@@ -1,0 +1,1 @@
+"""Reads topics as streams of micro-batches. Begin with `reader`."""
