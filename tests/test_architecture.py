@@ -69,9 +69,10 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         "arguments backoff chance errors protocol topic_partition < assignors place_arguments wording < cluster"
         " < groups producer < admin < consumer"
     ),
-    "barnabas_spark": "options < clusters planning < reading < source lake",
+    "barnabas_spark": "garbage options < clusters planning < reading writing < source lake",
     "barnabas_spark.lake": "ranges < table",
-    "barnabas_spark.options": "names < values < reads",
+    "barnabas_spark.options": "names < values < reads writes",
+    "barnabas_spark.writing": ("batches layout outcome partitioning producers < columns < destinations < task writers"),
 }
 USES_CLIENTS = ("barnabas_broker.cli", "barnabas_broker.testing")  # a command line is a client like any other
 PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with all that is in it
@@ -88,7 +89,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_metadata_quorum.voters": "membership steps",
     "barnabas_clients": "protocol assignors arguments backoff errors place_arguments topic_partition wording",
     "barnabas_clients.cluster": "bootstrap changes framing trouble view",
-    "barnabas_clients.producer": "accumulator exchange metrics partitioner sequences settings topic_queues",
+    "barnabas_clients.producer": "accumulator encoded exchange metrics partitioner sequences settings topic_queues",
     "barnabas_clients.consumer": (
         "decoder errors fetch_plan partition_queue record runs settings subscription topic_places"
     ),
@@ -106,7 +107,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_broker.process": "descriptors",
     "barnabas_broker.status": "packing verdict",
     "barnabas_broker.timing": "deadlines pieces",
-    "barnabas_spark": "options planning lake.ranges lake.table",
+    "barnabas_spark": "options planning lake.ranges lake.table writing.layout writing.partitioning",
 }
 PURE = tuple(f"{folder}.{name}" for folder, names in PURE_PARTS.items() for name in names.split())
 PURE_STDLIB = {

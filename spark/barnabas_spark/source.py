@@ -3,20 +3,26 @@
 PySpark imports this module when it looks for any Python data source, in every planning process. So heavy modules are
 imported by the methods that need them. PySpark calls in this order: `schema` when the DataFrame is loaded; `reader` and
 `partitions` once at the first action, in a planning process, whose answer every later action over the same DataFrame
-reuses; `read` in the executors' workers.
+reuses; `read` in the executors' workers. `writer` is called once before the tasks of a write, `streamWriter` once
+before those of each micro-batch and once more behind them.
 
-Reading streams, and writing, are not built yet. The calls raise `NotBuiltError`.
+Reading streams is not built yet. The calls raise `NotBuiltError`.
 
 Filters are deliberately not pushed down: PySpark 4.3 keeps one plan for all uses of a DataFrame, and gives wrong rows
 with a reader that takes filters. Ranges are options.
 """
 
-import gc
 import logging
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    InputPartition,
+)
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -29,6 +35,7 @@ from pyspark.sql.types import (
 )
 
 from barnabas_raftlog.errors import BarnabasError
+from barnabas_spark.garbage import freeze_once
 from barnabas_spark.options.names import OptionError
 from barnabas_spark.options.reads import ReadOptions, parse_read_options
 from barnabas_spark.planning.plan import Split
@@ -36,8 +43,6 @@ from barnabas_spark.planning.plan import Split
 __all__ = ["BarnabasDataSource", "BarnabasPartition", "BarnabasReader", "NotBuiltError"]
 
 logger = logging.getLogger(__name__)
-
-_is_frozen = False
 
 # As objects, because a DDL string is parsed by the JVM, which a planning process does not have.
 HEADER_TYPE = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -78,11 +83,16 @@ class BarnabasDataSource(DataSource):
     def simpleStreamReader(self, schema: StructType) -> NoReturn:  # noqa: N802 - PySpark's name
         _refuse("read streams")
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
-        _refuse("write")
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        from barnabas_spark.writing.writers import batch_writer  # noqa: PLC0415 - see the module's first paragraph
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802 - PySpark's
-        _refuse("write streams")
+        return batch_writer(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 - PySpark's
+        from barnabas_spark.writing.writers import stream_writer  # noqa: PLC0415 - see the module's first paragraph
+
+        # A stream whose output mode is complete asks to overwrite. As with Spark's Kafka sink, it appends.
+        return stream_writer(self.options, schema)
 
 
 class BarnabasPartition(InputPartition):
@@ -121,7 +131,7 @@ class BarnabasReader(DataSourceReader):
         from barnabas_spark.reading.reader import read_split  # noqa: PLC0415 - see the module's first paragraph
 
         assert isinstance(partition, BarnabasPartition), partition
-        _freeze_once()
+        freeze_once()
         return read_split(partition.split, self._options, self._names)
 
 
@@ -148,14 +158,3 @@ def _columns(schema: StructType, options: ReadOptions) -> tuple[str, ...]:
 
 def _refuse(what: str) -> NoReturn:
     raise NotBuiltError(f"The barnabas data source cannot {what} yet: it reads batches, with spark.read")
-
-
-def _freeze_once() -> None:
-    """Hide everything imported so far from the garbage collector.
-
-    PySpark's daemon collects garbage after every task, which costs 25 ms over the modules alone (measured).
-    """
-    global _is_frozen  # noqa: PLW0603 - once per worker process
-    if not _is_frozen:
-        _is_frozen = True
-        gc.freeze()

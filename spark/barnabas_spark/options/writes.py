@@ -100,7 +100,7 @@ NAMES = Names(
         "subscribePattern": _READS,
         "assign": _READS,
         "path": "topics have no path; use topic",
-        "kafka.partitioner.class": "a class of Java cannot be used here; choose partitions in a column called partition",
+        "kafka.partitioner.class": "a Java class cannot be used here; choose partitions in a column called partition",
         "kafka.transactional.id": "transactions are not supported yet; records are written at least once",
         "kafka.transaction.timeout.ms": "transactions are not supported yet; records are written at least once",
     },
