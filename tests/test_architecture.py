@@ -72,7 +72,9 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     "barnabas_spark": "garbage options < clusters planning < reading writing < source lake",
     "barnabas_spark.lake": "ranges < table",
     "barnabas_spark.options": "names < values < reads writes",
-    "barnabas_spark.writing": ("batches layout outcome partitioning producers < columns < destinations < task writers"),
+    "barnabas_spark.writing": (
+        "batches layout outcome partitioning producers < columns < destinations < task < writers"
+    ),
 }
 USES_CLIENTS = ("barnabas_broker.cli", "barnabas_broker.testing")  # a command line is a client like any other
 PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with all that is in it
