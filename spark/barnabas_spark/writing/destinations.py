@@ -4,7 +4,7 @@ The number of partitions of a topic is asked for when the task meets its name fo
 """
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +21,6 @@ __all__ = ["Destination", "Destinations", "Routed", "UnsuitableRowError"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-
-BATCH_BYTES_MIN: Final = 16_384
 
 
 class UnsuitableRowError(BarnabasError, ValueError):

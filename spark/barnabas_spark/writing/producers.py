@@ -8,13 +8,24 @@ from barnabas_clients.producer.producer import Producer
 from barnabas_spark.clusters import forget, kept, task_client_id
 from barnabas_spark.options.writes import WriteOptions
 
-__all__ = ["close_producer", "producer_for"]
+__all__ = ["OpenProducer", "close_producer", "producer_for"]
 
 # The producer's own batches are not used. Room is handed out in pieces of this size at least.
 _ROOM_BYTES = 4096
 
 
-async def producer_for(options: WriteOptions) -> Producer:
+class OpenProducer:
+    """A producer, and the size in bytes of batches that fit topics that have refused larger ones."""
+
+    def __init__(self, producer: Producer) -> None:
+        self.producer = producer
+        self.fitting_bytes: dict[str, int] = {}
+
+    async def close(self) -> None:
+        await self.producer.close()
+
+
+async def producer_for(options: WriteOptions) -> OpenProducer:
     """Return an open producer with these settings. Call it on the loop of clusters.py.
 
     Raises:
@@ -22,11 +33,11 @@ async def producer_for(options: WriteOptions) -> Producer:
     """
     key = _key(options)
 
-    async def open_one() -> Producer:
-        return await _new_producer(key).start()
+    async def open_one() -> OpenProducer:
+        return OpenProducer(await _new_producer(key).start())
 
-    producer: Producer = await kept(key, open_one)
-    return producer
+    found: OpenProducer = await kept(key, open_one)
+    return found
 
 
 async def close_producer(options: WriteOptions, producer: Producer) -> None:

@@ -35,7 +35,7 @@ from barnabas_spark.options.writes import WriteOptions
 
 from .batches import Built, RecordColumns, build_batches
 from .columns import PIECE_BYTES, Piece, pieces
-from .destinations import BATCH_BYTES_MIN, Destination, Destinations, Routed
+from .destinations import Destination, Destinations, Routed
 from .layout import Layout
 from .outcome import TaskOutcome
 from .producers import close_producer, producer_for
@@ -45,6 +45,8 @@ __all__ = ["NoTopicError", "NotWrittenError", "write_rows"]
 logger = logging.getLogger(__name__)
 
 PIECES_MIN: Final = 2
+BATCH_BYTES_MIN: Final = 4_096
+"""Batches are not made smaller than this, whatever a topic refuses."""
 
 
 class NotWrittenError(BarnabasError):
@@ -99,10 +101,11 @@ class _Task:
 
     def __init__(self, options: WriteOptions, turn: int) -> None:
         self._options = options
-        self._producer: Producer = run(producer_for(options), options.max_block_ms / 1000)
+        found = run(producer_for(options), options.max_block_ms / 1000)
+        self._producer: Producer = found.producer
+        self._fitting_bytes = found.fitting_bytes
         self._destinations = Destinations(options, self._partition_count, turn)
         self._compression = Compression[options.compression.upper()]
-        self._batch_bytes = options.batch_bytes
         self._pieces_max = max(PIECES_MIN, options.buffer_bytes // PIECE_BYTES)
         # A batch is given up after this time. Whoever waits for room waits for that at most.
         self._patience_s = options.delivery_timeout_ms / 1000 + options.request_timeout_ms / 1000
@@ -116,7 +119,7 @@ class _Task:
         """Encode a piece and put it on its way, when the pieces before it have left so much room."""
         routed = self._destinations.route(piece)
         columns = _ordered(piece.columns, routed)
-        built = build_batches(columns, routed.run_ends, self._compression, self._batch_bytes)
+        built = build_batches(columns, routed.run_ends, self._compression, self._batch_bytes(routed))
         now_ms = time.time_ns() // 1_000_000
         self._take_over()
         self._settle(self._pieces_max - 1)
@@ -124,6 +127,22 @@ class _Task:
         self._handing_over = submit(self._hand_over(built, routed, piece.first_row, now_ms))
         self._rows += piece.columns.row_count
         self._sent_bytes += sum(len(each.frame) for each in built)
+
+    def _batch_bytes(self, routed: Routed) -> int:
+        """Return the size of batches that all topics of a piece take, as far as is known."""
+        for sent in self._under_way:
+            self._learn(sent)
+        topics = {destination.topic for destination in routed.destinations}
+        fitting = (self._fitting_bytes[topic] for topic in topics & self._fitting_bytes.keys())
+        return min([self._options.batch_bytes, *fitting])
+
+    def _learn(self, sent: list[_Sent]) -> None:
+        """Remember which batches were too large for their topics."""
+        for each in sent:
+            if halvings := each.delivery.halvings:
+                topic = each.destination.topic
+                fitting = max(each.built.plain_bytes >> halvings, BATCH_BYTES_MIN)
+                self._fitting_bytes[topic] = min(self._fitting_bytes.get(topic, fitting), fitting)
 
     def finish(self) -> TaskOutcome:
         """Wait until all is acknowledged."""
@@ -184,6 +203,7 @@ class _Task:
         while self._under_way and (len(self._under_way) > left_max or _are_done(self._under_way[0])):
             sent = self._under_way.popleft()
             run(_wait(sent), self._patience_s)
+            self._learn(sent)
             self._check(sent)
 
     def _check(self, sent: list[_Sent]) -> None:
@@ -191,11 +211,6 @@ class _Task:
             if (failure := each.delivery.failure()) is not None:
                 index, cause = failure
                 raise NotWrittenError(int(each.rows[index]), each.destination, cause) from cause
-            if halvings := each.delivery.halvings:
-                # The topic takes smaller batches only, so do not make larger ones.
-                self._batch_bytes = max(
-                    min(self._batch_bytes, each.built.plain_bytes >> halvings), min(BATCH_BYTES_MIN, self._batch_bytes)
-                )
 
 
 class NoTopicError(BarnabasError):
