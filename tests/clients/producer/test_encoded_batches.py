@@ -110,7 +110,7 @@ async def test_they_wait_for_room() -> None:
         for _ in range(2):
             _ = await producer.send_batch("t", 0, encoded(bytes(3_500)))
         with pytest.raises(DeadlineExceededError, match="no room"):
-            await producer.send_batch("t", 0, encoded(bytes(3_500)), 0.05)
+            _ = await producer.send_batch("t", 0, encoded(bytes(3_500)), 0.05)
         third = asyncio.create_task(producer.send_batch("t", 0, encoded(bytes(3_500))))
         leader.silent.set()
         await (await third)
@@ -121,11 +121,11 @@ async def test_what_can_never_be_sent_is_refused() -> None:
     leader = Leader()
     async with producing(leader, request_bytes_max=1_000, batch_bytes=500) as producer:
         with pytest.raises(MessageTooLargeError, match="1000 are possible"):
-            await producer.send_batch("t", 0, encoded(bytes(1_000)))
+            _ = await producer.send_batch("t", 0, encoded(bytes(1_000)))
         with pytest.raises(UnknownTopicOrPartitionError):
-            await producer.send_batch("t", 1, encoded(b"0"))
+            _ = await producer.send_batch("t", 1, encoded(b"0"))
     with pytest.raises(ClientClosedError):
-        await producer.send_batch("t", 0, encoded(b"0"))
+        _ = await producer.send_batch("t", 0, encoded(b"0"))
 
 
 async def test_fresh_partitions_are_asked_for_and_others_are_not() -> None:

@@ -17,8 +17,8 @@ from barnabas_spark import clusters as connections
 from barnabas_spark.options.writes import parse_write_options
 from barnabas_spark.writing import columns
 from barnabas_spark.writing.layout import Layout
+from barnabas_spark.writing.outcome import TaskOutcome
 from barnabas_spark.writing.task import NoTopicError, NotWrittenError, write_rows
-from barnabas_spark.writing.writers import TaskOutcome
 
 from .records_of import Found, create, records_of, values_of
 
@@ -46,9 +46,9 @@ def written(bootstrap: str, batches: Iterator[Any] | list[Any], **given: str) ->
     return write_rows(batches, LAYOUT, options, 0)
 
 
-def new_topic(cluster: Any, partitions: int = 3, **configs: str) -> str:
+def new_topic(cluster: Any, partitions: int = 3, max_message_bytes: int = 1 << 20) -> str:
     name = f"sink-{uuid.uuid4().hex[:8]}"
-    create(cluster.bootstrap, name, partitions, **configs)
+    create(cluster.bootstrap, name, partitions, max_message_bytes=max_message_bytes)
     return name
 
 
@@ -93,7 +93,7 @@ def test_partitions_are_those_of_kafkas_own_partitioner_and_keep_the_order(clust
 
 def test_a_topic_that_takes_small_batches_only_gets_them(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "PIECE_BYTES", 200_000)
-    topic = new_topic(cluster, 1, max_message_bytes="30000")
+    topic = new_topic(cluster, 1, max_message_bytes=30_000)
     values = [b"%06d" % number + bytes(194) for number in range(6_000)]
     batches = [batch_of([{"topic": topic, "value": value} for value in values])]
     assert written(cluster.bootstrap, batches).rows == 6_000
@@ -109,7 +109,7 @@ def test_a_topic_that_takes_small_batches_only_gets_them(cluster: Any, monkeypat
 
 
 def test_the_row_that_is_too_large_for_its_topic_is_named(cluster: Any) -> None:
-    topic = new_topic(cluster, 3, max_message_bytes="30000")
+    topic = new_topic(cluster, 3, max_message_bytes=30_000)
     sizes = [40_000 if number == 77 else 10 for number in range(90)]
     rows = [{"topic": topic, "key": f"{number}", "value": bytes(size)} for number, size in enumerate(sizes)]
     with pytest.raises(NotWrittenError, match=rf"^row 77 of the task was not written to {topic}-\d: MESSAGE_TOO_LARGE"):
