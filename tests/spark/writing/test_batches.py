@@ -48,7 +48,7 @@ def decoded(built: Built, compression: Compression = Compression.NONE) -> list[R
     records = list(read_records(bytes(frame)))
     assert [record.offset for record in records] == list(range(built.end - built.start))
     assert {record.timestamp for record in records} == {1_000}
-    return [(record.key, record.value, [tuple(one) for one in record.headers]) for record in records]
+    return [(record.key, record.value, [(name, content) for name, content in record.headers]) for record in records]
 
 
 def plain(rows: list[Row]) -> list[Row]:

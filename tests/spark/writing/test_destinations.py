@@ -82,7 +82,7 @@ def test_a_partition_that_the_topic_has_got_meanwhile_is_found() -> None:
 
 
 def test_rows_that_cannot_go_anywhere_are_named() -> None:
-    good = {"topic": "a", "value": b"v"}
+    good: dict[str, Any] = {"topic": "a", "value": b"v"}
     for bad, words in (
         ({"topic": None}, "it has a null topic. Use the `topic` option for setting a default topic."),
         ({"partition": -2}, "Invalid partition: -2. Partition number should always be non-negative or null."),
