@@ -70,11 +70,16 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         "arguments backoff chance errors protocol topic_partition < assignors place_arguments wording < cluster"
         " < groups producer < admin < consumer"
     ),
-    "barnabas_spark": "options < clusters planning < reading schemas < snapshots streaming < source lake",
+    "barnabas_spark": (
+        "garbage options < clusters planning < reading schemas writing < snapshots streaming < source lake"
+    ),
     "barnabas_spark.snapshots": "vector < store",
     "barnabas_spark.lake": "ranges < table",
     "barnabas_spark.streaming": "offsets < continuation < ownership starting watch < stream < reader",
-    "barnabas_spark.options": "names < values tables < reads < streams",
+    "barnabas_spark.options": "names < values tables < reads writes < streams",
+    "barnabas_spark.writing": (
+        "batches layout outcome partitioning producers < columns < destinations < task < writers"
+    ),
     "barnabas_spark.planning": "plan < sizes splitting < packing",
     "barnabas_spark.reading": "fetching json_blocks measuring snapshot < values < arrow < reader",
 }
@@ -93,7 +98,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_metadata_quorum.voters": "membership steps",
     "barnabas_clients": "protocol assignors arguments backoff errors place_arguments topic_partition wording",
     "barnabas_clients.cluster": "bootstrap changes framing topic_view trouble view",
-    "barnabas_clients.producer": "accumulator exchange metrics partitioner sequences settings topic_queues",
+    "barnabas_clients.producer": "accumulator encoded exchange metrics partitioner sequences settings topic_queues",
     "barnabas_clients.consumer": (
         "decoder errors fetch_plan metrics partition_queue record runs settings subscription topic_places"
     ),
@@ -111,7 +116,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_broker.process": "descriptors",
     "barnabas_broker.status": "packing verdict",
     "barnabas_broker.timing": "deadlines pieces",
-    "barnabas_spark": "options planning lake.ranges lake.table snapshots.vector",
+    "barnabas_spark": "options planning lake.ranges lake.table snapshots.vector writing.layout writing.partitioning",
     "barnabas_spark.streaming": "offsets continuation starting",
 }
 PURE = tuple(f"{folder}.{name}" for folder, names in PURE_PARTS.items() for name in names.split())

@@ -2,6 +2,7 @@
 
 Spark calls sources from ordinary blocking code, and reuses a worker process for many tasks. So two costly things live
 in module globals: a daemon thread that runs an asyncio loop, and the `Cluster`s that are open in it, by their settings.
+So are the producers of the sink (writing/producers.py), which have clusters of their own.
 Blocking code hands coroutines to the loop and waits with a deadline.
 
 Limits: `CLUSTERS_MAX` clusters stay open; the least recently used one is closed for another. The client limits the
@@ -16,13 +17,13 @@ import concurrent.futures
 import os
 import socket
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, NamedTuple, TypeVar
 
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_spark.options.reads import ReadOptions
 
-__all__ = ["close_all", "cluster_for", "run", "submit"]
+__all__ = ["close_all", "cluster_for", "forget", "kept", "result", "run", "submit", "task_client_id"]
 
 T = TypeVar("T")
 
@@ -44,7 +45,7 @@ class _Worker:
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.loop = asyncio.new_event_loop()
-        self.clusters: dict[_Key, asyncio.Task[Cluster]] = {}
+        self.clusters: dict[Hashable, asyncio.Task[Any]] = {}
         self.thread = threading.Thread(target=self.loop.run_forever, name="barnabas-spark", daemon=True)
         self.thread.start()
 
@@ -92,15 +93,22 @@ async def cluster_for(options: ReadOptions, *, is_driver: bool) -> Cluster:
     Raises:
         ClientError: no bootstrap server answers.
     """
-    clusters = _this_process().clusters
-    client_id = (
-        f"barnabas-spark-driver-{os.getpid()}" if is_driver else f"barnabas-spark-{socket.gethostname()}-{os.getpid()}"
-    )
+    client_id = f"barnabas-spark-driver-{os.getpid()}" if is_driver else task_client_id()
     connecting_timeout_ms = min(options.request_timeout_ms, options.poll_timeout_ms)
     key = _Key(options.bootstrap_servers, client_id, options.request_timeout_ms, connecting_timeout_ms)
+    cluster: Cluster = await kept(key, lambda: _open(key))
+    return cluster
+
+
+async def kept(key: Hashable, open_one: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    """Return what `open_one` opens, or what this process has open under this key. Call it on the loop.
+
+    It has a coroutine `close`, which is called when the process ends, or when others have been used later.
+    """
+    clusters = _this_process().clusters
     opening = clusters.pop(key, None)
     if opening is None:
-        opening = asyncio.create_task(_open(key))
+        opening = asyncio.create_task(open_one())
     clusters[key] = opening
     while len(clusters) > CLUSTERS_MAX:
         await _close(clusters.pop(next(iter(clusters))))
@@ -110,6 +118,16 @@ async def cluster_for(options: ReadOptions, *, is_driver: bool) -> Cluster:
         if clusters.get(key) is opening and opening.done():
             del clusters[key]
         raise
+
+
+def forget(key: Hashable) -> None:
+    """Open another one at the next use of this key. The caller closes this one. Call it on the loop."""
+    _this_process().clusters.pop(key, None)
+
+
+def task_client_id() -> str:
+    """Return the name that brokers see of a worker process."""
+    return f"barnabas-spark-{socket.gethostname()}-{os.getpid()}"
 
 
 def close_all() -> None:
@@ -142,7 +160,7 @@ async def _open(key: _Key) -> Cluster:
     return await cluster.__aenter__()
 
 
-async def _close(opening: "asyncio.Task[Cluster]") -> None:
+async def _close(opening: "asyncio.Task[Any]") -> None:
     opening.cancel()
     await asyncio.wait({opening})
     if not opening.cancelled() and opening.exception() is None:

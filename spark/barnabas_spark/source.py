@@ -3,25 +3,30 @@
 PySpark imports this module when it looks for any Python data source, in every planning process. So heavy modules are
 imported by the methods that need them. PySpark calls in this order: `schema` when the DataFrame is loaded; `reader` and
 `partitions` once at the first action, in a planning process, whose answer every later action over the same DataFrame
-reuses; `read` in the executors' workers.
+reuses; `read` in the executors' workers. `writer` is called once before the tasks of a write, `streamWriter` once
+before those of each micro-batch and once more behind them.
 
 For a stream it calls `streamReader` instead, in a process of the query (streaming/reader.py).
-
-Writing is not built yet. The calls raise `NotBuiltError`.
 
 Filters are deliberately not pushed down: PySpark 4.3 keeps one plan for all uses of a DataFrame, and gives wrong rows
 with a reader that takes filters. Ranges are options.
 """
 
-import gc
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
-from barnabas_raftlog.errors import BarnabasError
+from barnabas_spark.garbage import freeze_once
 from barnabas_spark.options.reads import ReadOptions, parse_read_options
 from barnabas_spark.options.streams import check_either, parse_stream_options
 from barnabas_spark.options.tables import with_those_of_table
@@ -30,15 +35,9 @@ from barnabas_spark.schemas import Projection, comments_of
 from barnabas_spark.schemas import declared as _schema
 from barnabas_spark.schemas import projection as _columns
 
-__all__ = ["BarnabasDataSource", "BarnabasPartition", "BarnabasReader", "NotBuiltError"]
+__all__ = ["BarnabasDataSource", "BarnabasPartition", "BarnabasReader"]
 
 logger = logging.getLogger(__name__)
-
-_is_frozen = False
-
-
-class NotBuiltError(BarnabasError, NotImplementedError):
-    """A feature that is not built yet. With its own class for that, PySpark would try something else first."""
 
 
 class BarnabasDataSource(DataSource):
@@ -65,11 +64,16 @@ class BarnabasDataSource(DataSource):
         options = parse_stream_options(self.options)
         return BarnabasStreamReader(options, BarnabasReader(options.read, _columns(schema, options.read)))
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
-        _refuse("write")
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        from barnabas_spark.writing.writers import batch_writer  # noqa: PLC0415 - see the module's first paragraph
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802 - PySpark's
-        _refuse("write streams")
+        return batch_writer(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 - PySpark's
+        from barnabas_spark.writing.writers import stream_writer  # noqa: PLC0415 - see the module's first paragraph
+
+        # A stream whose output mode is complete asks to overwrite. As with Spark's Kafka sink, it appends.
+        return stream_writer(self.options, schema)
 
 
 class BarnabasPartition(InputPartition):
@@ -116,20 +120,5 @@ class BarnabasReader(DataSourceReader):
         from barnabas_spark.reading.reader import read_splits  # noqa: PLC0415 - see the module's first paragraph
 
         assert isinstance(partition, BarnabasPartition), partition
-        _freeze_once()
+        freeze_once()
         return read_splits(partition.splits, self._options, self._columns.names, self._columns.value_type)
-
-
-def _refuse(what: str) -> NoReturn:
-    raise NotBuiltError(f"The barnabas data source cannot {what} yet: it reads, with spark.read and spark.readStream")
-
-
-def _freeze_once() -> None:
-    """Hide everything imported so far from the garbage collector.
-
-    PySpark's daemon collects garbage after every task, which costs 25 ms over the modules alone (measured).
-    """
-    global _is_frozen  # noqa: PLW0603 - once per worker process
-    if not _is_frozen:
-        _is_frozen = True
-        gc.freeze()

@@ -184,15 +184,6 @@ def test_mistakes_are_named(source: Source, topic: str, options: dict[str, str],
         ).load().count()
 
 
-def test_writing_is_refused(source: Source, topic: str) -> None:
-    from pyspark.errors import AnalysisException
-
-    given = {"kafka.bootstrap.servers": source.bootstrap, "topic": topic}
-    frame = source.spark.createDataFrame([(b"v",)], "value binary")
-    with pytest.raises(AnalysisException, match="cannot write yet"):
-        frame.write.format("barnabas").options(**given).mode("append").save()
-
-
 def test_every_range_is_fetched_once(source: Source, cluster: Any) -> None:
     name = source.create()
     producer = Producer({"bootstrap.servers": source.bootstrap, "linger.ms": 5})

@@ -25,6 +25,7 @@ from barnabas_raftlog.records.compression import Compression, compress
 from barnabas_raftlog.records.header import HEADER_BYTES
 from barnabas_raftlog.records.reader import Record, read_records
 
+from .encoded import EncodedBatch, Frame
 from .sequences import Sequences, UnderWay
 
 __all__ = ["RECORD_OVERHEAD_BYTES", "Accumulator", "Batch", "PartitionQueue", "headers_size"]
@@ -75,7 +76,7 @@ class Batch:
         self.opened_at_s = opened_at_s
         self.charged_bytes = limit_bytes
         self.buffer = bytearray(HEADER_BYTES)
-        self.frame: bytearray | None = None
+        self.frame: Frame | None = None
         self.count = 0
         self.base_timestamp_ms = -1
         self.max_timestamp_ms = -1
@@ -178,7 +179,7 @@ class Batch:
             self.frame += content
         self.buffer = bytearray()
 
-    def number(self, compression: Compression, producer_id: int, epoch: int, base_sequence: int) -> bytearray:
+    def number(self, compression: Compression, producer_id: int, epoch: int, base_sequence: int) -> Frame:
         """Write the header and return the whole batch, whose memory stays ours: nobody may hold it at the next call."""
         frame = self.frame
         assert frame is not None
@@ -299,6 +300,21 @@ class Accumulator:
         self.incomplete[batch] = None
         return batch
 
+    def adopt(self, queue: PartitionQueue, encoded: EncodedBatch, now_s: float) -> Batch:
+        """Put a batch that was encoded elsewhere behind those of a queue. There must be room for it."""
+        assert queue.open is None
+        size_bytes = len(encoded.frame)
+        assert self.has_room(size_bytes - HEADER_BYTES)
+        batch = Batch(queue, size_bytes, now_s)
+        batch.frame = encoded.frame
+        batch.count = encoded.record_count
+        batch.base_timestamp_ms = encoded.base_timestamp_ms
+        batch.max_timestamp_ms = encoded.max_timestamp_ms
+        self.used_bytes += batch.charged_bytes
+        self.incomplete[batch] = None
+        self._wait(batch)
+        return batch
+
     def complete(self, queue: PartitionQueue) -> None:
         """Take no more records into the open batch, which waits for its turn."""
         batch = queue.open
@@ -307,8 +323,7 @@ class Accumulator:
         queue.open = None
         queue.is_due = False
         self._charge(batch, len(batch.buffer))
-        queue.waiting.append(batch)
-        queue.waiting_bytes += batch.charged_bytes
+        self._wait(batch)
 
     def take(self, queue: PartitionQueue) -> Batch | None:
         """Return the next batch that has not been sent yet, if one is complete or due."""
@@ -361,6 +376,10 @@ class Accumulator:
             parts.append(part)
         batch.frame = None
         return parts
+
+    def _wait(self, batch: Batch) -> None:
+        batch.queue.waiting.append(batch)
+        batch.queue.waiting_bytes += batch.charged_bytes
 
     def _charge(self, batch: Batch, size_bytes: int) -> None:
         self.used_bytes += size_bytes - batch.charged_bytes

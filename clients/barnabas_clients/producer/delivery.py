@@ -20,7 +20,7 @@ from barnabas_clients.errors import ClientError
 if TYPE_CHECKING:
     from .accumulator import Batch
 
-__all__ = ["Delivery", "Receipt", "RecordsLostError"]
+__all__ = ["BatchDelivery", "Delivery", "Receipt", "RecordsLostError"]
 
 
 class Receipt(NamedTuple):
@@ -63,21 +63,7 @@ class Delivery(msgspec.Struct, gc=False, eq=False):
     _timestamp_ms: int
 
     def __await__(self) -> Generator[Any, None, Receipt]:
-        batch = self._batch
-        batch.is_observed = True
-        if not batch.is_done:
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-            def wake() -> None:
-                if not waiter.done():
-                    waiter.set_result(None)
-
-            batch.observers.append(wake)
-            try:
-                yield from waiter
-            finally:
-                if not batch.is_done:
-                    batch.observers.remove(wake)
+        yield from _until_done(self._batch)
         return self.result()
 
     def __repr__(self) -> str:
@@ -134,3 +120,64 @@ class Delivery(msgspec.Struct, gc=False, eq=False):
             loop.call_soon(callback, self)
         else:
             batch.observers.append(lambda: loop.call_soon(callback, self))
+
+
+class BatchDelivery:
+    """A batch on its way that came encoded. Await it until its outcome is known; that raises nothing.
+
+    A batch that is too large for the topic goes on in halves, and halves of these. So a part of it may fail.
+
+    Cancellation: the wait ends, the batch goes on.
+    """
+
+    __slots__ = ("_batch",)
+
+    def __init__(self, batch: "Batch") -> None:
+        # Whoever sends a whole batch looks at what became of it.
+        batch.is_observed = True
+        self._batch = batch
+
+    def __await__(self) -> Generator[Any, None, None]:
+        yield from _until_done(self._batch)
+
+    def done(self) -> bool:
+        """Say whether the outcome is known."""
+        return self._batch.is_done
+
+    @property
+    def halvings(self) -> int:
+        """How many times it was halved, where it was halved most, because it was too large."""
+        return _halvings(self._batch)
+
+    def failure(self) -> tuple[int, Exception] | None:
+        """Return the index of the first record that was not delivered, and why; None if all were, or are under way."""
+        return _failure(self._batch, 0)
+
+
+def _until_done(batch: Batch) -> Generator[Any, None, None]:
+    batch.is_observed = True
+    if batch.is_done:
+        return
+    waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def wake() -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    batch.observers.append(wake)
+    try:
+        yield from waiter
+    finally:
+        if not batch.is_done:
+            batch.observers.remove(wake)
+
+
+def _halvings(batch: Batch) -> int:
+    return 1 + max(_halvings(part) for _, part in batch.parts) if batch.parts else 0
+
+
+def _failure(batch: Batch, start: int) -> tuple[int, Exception] | None:
+    if batch.error is not None:
+        return start, batch.error
+    found = (_failure(part, start + at) for at, part in batch.parts)
+    return next((failure for failure in found if failure is not None), None)

@@ -54,8 +54,10 @@ from barnabas_clients.arguments import (
 from barnabas_clients.errors import ClientClosedError, DeadlineExceededError
 from barnabas_clients.protocol.errors import ErrorCode, MessageTooLargeError, error_for
 from barnabas_clients.wording import listed, shown_reason
+from barnabas_raftlog.records.header import HEADER_BYTES
 
-from .delivery import Delivery, Receipt, RecordsLostError
+from .delivery import BatchDelivery, Delivery, Receipt, RecordsLostError
+from .encoded import EncodedBatch
 from .metrics import ProducerMetrics
 from .partitioner import Partitioner
 from .settings import Acks, CompressionName, ProducerSettings
@@ -325,8 +327,35 @@ class Producer:
                 may_be_done=True,
             ) from error
 
-    async def partitions(self, topic: str, timeout_s: float | None = None) -> int:
-        """Return how many partitions a topic has, as far as is known.
+    async def send_batch(
+        self, topic: str, partition: int, encoded: EncodedBatch, timeout_s: float | None = None
+    ) -> BatchDelivery:
+        """Put a whole batch on its way that the caller has encoded, behind the records given so far.
+
+        It does not linger. Its size is charged as that of records is.
+
+        Raises:
+            DeadlineExceededError, ClientClosedError, MessageTooLargeError, UnknownTopicOrPartitionError: as `send`.
+
+        Cancellation: cancelled, the batch was not taken. Nor was it after an error.
+        """
+        deadline = self._deadline(timeout_s)
+        found = self._topics.get(topic) or await self._learn_topic(topic, deadline)
+        size_bytes = len(encoded.frame) - HEADER_BYTES
+        if size_bytes > self._record_bytes_max:
+            raise MessageTooLargeError(f"a batch of {size_bytes} bytes; {self._record_bytes_max} are possible")
+        queue = found.choose(None, partition)
+        sender = self._check_open()
+        if len(self._room) or not self._accumulator.has_room(size_bytes):
+            sender = await self._wait_for_room(sender, size_bytes, deadline)
+        if queue.open is not None:
+            self._complete(found, queue)
+        batch = self._accumulator.adopt(queue, encoded, asyncio.get_running_loop().time())
+        sender.on_adopted(batch)
+        return BatchDelivery(batch)
+
+    async def partitions(self, topic: str, timeout_s: float | None = None, *, is_fresh: bool = False) -> int:
+        """Return how many partitions a topic has, as far as is known; `is_fresh`: ask the brokers again.
 
         Raises:
             DeadlineExceededError: there is no such topic, or no broker answered.
@@ -337,6 +366,14 @@ class Producer:
         found = self._topics.get(topic)
         if found is None:
             found = await self._learn_topic(topic, deadline)
+        elif is_fresh:
+            view = await self._cluster.refresh(
+                (topic,), timeout_s=max(0.0, deadline - asyncio.get_running_loop().time())
+            )
+            # None of its queues goes away if the topic was created again with fewer.
+            if (known := view.topics.get(topic)) is not None:
+                found.grow(len(known.partitions))
+                return len(known.partitions)
         return len(found.queues)
 
     async def flush(self, timeout_s: float | None = None) -> None:
@@ -466,16 +503,19 @@ class Producer:
                 f"a record of up to {record_bytes} bytes, framing included; {self._record_bytes_max} are possible"
             )
         if len(self._room) or not self._accumulator.has_room(record_bytes):
-            # Sent batches make room, so open batches need not wait for more records.
-            for batch in self._accumulator.incomplete:
-                sender.send_now(batch.queue)
-            await self._room.wait(record_bytes, deadline)
-            sender = self._check_open()
+            sender = await self._wait_for_room(sender, record_bytes, deadline)
         elif len(queue.waiting) >= WAITING_BATCHES and not queue.failures:
             await self._pace(queue, deadline)
             sender = self._check_open()
         if queue.open is None and self._accumulator.has_room(record_bytes):
             sender.on_opened(self._accumulator.open(queue, record_bytes, asyncio.get_running_loop().time()))
+
+    async def _wait_for_room(self, sender: Sender, record_bytes: int, deadline: float) -> Sender:
+        # Sent batches make room, so open batches need not wait for more records.
+        for batch in self._accumulator.incomplete:
+            sender.send_now(batch.queue)
+        await self._room.wait(record_bytes, deadline)
+        return self._check_open()
 
     async def _pace(self, queue: PartitionQueue, deadline: float) -> None:
         """Wait until a batch of this queue leaves, at most `PACE_S`."""

@@ -168,8 +168,12 @@ class Sender:
         self._lingering.append(batch)
         if self._linger_timer is None:
             self._linger_timer = self._loop.call_later(self._settings.linger_s, self._on_linger)
-        if self._deadline_timer is None:
-            self._deadline_timer = self._loop.call_later(self._settings.delivery_timeout_s, self._on_deadline)
+        self._limit_time()
+
+    def on_adopted(self, batch: Batch) -> None:
+        """Give a batch that came encoded a deadline, and send it."""
+        self._limit_time()
+        self._list(batch.queue)
 
     def on_complete(self, queue: PartitionQueue) -> None:
         """Send a batch that is complete."""
@@ -231,6 +235,11 @@ class Sender:
     def _on_age(self) -> None:
         self._upkeep.learn()
         self._age_timer = self._loop.call_later(self._settings.metadata_max_age_s, self._on_age)
+
+    def _limit_time(self) -> None:
+        """See to the deadline of a batch that is new. It is later than those of the others."""
+        if self._deadline_timer is None:
+            self._deadline_timer = self._loop.call_later(self._settings.delivery_timeout_s, self._on_deadline)
 
     def _pause(self, queue: PartitionQueue) -> None:
         """Let a queue wait before its next attempt."""

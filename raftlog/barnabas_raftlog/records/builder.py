@@ -109,7 +109,7 @@ def build_batch(
 
 
 def write_header(  # noqa: PLR0913 - these are the header's fields
-    frame: bytearray,
+    frame: bytearray | memoryview,
     *,
     attributes: int,
     record_count: int,

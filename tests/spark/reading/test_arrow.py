@@ -18,7 +18,7 @@ from barnabas_spark.options.names import OptionError
 from barnabas_spark.options.reads import parse_read_options
 from barnabas_spark.reading.arrow import ARROW_TYPES, to_record_batch
 from barnabas_spark.schemas import declared, projection
-from barnabas_spark.source import BarnabasDataSource, NotBuiltError
+from barnabas_spark.source import BarnabasDataSource
 
 NAMES = tuple(ARROW_TYPES)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -143,15 +143,3 @@ def test_what_cannot_be_read_as_is_said(given: dict[str, str], kind: DataType | 
     options = parse_read_options(GIVEN | given)
     with pytest.raises(OptionError, match=re.escape(words)):
         declared(options) if kind is None else projection(StructType([StructField("value", kind)]), options)
-
-
-@pytest.mark.parametrize("method", ["streamReader", "simpleStreamReader"])
-def test_streams_are_refused_in_one_sentence(method: str) -> None:
-    with pytest.raises(NotBuiltError, match="cannot read streams yet"):
-        getattr(BarnabasDataSource(GIVEN), method)(None)
-
-
-@pytest.mark.parametrize("method", ["writer", "streamWriter"])
-def test_writing_is_refused_in_one_sentence(method: str) -> None:
-    with pytest.raises(NotBuiltError, match="cannot write"):
-        getattr(BarnabasDataSource(GIVEN), method)(None, False)

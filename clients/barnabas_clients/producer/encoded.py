@@ -1,0 +1,26 @@
+"""Describes a batch that the caller of a producer has encoded. Pure.
+
+A program that has its records in columns encodes them faster than `send` can, which takes one after the other.
+`Producer.send_batch` does the rest: numbers, order, requests, repetitions.
+"""
+
+from typing import NamedTuple
+
+__all__ = ["EncodedBatch", "Frame"]
+
+Frame = bytearray | memoryview
+"""A whole batch, header included, which can be written."""
+
+
+class EncodedBatch(NamedTuple):
+    """Records of one partition as the producer sends them, with its compression.
+
+    `frame` is writable, and belongs to the producer until the batch is done: 61 bytes that the producer overwrites with
+    the header, then the records, as one compressed piece. There is at least one record, and their distances in offset
+    from the first are 0, 1, 2, and so on. Timestamps are in milliseconds since 1970.
+    """
+
+    frame: Frame
+    record_count: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int

@@ -1,0 +1,1 @@
+"""Writes DataFrames to topics. `columns` and `partitioning` prepare rows, `batches` encodes them, `task` sends them."""
