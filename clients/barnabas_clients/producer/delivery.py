@@ -154,7 +154,7 @@ class BatchDelivery:
         return _failure(self._batch, 0)
 
 
-def _until_done(batch: Batch) -> Generator[Any, None, None]:
+def _until_done(batch: "Batch") -> Generator[Any, None, None]:
     batch.is_observed = True
     if batch.is_done:
         return
@@ -172,11 +172,11 @@ def _until_done(batch: Batch) -> Generator[Any, None, None]:
             batch.observers.remove(wake)
 
 
-def _halvings(batch: Batch) -> int:
+def _halvings(batch: "Batch") -> int:
     return 1 + max(_halvings(part) for _, part in batch.parts) if batch.parts else 0
 
 
-def _failure(batch: Batch, start: int) -> tuple[int, Exception] | None:
+def _failure(batch: "Batch", start: int) -> tuple[int, Exception] | None:
     if batch.error is not None:
         return start, batch.error
     found = (_failure(part, start + at) for at, part in batch.parts)
