@@ -123,13 +123,17 @@ class Stream:
         )
         self._cluster = await cluster.__aenter__()
         self._watch = Watch(cluster, self._options)
-        heads = await self._watch.look()
-        if self._options.consumer_group:
-            topics = self._options.read.topics.subscribe or {topic for topic, _ in heads.ends}
-            if not topics:
-                check_found(self._options, heads)
-            self._ownership = Ownership(cluster, self._options.consumer_group, topics)
-            await self._ownership.acquire(self._timeout_s)
+        try:
+            heads = await self._watch.look()
+            if self._options.consumer_group:
+                topics = read.topics.subscribe or {topic for topic, _ in heads.ends}
+                if not topics:
+                    check_found(self._options, heads)
+                self._ownership = Ownership(cluster, self._options.consumer_group, topics)
+                await self._ownership.acquire(self._timeout_s)
+        except BaseException:
+            await self._close()
+            raise
         return self._watch
 
     async def _close(self) -> None:
@@ -140,7 +144,7 @@ class Stream:
                 await self._ownership.close()
         finally:
             await self._cluster.close()
-            self._cluster = None
+            self._cluster = self._ownership = None
 
     async def _prepare(self) -> Heads:
         return (await self._open()).seen

@@ -309,6 +309,7 @@ def test_a_second_query_with_the_group_is_refused_and_the_first_goes_on(topic: T
     start = owner.first()
     with pytest.raises(GroupTakenError, match=f"another query uses the consumer group {topic.name}"):
         topic.stream(consumerGroup=topic.name).first()
+    assert topic.streams[-1]._cluster is None, "nothing of it is left"
     topic.write(4)
     end = end_of(owner, start)
     owner.ranges(start, end)
