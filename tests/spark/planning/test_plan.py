@@ -54,6 +54,11 @@ def test_there_is_always_a_split() -> None:
     assert make_plan(options(), Snapshot({})).splits[0].is_empty
 
 
+def test_a_pattern_that_matches_nothing_is_warned_of() -> None:
+    assert "no topic matches" in make_plan(options(), Snapshot({})).warnings[0]
+    assert not make_plan(options(), snapshot((0, 0))).warnings
+
+
 def test_offsets_and_ends_of_the_log_mix() -> None:
     starting, ending = '{"t":{"0":5,"1":-2}}', '{"t":{"0":-1,"1":3}}'
     assert planned(snapshot((3, 10), (0, 4)), startingOffsets=starting, endingOffsets=ending) == [(0, 5, 10), (1, 0, 3)]
