@@ -80,7 +80,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     "barnabas_spark.writing": (
         "batches layout outcome partitioning producers < columns < destinations < task < writers"
     ),
-    "barnabas_spark.planning": "plan < sizes splitting < packing",
+    "barnabas_spark.planning": "limits plan < sizes splitting < packing",
     "barnabas_spark.reading": "fetching json_blocks measuring snapshot < values < arrow < reader",
 }
 USES_CLIENTS = ("barnabas_broker.cli", "barnabas_broker.testing")  # a command line is a client like any other

@@ -2,8 +2,8 @@
 
 `CREATE TABLE t USING barnabas OPTIONS (...)` hands the options to the source once, when it asks for the schema. Spark
 repeats each with a prefix then, and adds properties of the table, such as its owner. A later `SELECT` hands over none
-of them (4.2 and 4.3), only the schema that was kept. So the source writes the options into that. What `SELECT ... WITH (...)`
-says beats them.
+of them (4.2 and 4.3), only the schema that was kept. So the source writes the options into that. What
+`SELECT ... WITH (...)` says beats them.
 
 A table that was created with columns of the user's never had a chance: its options are lost, and the error says so.
 """

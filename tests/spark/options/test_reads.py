@@ -162,8 +162,9 @@ def test_whatever_is_given_only_option_errors_come(options: dict[str, str]) -> N
 
 
 def test_the_documentation_names_every_option_that_is_used() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "spark" / "batch.md").read_text()
-    assert [name for name in NAMES.used if f"`{name}`" not in page] == []
+    pages = (Path(__file__).parents[3] / "docs" / "spark").glob("*.md")
+    text = "".join(page.read_text() for page in pages)
+    assert [name for name in NAMES.used if f"`{name}`" not in text] == []
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "n" * 250, "a\n"])

@@ -48,7 +48,8 @@ def test_each_option_is_read(given: dict[str, str], field: str, expected: object
 def test_options_of_tasks_are_those_of_a_batch() -> None:
     options = parsed(startingOffsets="earliest", minPartitions="7", includeHeaders="true", failOnDataLoss="false").read
     assert options == parse_read_options(
-        REQUIRED | {"minPartitions": "7", "includeHeaders": "true", "failOnDataLoss": "false"}
+        REQUIRED
+        | {"minPartitions": "7", "includeHeaders": "true", "failOnDataLoss": "false", "partitioning": "topicPartition"}
     )
 
 
@@ -82,7 +83,7 @@ def test_a_start_that_stays_the_same_needs_none(starting: str) -> None:
         ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger", "integer from 1"),
         ({"minOffsetsPerTrigger": "6", "maxOffsetsPerTrigger": "5"}, "minOffsetsPerTrigger", "6 is more than"),
         ({"maxBytesPerTrigger": "0"}, "maxBytesPerTrigger", "is not a size"),
-        ({"maxBytesPerTrigger": "x"}, "maxBytesPerTrigger", "64k"),
+        ({"maxBytesPerTrigger": "x"}, "maxBytesPerTrigger", "128MiB"),
         ({"maxTriggerDelay": "soon"}, "maxTriggerDelay", "15m"),
         ({"onTopicRecreated": "skip"}, "onTopicRecreated", "neither fail nor restart"),
         ({"consumerGroup": " "}, "consumerGroup", "is empty"),
@@ -127,5 +128,5 @@ def test_a_batch_refuses_what_only_streams_have(name: str) -> None:
 
 def test_the_documentation_names_every_option_that_is_used() -> None:
     pages = Path(__file__).parents[3] / "docs"
-    text = (pages / "spark.md").read_text() + (pages / "spark" / "streaming.md").read_text()
+    text = "".join(page.read_text() for page in (pages / "spark.md", *(pages / "spark").glob("*.md")))
     assert [name for name in NAMES.used if f"`{name}`" not in text] == []
