@@ -81,7 +81,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         "batches layout outcome partitioning producers < columns < destinations < task < writers"
     ),
     "barnabas_spark.planning": "limits plan < sizes splitting < packing",
-    "barnabas_spark.reading": "fetching json_blocks measuring snapshot < values < arrow < reader",
+    "barnabas_spark.reading": "fetching json_records measuring snapshot < json_blocks < values < arrow < reader",
 }
 USES_CLIENTS = ("barnabas_broker.cli", "barnabas_broker.testing")  # a command line is a client like any other
 PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with all that is in it

@@ -4,12 +4,14 @@ A program that has its records in columns encodes them faster than `send` can, w
 `Producer.send_batch` does the rest: numbers, order, requests, repetitions.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 __all__ = ["EncodedBatch", "Frame"]
 
 Frame = bytearray | memoryview
 """A whole batch, header included, which can be written."""
+HEADER_BYTES: Final = 61
+"""As in `barnabas_raftlog.records.header`, which loads more than a program needs that only imports the client."""
 
 
 class EncodedBatch(NamedTuple):
@@ -24,3 +26,8 @@ class EncodedBatch(NamedTuple):
     record_count: int
     base_timestamp_ms: int
     max_timestamp_ms: int
+
+    @property
+    def records_bytes(self) -> int:
+        """The size of the records, compressed as they are, without the header."""
+        return len(self.frame) - HEADER_BYTES

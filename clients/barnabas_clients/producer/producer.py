@@ -54,7 +54,6 @@ from barnabas_clients.arguments import (
 from barnabas_clients.errors import ClientClosedError, DeadlineExceededError
 from barnabas_clients.protocol.errors import ErrorCode, MessageTooLargeError, error_for
 from barnabas_clients.wording import listed, shown_reason
-from barnabas_raftlog.records.header import HEADER_BYTES
 
 from .delivery import BatchDelivery, Delivery, Receipt, RecordsLostError
 from .encoded import EncodedBatch
@@ -341,7 +340,7 @@ class Producer:
         """
         deadline = self._deadline(timeout_s)
         found = self._topics.get(topic) or await self._learn_topic(topic, deadline)
-        size_bytes = len(encoded.frame) - HEADER_BYTES
+        size_bytes = encoded.records_bytes
         if size_bytes > self._record_bytes_max:
             raise MessageTooLargeError(f"a batch of {size_bytes} bytes; {self._record_bytes_max} are possible")
         queue = found.choose(None, partition)
