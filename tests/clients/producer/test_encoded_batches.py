@@ -6,6 +6,7 @@ import pytest
 
 from barnabas_clients import Producer
 from barnabas_clients.errors import ClientClosedError, DeadlineExceededError
+from barnabas_clients.producer.encoded import HEADER_BYTES as producer_header_bytes  # noqa: N811 - a constant, as its twin
 from barnabas_clients.producer.encoded import EncodedBatch
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.errors import MessageTooLargeError, UnknownTopicOrPartitionError
@@ -137,3 +138,7 @@ async def test_fresh_partitions_are_asked_for_and_others_are_not() -> None:
         assert leader.count(MetadataRequest) == asked
         assert await producer.partitions("t", is_fresh=True) == 1
         assert leader.count(MetadataRequest) == asked + 1
+
+
+def test_the_header_has_the_size_that_it_has_in_the_log() -> None:
+    assert producer_header_bytes == HEADER_BYTES
