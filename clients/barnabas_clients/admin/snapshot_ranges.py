@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from barnabas_clients.protocol.snapshot_rows import SnapshotTopicState
+from barnabas_clients.protocol.snapshot_states import SnapshotTopicState
 
 __all__ = ["Left", "LogState", "NamedSnapshot", "PinnedRange", "RangeCheck", "SnapshotTopic", "checked"]
 

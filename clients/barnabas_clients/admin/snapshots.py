@@ -27,8 +27,8 @@ from barnabas_clients.protocol.snapshot_rows import (
     DescribedSnapshot,
     DescribedSnapshotTopic,
     SnapshotRange,
-    SnapshotTopicState,
 )
+from barnabas_clients.protocol.snapshot_states import SnapshotTopicState
 from barnabas_clients.topic_partition import TopicPartition
 from barnabas_raftlog.wire.schema import Message
 

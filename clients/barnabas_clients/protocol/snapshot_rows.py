@@ -1,18 +1,8 @@
 """Named snapshots as CreateSnapshot and DescribeSnapshots tell them. Pure."""
 
-from enum import IntEnum
-
 from barnabas_raftlog.wire.schema import NO_UUID, Bool, Int8, Int32, Int64, String, Struct, Uuid, field
 
-__all__ = ["DescribedSnapshot", "DescribedSnapshotTopic", "SnapshotRange", "SnapshotTopicState"]
-
-
-class SnapshotTopicState(IntEnum):
-    """What became of a topic; an int8 on the wire. CREATED_ANEW: it is gone, and another one has its name."""
-
-    THERE = 0
-    GONE = 1
-    CREATED_ANEW = 2
+__all__ = ["DescribedSnapshot", "DescribedSnapshotTopic", "SnapshotRange"]
 
 
 class SnapshotRange(Struct):

@@ -3,7 +3,7 @@
 import pytest
 
 from barnabas_clients.admin.snapshot_ranges import Left, NamedSnapshot, PinnedRange, RangeCheck, SnapshotTopic
-from barnabas_clients.protocol.snapshot_rows import SnapshotTopicState
+from barnabas_clients.protocol.snapshot_states import SnapshotTopicState
 from barnabas_clients.topic_partition import TopicPartition as Key
 from barnabas_spark.options.names import OptionError
 from barnabas_spark.options.reads import ReadOptions, parse_read_options

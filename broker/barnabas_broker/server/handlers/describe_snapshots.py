@@ -15,8 +15,8 @@ from barnabas_clients.protocol.snapshot_rows import (
     DescribedSnapshot,
     DescribedSnapshotTopic,
     SnapshotRange,
-    SnapshotTopicState,
 )
+from barnabas_clients.protocol.snapshot_states import SnapshotTopicState
 from barnabas_metadata_quorum.controller.commands import ReadIndex, ReadIndexAnswer, Refused
 from barnabas_metadata_quorum.image.pinned_ranges import count_of, unpacked
 from barnabas_metadata_quorum.image.records import NamedSnapshot, PinnedTopic

@@ -20,8 +20,8 @@ from barnabas_clients.protocol.snapshot_rows import (
     DescribedSnapshot,
     DescribedSnapshotTopic,
     SnapshotRange,
-    SnapshotTopicState,
 )
+from barnabas_clients.protocol.snapshot_states import SnapshotTopicState
 from broker.wire_client import Wire
 
 PARTITIONS = 10_000
