@@ -84,7 +84,7 @@ def test_lost_records_may_be_written_if_the_first_of_them_may() -> None:
 @pytest.mark.slow
 def test_the_example_in_the_documents_prints_what_they_say(capsys: pytest.CaptureFixture[str]) -> None:
     page = (ROOT / "docs" / "client-errors.md").read_text()
-    source, output = re.findall(r"^```(?:python)?\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    source, output = re.findall(r"^```(?:python|text)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     exec(compile(source, "docs/client-errors.md", "exec"), {"__name__": "__main__"})  # noqa: S102 - our own page
     assert capsys.readouterr().out == output
 

@@ -4,12 +4,17 @@ Each can be made again and again, in any order: it changes nothing that another 
 """
 
 import inspect
+import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 from barnabas_clients import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
 from barnabas_clients.admin.offset_resets import ResetTo
+from barnabas_clients.admin.snapshot_ranges import NamedSnapshot, PinnedRange, SnapshotTopic
 from barnabas_clients.admin.values import ConfigResource, GroupListing, NewTopic, OffsetSpec
+from barnabas_clients.producer.encoded import EncodedBatch
+from barnabas_clients.protocol.snapshot_states import SnapshotTopicState
+from barnabas_raftlog.records.builder import NewRecord, build_batch
 
 __all__ = ["ADMIN", "CONSUMER", "PRODUCER", "SURVEYS", "Call", "Clients", "asking_methods"]
 
@@ -41,9 +46,22 @@ async def send_and_flush(clients: Clients, timeout_s: float) -> None:
     await clients.producer.flush(timeout_s)
 
 
+def snapshot_of(clients: "Clients") -> NamedSnapshot:
+    """Return one that nobody has made, of the first partition."""
+    ranges = {0: PinnedRange(0, 1)}
+    topic = SnapshotTopic(clients.topic, bytes(16), SnapshotTopicState.THERE, is_compacted=False, partitions=ranges)
+    return NamedSnapshot("made here", bytes(16), 0, False, 1, 1, (topic,))
+
+
+def one_record() -> EncodedBatch:
+    frame = build_batch([NewRecord(None, b"v", 1_000)])
+    return EncodedBatch(frame, 1, 1_000, 1_000)
+
+
 PRODUCER: Mapping[str, Call] = {
     "send": lambda c, s: c.producer.send(f"{c.topic}-1", b"v", timeout_s=s),
     "send_and_wait": lambda c, s: c.producer.send_and_wait(c.topic, b"v", timeout_s=s),
+    "send_batch": lambda c, s: c.producer.send_batch(f"{c.topic}-1", 0, one_record(), s),
     "partitions": lambda c, s: c.producer.partitions(f"{c.topic}-1", s),
     "flush": send_and_flush,
 }
@@ -68,6 +86,11 @@ ADMIN: Mapping[str, Call] = {
     "create_topics": lambda c, s: c.admin.create_topics([NewTopic(f"{c.topic}-3")], timeout_s=s),
     "delete_topics": lambda c, s: c.admin.delete_topics([f"{c.topic}-4"], timeout_s=s),
     "list_topics": lambda c, s: c.admin.list_topics(timeout_s=s),
+    "create_snapshot": lambda c, s: c.admin.create_snapshot(f"s-{uuid.uuid4().hex}", [c.topic], timeout_s=s),
+    "describe_snapshot": lambda c, s: c.admin.describe_snapshot(f"{c.topic}-1", timeout_s=s),
+    "list_snapshots": lambda c, s: c.admin.list_snapshots(timeout_s=s),
+    "check_snapshot": lambda c, s: c.admin.check_snapshot(snapshot_of(c), timeout_s=s),
+    "delete_snapshot": lambda c, s: c.admin.delete_snapshot(f"{c.topic}-1", timeout_s=s),
     "describe_topics": lambda c, s: c.admin.describe_topics([c.topic], timeout_s=s),
     "create_partitions": lambda c, s: c.admin.create_partitions(c.topic, 2, timeout_s=s),
     # Nothing is under way, so cancelling is refused.

@@ -12,6 +12,7 @@ from barnabas_clients.protocol.heartbeat import HeartbeatRequest
 from barnabas_clients.protocol.join_group import JoinGroupRequestProtocol
 from barnabas_clients.protocol.leave_group import LeaveGroupRequest
 from barnabas_clients.protocol.sync_group import SyncGroupRequest
+from barnabas_raftlog.wire.primitives import BLOB_BYTES_MAX
 
 from .group_client import GroupClient, rebalance, subscription
 
@@ -132,13 +133,24 @@ def test_a_connection_that_ends_while_it_waits_harms_nobody(
     assert client.sync({client.member_id: b"all"}).error_code == NONE
 
 
-def test_a_group_too_large_for_the_log_is_not_saved_and_says_so(brokers: RunningCluster, client: GroupClient) -> None:
-    client.enter()
-    client.entered()
-    answer = client.sync({client.member_id: bytes(17 << 20)})
+def test_a_group_too_large_for_the_log_is_not_saved_and_says_so(
+    brokers: RunningCluster, client: GroupClient, topic: str
+) -> None:
+    others = [GroupClient(brokers.bootstrap, client.group_id, topic) for _ in range(2)]
+    members = (client, *others)
+    rebalance(client, *others)
+    for member in members:
+        member.enter()
+    for member in members:
+        member.entered()
+    leader = next(member for member in members if member.leads)
+    # Each is as large as a value of bytes may be; together they are more than the log takes.
+    answer = leader.sync({member.member_id: bytes(BLOB_BYTES_MAX) for member in members})
     assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert "group not saved" in {event["kind"] for event in events_of(brokers, client.group_id)}
-    assert rebalance(client), "the next attempt is a new one"
+    assert leader.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS, "the next attempt is a new one"
+    for other in others:
+        other.lose()
 
 
 def test_a_static_member_is_known_again_and_its_predecessor_is_fenced(
