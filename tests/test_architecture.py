@@ -76,7 +76,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     "barnabas_spark.snapshots": "vector < store",
     "barnabas_spark.lake": "ranges < table",
     "barnabas_spark.streaming": "offsets < continuation < ownership starting watch < stream < reader",
-    "barnabas_spark.options": "names < values tables < reads writes < streams",
+    "barnabas_spark.options": "names < connections tables values < reads writes < streams",
     "barnabas_spark.writing": (
         "batches layout outcome partitioning producers < columns < destinations < task < writers"
     ),

@@ -31,9 +31,7 @@ from barnabas_spark.options.reads import ReadOptions, parse_read_options
 from barnabas_spark.options.streams import check_either, parse_stream_options
 from barnabas_spark.options.tables import with_those_of_table
 from barnabas_spark.planning.plan import Split
-from barnabas_spark.schemas import Projection, comments_of
-from barnabas_spark.schemas import declared as _schema
-from barnabas_spark.schemas import projection as _columns
+from barnabas_spark.schemas import Projection, comments_of, declared, projection
 
 __all__ = ["BarnabasDataSource", "BarnabasPartition", "BarnabasReader"]
 
@@ -52,17 +50,17 @@ class BarnabasDataSource(DataSource):
 
         Nobody says here whether it is a batch or a stream.
         """
-        return _schema(check_either(self.options), self.options)
+        return declared(check_either(self.options), self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = parse_read_options(with_those_of_table(self.options, comments_of(schema)))
-        return BarnabasReader(options, _columns(schema, options))
+        return BarnabasReader(options, projection(schema, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - PySpark's name
         from barnabas_spark.streaming.reader import BarnabasStreamReader  # noqa: PLC0415 - see the module's first paragraph
 
         options = parse_stream_options(self.options)
-        return BarnabasStreamReader(options, BarnabasReader(options.read, _columns(schema, options.read)))
+        return BarnabasStreamReader(options, BarnabasReader(options.read, projection(schema, options.read)))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         from barnabas_spark.writing.writers import batch_writer  # noqa: PLC0415 - see the module's first paragraph

@@ -41,7 +41,7 @@ def proof_of_broker(secret: bytes, challenge: Challenge, nonce: bytes) -> bytes:
 def proves(expected: bytes, given: bytes) -> bool:
     """Tell whether two proofs are equal, in the same time however much of them is.
 
-    What has not the length of a proof is none, and not looked at: that would take as long as whoever sent it likes.
+    Bytes of another length are not a proof, and are not looked at: that would take as long as their sender likes.
     """
     return len(given) == PROOF_BYTES and hmac.compare_digest(expected, given)
 

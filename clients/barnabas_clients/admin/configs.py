@@ -25,8 +25,9 @@ from barnabas_clients.protocol.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
+from .attempts import raise_for
 from .offsets import left_s
-from .topics import known_topics, raise_for
+from .topics import known_topics
 from .values import ConfigEntry, ConfigResource, ConfigResourceType, ConfigSource
 
 __all__ = ["alter_configs", "describe_configs"]

@@ -16,8 +16,8 @@ from barnabas_clients.protocol.describe_log_dirs import (
 from barnabas_clients.protocol.errors import error_for
 from barnabas_clients.topic_partition import TopicPartition
 
+from .attempts import raise_for
 from .offsets import left_s
-from .topics import raise_for
 from .values import LogDir, ReplicaSize
 
 __all__ = ["ask_log_dirs", "describe_log_dirs"]

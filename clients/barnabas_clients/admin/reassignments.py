@@ -27,8 +27,8 @@ from barnabas_clients.protocol.list_partition_reassignments import (
 )
 from barnabas_clients.topic_partition import TopicPartition
 
+from .attempts import raise_for
 from .offsets import left_s
-from .topics import raise_for
 from .values import PartitionReassignment
 
 __all__ = ["alter_partition_reassignments", "list_partition_reassignments"]

@@ -5,7 +5,7 @@ keeps no records. So later three things may have happened to a range:
 
 * retention, or somebody, has deleted records from its beginning;
 * the log no longer contains its end: the leader epoch now ends before it (KIP-320), or the log itself does, because a
-  majority of disks was lost. Whatever stands at these offsets now, it is something else;
+  majority of disks was lost. Other records stand at these offsets now, or none;
 * the topic was deleted, and perhaps created anew; its id tells.
 
 Compaction is a fourth one, and leaves no trace: so topics that are compacted are not whole whatever the log says.
@@ -58,7 +58,7 @@ class NamedSnapshot(NamedTuple):
 
 
 class LogState(NamedTuple):
-    """What can be read of a partition now: `epoch_end_offset` is where a reader of the range's epoch must end."""
+    """The readable part of a partition now: `epoch_end_offset` is where a reader of the range's epoch must end."""
 
     log_start_offset: int
     high_watermark: int

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from barnabas_clients.cluster.cluster import Cluster
-from barnabas_clients.errors import ClientError, UnsupportedVersionError
+from barnabas_clients.errors import UnsupportedVersionError
 from barnabas_clients.protocol.create_snapshot import (
     CreateSnapshotRequest,
     CreateSnapshotResponse,
@@ -32,9 +32,10 @@ from barnabas_clients.protocol.snapshot_states import SnapshotTopicState
 from barnabas_clients.topic_partition import TopicPartition
 from barnabas_raftlog.wire.schema import Message
 
-from .offsets import left_s, list_epoch_ends, list_offsets
+from .attempts import Attempts, raise_for
+from .offsets import list_epoch_ends, list_offsets
 from .snapshot_ranges import TOPIC_GONE, LogState, NamedSnapshot, PinnedRange, RangeCheck, SnapshotTopic, checked
-from .topics import known_topics, raise_for
+from .topics import known_topics
 from .values import ListedOffset, OffsetSpec
 
 __all__ = [
@@ -149,22 +150,16 @@ async def delete_snapshot(cluster: Cluster, name: str, timeout_s: float, *, snap
     if snapshot_id is None:
         snapshot_id = (await describe_snapshot(cluster, name, timeout_s)).snapshot_id
     request = DeleteSnapshotRequest(name=name, snapshot_id=snapshot_id, timeout_ms=int(timeout_s * 1000))
-    may_be_done = False
+    attempts = Attempts()
 
-    async def attempt(deadline: float) -> None:
-        nonlocal may_be_done
-        try:
-            response: DeleteSnapshotResponse = await cluster.ask_controller(request, left_s(deadline))
-        except ClientError as error:
-            may_be_done |= error.may_be_done
-            raise
-        if response.error_code == ErrorCode.RESOURCE_NOT_FOUND and may_be_done:
-            return
-        may_be_done |= response.error_code == ErrorCode.REQUEST_TIMED_OUT
-        raise_for(response.error_code, f"snapshot {name}", response.error_message)
+    def check(response: DeleteSnapshotResponse) -> None:
+        row = (response.error_code, f"snapshot {name}", response.error_message)
+        attempts.check([row], ErrorCode.RESOURCE_NOT_FOUND)
 
     try:
-        await cluster.retry(f"deleting snapshot {name}", timeout_s, attempt)
+        await cluster.retry(
+            f"deleting snapshot {name}", timeout_s, lambda deadline: attempts.ask(cluster, request, deadline, check)
+        )
     except UnsupportedVersionError as error:
         raise _unsupported(str(error)) from None
     return snapshot_id

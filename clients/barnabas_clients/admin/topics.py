@@ -14,11 +14,10 @@ Cancellation, for all of them: the change may happen nevertheless, and nothing i
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.cluster.topic_view import BrokerAddress, TopicView
-from barnabas_clients.errors import ClientError, DeadlineExceededError
+from barnabas_clients.errors import DeadlineExceededError
 from barnabas_clients.place_arguments import configs_of
 from barnabas_clients.protocol.create_partitions import (
     CreatePartitionsRequest,
@@ -35,6 +34,7 @@ from barnabas_clients.protocol.delete_topics import DeleteTopicsRequest, DeleteT
 from barnabas_clients.protocol.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from barnabas_clients.protocol.errors import ErrorCode, UnknownTopicOrPartitionError, error_for
 
+from .attempts import Attempts, raise_for
 from .offsets import left_s
 from .values import ClusterDescription, NewTopic
 
@@ -47,7 +47,6 @@ __all__ = [
     "describe_topics",
     "known_topics",
     "list_topics",
-    "raise_for",
 ]
 
 SPREAD_S = 1.0
@@ -79,7 +78,7 @@ async def create_topics(
         timeout_ms=int(timeout_s * 1000),
         validate_only=validate_only,
     )
-    attempts = _Attempts()
+    attempts = Attempts()
 
     def check(response: CreateTopicsResponse) -> None:
         attempts.check(
@@ -121,7 +120,7 @@ async def create_partitions(
         timeout_ms=int(timeout_s * 1000),
         validate_only=validate_only,
     )
-    attempts = _Attempts()
+    attempts = Attempts()
 
     def check(response: CreatePartitionsResponse) -> None:
         attempts.check(
@@ -164,7 +163,7 @@ async def delete_topics(cluster: Cluster, names: Sequence[str], timeout_s: float
         topic_names=list(names),
         timeout_ms=int(timeout_s * 1000),
     )
-    attempts = _Attempts()
+    attempts = Attempts()
 
     def check(response: DeleteTopicsResponse) -> None:
         attempts.check(
@@ -230,32 +229,3 @@ async def describe_cluster(cluster: Cluster, timeout_s: float) -> ClusterDescrip
     found: DescribeClusterResponse = await cluster.request_any(DescribeClusterRequest(), timeout_s, check)
     brokers = sorted(BrokerAddress(row.broker_id, row.host, row.port, row.rack) for row in found.brokers)
     return ClusterDescription(found.cluster_id, found.controller_id, tuple(brokers))
-
-
-class _Attempts:
-    """Remembers whether an earlier attempt of a call may have been carried out although its answer was lost."""
-
-    def __init__(self) -> None:
-        self._may_be_done = False
-
-    async def ask(self, cluster: Cluster, request: Any, deadline: float, check: Any) -> None:
-        try:
-            response = await cluster.ask_controller(request, left_s(deadline))
-        except ClientError as error:
-            self._may_be_done |= error.may_be_done
-            raise
-        check(response)
-
-    def check(self, rows: Sequence[tuple[int, str, str | None]], done: ErrorCode) -> None:
-        """Raise for the first refusal in (code, name, message). `done` counts as success if an attempt came before."""
-        for code, name, message in rows:
-            # The controller's answer came too late for the broker that was asked. The order may have been in time.
-            self._may_be_done |= code == ErrorCode.REQUEST_TIMED_OUT
-            if not (code == done and self._may_be_done):
-                raise_for(code, name, message)
-
-
-def raise_for(code: int, subject: str, message: str | None) -> None:
-    """Raise the `KafkaError` of a code that is not 0, with the broker's message."""
-    if code:
-        raise error_for(code, f"{subject}: {message}" if message else subject)

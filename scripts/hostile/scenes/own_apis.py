@@ -9,7 +9,6 @@ from collections import Counter
 from functools import partial
 
 from barnabas_clients.protocol.create_topics import CreatableTopic, CreateTopicsRequest
-from barnabas_clients.protocol.delete_topics import DeleteTopicsRequest
 from barnabas_clients.protocol.describe_events import DescribeEventsRequest
 from barnabas_clients.protocol.describe_health import DescribeHealthRequest
 from barnabas_clients.protocol.describe_offset_ranges import (
@@ -23,6 +22,7 @@ from barnabas_clients.protocol.open_challenge import OpenChallengeRequest
 from hostile.frames import Address, Wire, frame_of, send_some, take_some
 
 from .scene import COLD_BATCHES, COLD_TOPIC, THREADS_MAX, Attack, counted, scene
+from .topics import delete
 
 LED_S = 90.0
 TOPICS = 10
@@ -49,7 +49,7 @@ def health_without_end(attack: Attack) -> str:
             else:
                 ends[end] += times
     finally:
-        _delete(attack, names)
+        delete(attack, names)
     return f"{led}; {answers} answers{f'; {counted(ends)}' if ends else ''}"
 
 
@@ -86,11 +86,6 @@ def _make(attack: Attack, names: list[str], partitions: int) -> str:
             if not health.without_leader or time.monotonic() > until:
                 return f"{health.partitions_count} partitions, {health.without_leader} without a leader"
             time.sleep(0.5)
-
-
-def _delete(attack: Attack, names: list[str]) -> None:
-    with Wire(attack.brokers[0], 60) as wire:
-        wire.ask(DeleteTopicsRequest(topic_names=tuple(names), timeout_ms=30_000), 5)
 
 
 @scene("like A8")

@@ -6,10 +6,21 @@ from typing import Literal, NamedTuple
 
 from barnabas_clients.cluster.bootstrap import parse_bootstrap
 
+from .connections import bootstrap_servers, check_plaintext
 from .names import Names, OptionError, without_copies
-from .values import TopicPartition, by_partition, count, flag, integer, is_int, json_object, size
+from .values import TopicPartition, by_partition, count, flag, integer, is_int, json_object, one_of, size
 
-__all__ = ["EARLIEST", "LATEST", "NAMES", "Position", "ReadOptions", "Topics", "parse_read_options"]
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "NAMES",
+    "Position",
+    "ReadOptions",
+    "Topics",
+    "by_time",
+    "parse_read_options",
+    "strategy",
+]
 
 # The negative offsets in the JSON of `startingOffsets` and `endingOffsets`, and in ListOffsets.
 EARLIEST = -2
@@ -162,25 +173,23 @@ def parse_read_options(given: Mapping[str, str]) -> ReadOptions:
     """
     options = without_copies(given)
     ignored = NAMES.check(options)
-    bootstrap_servers = options.get("kafka.bootstrap.servers", "").strip()
-    if not bootstrap_servers:
-        raise OptionError("kafka.bootstrap.servers", "is required; write host:port, several separated by commas")
+    servers = bootstrap_servers(options)
     try:
-        parse_bootstrap(bootstrap_servers)
+        parse_bootstrap(servers)
     except ValueError as error:
         raise OptionError("kafka.bootstrap.servers", str(error)) from error
     _check_isolation_and_security(options)
     return ReadOptions(
-        bootstrap_servers=bootstrap_servers,
+        bootstrap_servers=servers,
         topics=_topics(options),
         starting=_position(options, "starting", EARLIEST),
         ending=_position(options, "ending", LATEST),
-        starting_strategy=_strategy(options),
+        starting_strategy=strategy(options),
         fail_on_data_loss=flag(options, "failOnDataLoss", default=True),
         partitions_min=count(options, "minPartitions"),
         partition_records_max=count(options, "maxRecordsPerPartition"),
         partition_bytes_max=size(options, "maxBytesPerPartition"),
-        partitioning=_partitioning(options),
+        partitioning=one_of(options, "partitioning", "balanced", "topicPartition"),
         rack=options.get("kafka.client.rack", "").strip(),
         include_headers=flag(options, "includeHeaders", default=False),
         columns=_columns(options),
@@ -197,9 +206,7 @@ def parse_read_options(given: Mapping[str, str]) -> ReadOptions:
 
 
 def _check_isolation_and_security(options: Mapping[str, str]) -> None:
-    protocol = options.get("kafka.security.protocol", "PLAINTEXT").upper()
-    if protocol != "PLAINTEXT":
-        raise OptionError("kafka.security.protocol", f"{protocol} is not supported yet, only PLAINTEXT")
+    check_plaintext(options)
     isolation = options.get("kafka.isolation.level", "read_uncommitted").lower()
     if isolation != "read_uncommitted":
         reason = "records of aborted transactions are not left out yet (brokers of Barnabas have no transactions)"
@@ -214,15 +221,11 @@ def _snapshot(options: Mapping[str, str]) -> str:
 
 
 def _snapshot_best_effort(options: Mapping[str, str]) -> bool:
-    text = options.get("snapshotcompacted")
-    if text is None:
+    if "snapshotcompacted" not in options:
         return False
     if "snapshot" not in options:
         raise OptionError("snapshotCompacted", "needs the option snapshot, which names the snapshot")
-    word = text.strip().lower()
-    if word not in {"refuse", "best-effort"}:
-        raise OptionError("snapshotCompacted", f"{text!r} is neither refuse nor best-effort")
-    return word == "best-effort"
+    return one_of(options, "snapshotCompacted", "refuse", "best-effort") == "best-effort"
 
 
 def _topics(options: Mapping[str, str]) -> Topics:
@@ -263,14 +266,21 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
     return tuple(pairs)
 
 
-def _position(options: Mapping[str, str], side: Literal["starting", "ending"], default: int) -> Position:
-    """Read one end. As in Spark, a timestamp for all beats timestamps by partition, which beat offsets."""
+def by_time(options: Mapping[str, str], side: Literal["starting", "ending"], default: int) -> Position | None:
+    """Read an end that timestamps name. As in Spark, one for all partitions beats those by partition."""
     name = f"{side}Timestamp"
     if (text := options.get(name.lower())) is not None:
         return Position(name, default, timestamp_ms=integer(name, text, 0))
     name = f"{side}OffsetsByTimestamp"
     if (text := options.get(name.lower())) is not None:
         return Position(name, default, timestamps_ms=by_partition(name, text, 0, '{"topic":{"0":1700000000000}}'))
+    return None
+
+
+def _position(options: Mapping[str, str], side: Literal["starting", "ending"], default: int) -> Position:
+    """Read one end. As in Spark, timestamps beat offsets."""
+    if (position := by_time(options, side, default)) is not None:
+        return position
     name = f"{side}Offsets"
     allowed, everywhere = ("earliest", EARLIEST) if side == "starting" else ("latest", LATEST)
     text = options.get(name.lower(), allowed).strip()
@@ -285,15 +295,6 @@ def _position(options: Mapping[str, str], side: Literal["starting", "ending"], d
             meaning = "latest" if offset == LATEST else "earliest"
             raise OptionError(name, f"{offset} ({meaning}) of {topic}-{partition} would be an empty range in a batch")
     return Position(name, everywhere, offsets=offsets)
-
-
-def _partitioning(options: Mapping[str, str]) -> Partitioning:
-    text = options.get("partitioning", "balanced").strip()
-    if text.lower() == "balanced":
-        return "balanced"
-    if text.lower() == "topicpartition":
-        return "topicPartition"
-    raise OptionError("partitioning", f"{text!r} is neither balanced nor topicPartition")
 
 
 def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
@@ -316,10 +317,6 @@ def _value_format(options: Mapping[str, str]) -> ValueFormat:
     return found
 
 
-def _strategy(options: Mapping[str, str]) -> Strategy:
-    text = options.get("startingoffsetsbytimestampstrategy", "error").strip().lower()
-    if text == "error":
-        return "error"
-    if text == "latest":
-        return "latest"
-    raise OptionError("startingOffsetsByTimestampStrategy", f"{text!r} is neither error nor latest")
+def strategy(options: Mapping[str, str]) -> Strategy:
+    """Read what becomes of a start at a timestamp that is later than every record."""
+    return one_of(options, "startingOffsetsByTimestampStrategy", "error", "latest")

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from .names import Names, OptionError, without_copies
-from .reads import EARLIEST, LATEST, Position, ReadOptions, Strategy, parse_read_options
+from .reads import EARLIEST, LATEST, Position, ReadOptions, Strategy, by_time, parse_read_options, strategy
 from .reads import NAMES as READ_NAMES
-from .values import by_partition, count, integer, size
+from .values import by_partition, count, one_of, size
 
 __all__ = ["NAMES", "StreamOptions", "check_either", "parse_stream_options"]
 
@@ -100,13 +100,13 @@ def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
             ignored=ignored, partitioning=read.partitioning if "partitioning" in options else "topicPartition"
         ),
         starting=starting,
-        starting_strategy=_strategy(options),
+        starting_strategy=strategy(options),
         trigger_offsets_max=offsets_max,
         trigger_bytes_max=size(options, "maxBytesPerTrigger"),
         trigger_offsets_min=offsets_min,
         trigger_delay_max_ms=_duration_ms(options, "maxTriggerDelay", TRIGGER_DELAY_MAX_MS),
         consumer_group=group,
-        on_topic_recreated=_on_recreated(options),
+        on_topic_recreated=one_of(options, "onTopicRecreated", "fail", "restart"),
         metadata_age_ms=count(options, _METADATA_AGE) or METADATA_AGE_MS,
     )
 
@@ -133,13 +133,9 @@ def check_either(given: Mapping[str, str]) -> ReadOptions:
 
 
 def _starting(options: Mapping[str, str]) -> Position:
-    """Read the start. As in Spark, a timestamp for all beats timestamps by partition, which beat offsets."""
-    name = "startingTimestamp"
-    if (text := options.get(name.lower())) is not None:
-        return Position(name, LATEST, timestamp_ms=integer(name, text, 0))
-    name = "startingOffsetsByTimestamp"
-    if (text := options.get(name.lower())) is not None:
-        return Position(name, LATEST, timestamps_ms=by_partition(name, text, 0, '{"topic":{"0":1700000000000}}'))
+    """Read the start. As in Spark, timestamps beat offsets."""
+    if (position := by_time(options, "starting", LATEST)) is not None:
+        return position
     name = "startingOffsets"
     # Spark's default.
     text = options.get(name.lower(), "").strip() or "latest"
@@ -153,25 +149,6 @@ def _depends_on_the_moment(starting: Position) -> bool:
     if starting.offsets is not None:
         return LATEST in starting.offsets.values()
     return starting.everywhere == LATEST
-
-
-def _strategy(options: Mapping[str, str]) -> Strategy:
-    name = "startingOffsetsByTimestampStrategy"
-    text = options.get(name.lower(), "error").strip().lower()
-    if text == "error":
-        return "error"
-    if text == "latest":
-        return "latest"
-    raise OptionError(name, f"{text!r} is neither error nor latest")
-
-
-def _on_recreated(options: Mapping[str, str]) -> OnRecreated:
-    text = options.get("ontopicrecreated", "fail").strip().lower()
-    if text == "fail":
-        return "fail"
-    if text == "restart":
-        return "restart"
-    raise OptionError("onTopicRecreated", f"{text!r} is neither fail nor restart")
 
 
 def _duration_ms(options: Mapping[str, str], option: str, default_ms: int) -> int:

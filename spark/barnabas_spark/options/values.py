@@ -6,12 +6,14 @@ Each raises `OptionError`, which names the option and says what to write.
 import json
 import re
 from collections.abc import Mapping
+from typing import TypeVar
 
 from .names import OptionError
 
-__all__ = ["TopicPartition", "by_partition", "count", "flag", "integer", "is_int", "json_object", "size"]
+__all__ = ["TopicPartition", "by_partition", "count", "flag", "integer", "is_int", "json_object", "one_of", "size"]
 
 TopicPartition = tuple[str, int]
+Word = TypeVar("Word", bound=str)
 
 # As in Spark's own settings, and as memory limits are written, all units are binary.
 _UNITS = {"": 0, "b": 0} | {
@@ -89,3 +91,12 @@ def flag(options: Mapping[str, str], option: str, *, default: bool) -> bool:
     if text.lower() not in {"true", "false"}:
         raise OptionError(option, f"{text!r} is neither true nor false")
     return text.lower() == "true"
+
+
+def one_of(options: Mapping[str, str], option: str, first: Word, second: Word) -> Word:
+    """Read one of two words, in any case; the first if the option is not given."""
+    text = options.get(option.lower(), first).strip()
+    for word in (first, second):
+        if text.lower() == word.lower():
+            return word
+    raise OptionError(option, f"{text!r} is neither {first} nor {second}")

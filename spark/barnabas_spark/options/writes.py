@@ -8,6 +8,7 @@ hand here, so batches are as large as brokers take them.
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeVar
 
+from .connections import bootstrap_servers, check_plaintext
 from .names import REFUSED_BY_SPARK, Names, OptionError, without_copies
 from .values import count, flag
 
@@ -134,19 +135,15 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
     """
     options = without_copies(given)
     ignored = NAMES.check(options)
-    bootstrap_servers = options.get("kafka.bootstrap.servers", "").strip()
-    if not bootstrap_servers:
-        raise OptionError("kafka.bootstrap.servers", "is required; write host:port, several separated by commas")
-    protocol = options.get("kafka.security.protocol", "PLAINTEXT").upper()
-    if protocol != "PLAINTEXT":
-        raise OptionError("kafka.security.protocol", f"{protocol} is not supported yet, only PLAINTEXT")
+    servers = bootstrap_servers(options)
+    check_plaintext(options)
     topic = options.get("topic")
     if topic is not None and not topic.strip():
         raise OptionError("topic", "is empty")
     request_bytes_max = min(count(options, "kafka.max.request.size") or REQUEST_BYTES_MAX, SIZE_MAX)
     acks, is_idempotent, in_flight_max = _guarantees(options)
     return WriteOptions(
-        bootstrap_servers=bootstrap_servers,
+        bootstrap_servers=servers,
         topic=None if topic is None else topic.strip(),
         acks=acks,
         is_idempotent=is_idempotent,
