@@ -30,7 +30,12 @@ MAY_IMPORT = {  # package: what it may import of the others. Acyclic, read top-d
         "barnabas_clients.protocol",
         "barnabas_clients.assignors",
     ),
-    "barnabas_spark": ("barnabas_clients", "barnabas_raftlog.errors", "barnabas_raftlog.records"),
+    "barnabas_spark": (
+        "barnabas_clients",
+        "barnabas_raftlog.errors",
+        "barnabas_raftlog.records",
+        "barnabas_raftlog.wire.crc32c",
+    ),
     "pyspark_barnabas": ("barnabas_spark",),
     "barnabas": ("barnabas_clients", "barnabas_broker.testing"),
 }
@@ -70,7 +75,8 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         " < groups producer < admin < consumer"
     ),
     "barnabas_spark": "options < clusters planning < reading < source lake",
-    "barnabas_spark.lake": "ranges < table",
+    "barnabas_spark.lake": "checksums layout ranges schemas < table < store < committing object_store < opening formats",
+    "barnabas_spark.lake.formats": "manifests < parquet",
     "barnabas_spark.options": "names < values < reads",
 }
 USES_CLIENTS = ("barnabas_broker.cli", "barnabas_broker.testing")  # a command line is a client like any other
@@ -106,7 +112,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_broker.process": "descriptors",
     "barnabas_broker.status": "packing verdict",
     "barnabas_broker.timing": "deadlines pieces",
-    "barnabas_spark": "options planning lake.ranges lake.table",
+    "barnabas_spark": "options planning lake.formats.manifests lake.ranges lake.table",
 }
 PURE = tuple(f"{folder}.{name}" for folder, names in PURE_PARTS.items() for name in names.split())
 PURE_STDLIB = {
