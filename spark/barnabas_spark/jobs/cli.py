@@ -1,0 +1,146 @@
+"""The command `barnabas-spark`: one subcommand a job. Each loads what it needs when it runs."""
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from .errors import UsageError, guarded
+from .output import complain
+
+__all__ = ["app", "main"]
+
+FORMATS = ("parquet", "delta", "iceberg")
+PARTITIONINGS = ("day", "hour")
+CODECS = ("zstd", "snappy", "gzip", "lz4", "none")
+_SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+app = typer.Typer(
+    help="Jobs over topics and tables of a lake, on Spark.",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    no_args_is_help=True,
+)
+
+Bootstrap = Annotated[
+    str, typer.Option("--bootstrap-server", "-b", envvar="BARNABAS_BOOTSTRAP_SERVER", help="Brokers, as host:port,...")
+]
+Master = Annotated[str, typer.Option("--master", help="The Spark master; local[*] if nothing else is configured.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
+StoreOptions = Annotated[
+    list[str] | None, typer.Option("--store-option", metavar="NAME=VALUE", help="Of the object store; repeatable.")
+]
+
+
+@app.callback()
+def barnabas_spark() -> None:
+    """Jobs over topics and tables of a lake, on Spark."""
+
+
+@app.command()
+def archive(  # noqa: PLR0913, PLR0917 - one for each option
+    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    to: Annotated[
+        str, typer.Option("--to", metavar="DIR|URL", help="Where the table is: a directory, s3://..., gs://...")
+    ],
+    kind: Annotated[str, typer.Option("--format", help="parquet, delta or iceberg.")] = "parquet",
+    bootstrap: Bootstrap = "localhost:9092",
+    master: Master = "",
+    partition_by: Annotated[str, typer.Option("--partition-by", help="day or hour, of the timestamp in UTC.")] = "",
+    compression: Annotated[str, typer.Option("--compression", help="zstd, snappy, gzip, lz4 or none.")] = "zstd",
+    level: Annotated[int | None, typer.Option("--compression-level", help="Of zstd or gzip.")] = None,
+    file_size: Annotated[str, typer.Option("--file-size", help="Finish a file at this size.")] = "256m",
+    row_group: Annotated[str, typer.Option("--row-group-size", help="Plain bytes of a row group.")] = "32m",
+    round_size: Annotated[
+        str, typer.Option("--round-size", help="Plain bytes of a commit, over all partitions.")
+    ] = "1g",
+    accept_gap: Annotated[bool, typer.Option("--accept-gap", help="Go on where the log lost offsets.")] = False,
+    restart_topic: Annotated[
+        bool, typer.Option("--restart-topic", help="Archive a topic that was created again into the same table.")
+    ] = False,
+    adopt: Annotated[bool, typer.Option("--adopt", help="Take over a table whose marks are incomplete.")] = False,
+    continuous: Annotated[bool, typer.Option("--continuous", help="Go on until SIGTERM.")] = False,
+    interval: Annotated[float, typer.Option("--interval", help="Seconds between runs of --continuous.")] = 10.0,
+    store_options: StoreOptions = None,
+    as_json: AsJson = False,
+) -> int:
+    """Land a topic in a table, exactly once: files and offsets are one commit.
+
+    The table ends where the topic ended when the run began. A run that failed, or was killed, is simply run again.
+    """
+    from barnabas_spark.lake.store import Location  # noqa: PLC0415 - see the module's first paragraph
+    from barnabas_spark.lake.writing import FileSettings  # noqa: PLC0415 - see above
+
+    from .archiving import ArchiveJob, run_archive  # noqa: PLC0415 - see above
+
+    _one_of("--format", kind, FORMATS)
+    _one_of("--compression", compression, CODECS)
+    if partition_by:
+        _one_of("--partition-by", partition_by, PARTITIONINGS)
+    files = FileSettings(
+        codec=compression,
+        level=level,
+        row_group_bytes=_size("--row-group-size", row_group),
+        file_bytes=_size("--file-size", file_size),
+        partition_by=partition_by,
+    )
+    return run_archive(
+        ArchiveJob(
+            topic=topic,
+            location=Location(to, _pairs(store_options)),
+            kind=kind,
+            bootstrap=bootstrap,
+            master=master,
+            files=files,
+            round_bytes=_size("--round-size", round_size),
+            accept_gap=accept_gap,
+            restart_topic=restart_topic,
+            adopt=adopt,
+            interval_s=interval if continuous else None,
+            as_json=as_json,
+        )
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; return its exit status: 0 done, 1 not done, 2 asked wrongly, 130 interrupted."""
+    command: Any = typer.main.get_command(app)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+
+    def run() -> int:
+        try:
+            status = command.main(given or ["--help"], "barnabas-spark", standalone_mode=False)
+        except typer.TyperException as error:
+            complain(str(error.format_message()).rstrip("."))
+            return 2
+        return status if isinstance(status, int) else 0
+
+    return guarded(run)
+
+
+def _one_of(option: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise UsageError(f"{option}: '{value}' is not known; write one of {', '.join(allowed)}")
+
+
+def _size(option: str, text: str) -> int:
+    """Read a size such as 64m."""
+    plain = text.strip().lower().removesuffix("ib").removesuffix("b")
+    unit = plain[-1:] if plain[-1:] in "kmg" else ""
+    digits = plain.removesuffix(unit) if unit else plain
+    if not (digits.isascii() and digits.isdecimal() and int(digits)):
+        raise UsageError(f"{option}: '{text}' is not a size; write 64m, 1g or a number of bytes")
+    return int(digits) * _SIZES[unit]
+
+
+def _pairs(given: Sequence[str] | None) -> dict[str, str]:
+    pairs = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise UsageError(f"--store-option: '{text}' is not NAME=VALUE")
+        pairs[name] = value
+    return pairs
