@@ -91,7 +91,7 @@ def _tell(began: float, result: ArchiveResult) -> None:
     rate = plain_bytes / max(time.monotonic() - began, 1e-3)
     lost = f", {result.lost_rounds} lost to another archiver" if result.lost_rounds else ""
     say(
-        f"round {result.rounds}: {rows:,} rows, {shown_bytes(plain_bytes)} ({shown_bytes(rate)}/s), "
+        f"{result.rounds} commits: {rows:,} rows, {shown_bytes(plain_bytes)} ({shown_bytes(rate)}/s), "
         f"{result.left:,} offsets left{lost}"
     )
 

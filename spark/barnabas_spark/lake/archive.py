@@ -25,6 +25,7 @@ from .ranges import CommittedRange, NotNextError, Purpose
 from .rounds import (
     Gap,
     GapError,
+    Spans,
     TopicLogs,
     check_ends,
     check_topic,
@@ -102,6 +103,7 @@ class _Run:
         self.unreadable: dict[int, str] = {}
         self.rounds = 0
         self.lost_rounds = 0
+        self.stored: Spans = {}
 
     def begin(self) -> None:
         """Compare the table with the logs, and commit gaps that were accepted."""
@@ -125,9 +127,8 @@ class _Run:
 
     def pieces(self) -> list[Piece]:
         """Return the next round, from what the table has now."""
-        splits = [
-            one for one in next_splits(self.table.load().spans, self.logs) if one.partition not in self.unreadable
-        ]
+        self.stored = self.table.load().spans
+        splits = [one for one in next_splits(self.stored, self.logs) if one.partition not in self.unreadable]
         share = max(PIECE_BYTES_MIN, self.settings.round_bytes // max(1, len(splits)))
         return [Piece(one, self.logs.topic_id, min(share, self.settings.round_bytes)) for one in splits]
 
@@ -163,9 +164,14 @@ class _Run:
         return True
 
     def result(self) -> ArchiveResult:
-        left = sum(one.end_offset - one.start_offset for one in next_splits(self.table.load().spans, self.logs))
-        partitions = [self.done.get(each) or Archived(each, 0, 0) for each in sorted(self.logs.partitions)]
+        left = sum(one.end_offset - one.start_offset for one in next_splits(self.stored, self.logs))
+        partitions = [self.done.get(each) or self._nothing(each) for each in sorted(self.logs.partitions)]
         return ArchiveResult(self.logs.topic_id, partitions, self.rounds, self.lost_rounds, left)
+
+    def _nothing(self, partition: int) -> Archived:
+        spans = self.stored.get(self.logs.key(partition), ())
+        end_offset = spans[-1].end_offset if spans else self.logs.partitions[partition].start_offset
+        return Archived(partition, end_offset, end_offset)
 
     def _range(self, partition: int, start_offset: int, end_offset: int) -> CommittedRange:
         epoch = self.logs.partitions[partition].leader_epoch
@@ -189,7 +195,7 @@ def archive(
     tell: Callable[[ArchiveResult], None] = lambda _: None,
     wait: Callable[[int], None] = pause,
 ) -> ArchiveResult:
-    """Bring a table to where the logs of a topic end now. `tell` hears after each round how far it is.
+    """Bring a table to where the logs of a topic end now. `tell` hears before each round how far it is.
 
     Raises:
         GapError, LostLogError, OtherTopicError: the table and the logs do not fit; nothing was committed.
@@ -201,6 +207,7 @@ def archive(
     run.begin()
     lost = 0
     while pieces := run.pieces():
+        tell(run.result())
         if run.round(pieces):
             run.rounds += 1
             lost = 0
@@ -210,7 +217,6 @@ def archive(
             if lost >= LOST_ROUNDS_MAX:
                 raise ArchiveError(f"{lost} rounds in a row went to another archiver of this table: one is enough")
             wait(lost)
-        tell(run.result())
     if run.unreadable:
         raise ArchiveError("; ".join(reason for _, reason in sorted(run.unreadable.items())))
     return run.result()

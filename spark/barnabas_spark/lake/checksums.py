@@ -19,7 +19,7 @@ CRCs of two streams give that of one behind the other (`combined`). So parts of 
 
 import struct
 from collections.abc import Iterable
-from functools import reduce
+from functools import cache, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -119,17 +119,25 @@ def _shifted(crc: int, size_bytes: int) -> int:
 
     A bit that is shifted in is a linear map on 32 bits: so are eight of them, and 2^k times as many.
     """
-    if not crc or not size_bytes:
-        return crc
+    power = 0
+    while size_bytes and crc:
+        if size_bytes & 1:
+            crc = _times(_shift(power), crc)
+        size_bytes >>= 1
+        power += 1
+    return crc
+
+
+@cache
+def _shift(power: int) -> list[int]:
+    """Return the map of 2^power bytes, as the images of the 32 bits."""
+    if power:
+        half = _shift(power - 1)
+        return [_times(half, column) for column in half]
     matrix = [_POLYNOMIAL, *(1 << bit for bit in range(31))]  # one bit
     for _ in range(3):
         matrix = [_times(matrix, column) for column in matrix]
-    while size_bytes:
-        if size_bytes & 1:
-            crc = _times(matrix, crc)
-        size_bytes >>= 1
-        matrix = [_times(matrix, column) for column in matrix] if size_bytes else matrix
-    return crc
+    return matrix
 
 
 def _times(matrix: list[int], vector: int) -> int:

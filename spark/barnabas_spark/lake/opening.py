@@ -5,13 +5,14 @@ let two archivers commit the same version, and one of them would lose its rows: 
 condition and ignore it, so no list of names can tell.
 """
 
+import contextlib
 import uuid
 
 from .store import DirectoryStore, Location, PresentError, Store, StoreError
 
-__all__ = ["PROBES", "open_store", "probe"]
+__all__ = ["PROBE", "open_store", "probe"]
 
-PROBES = "_probes/"
+PROBE = "_probe-"
 
 
 def open_store(location: Location) -> Store:
@@ -33,7 +34,7 @@ def probe(store: Store, location: Location) -> None:
     Raises:
         StoreError: it does not, or cannot be written at all.
     """
-    path = f"{PROBES}{uuid.uuid4().hex}"
+    path = f"{PROBE}{uuid.uuid4().hex}"
     try:
         store.put_if_absent(path, b"first")
         try:
@@ -47,7 +48,8 @@ def probe(store: Store, location: Location) -> None:
     except OSError as error:
         raise StoreError(f"{location.url} cannot be written: {error.strerror}") from error
     finally:
-        store.delete(path)
+        with contextlib.suppress(StoreError, OSError):
+            store.delete(path)
     raise StoreError(
         f"{location.url} overwrites a file that it was told to create (If-None-Match: *), and has {found!r} now: "
         "two archivers could commit one version. Use a store with conditional writes"

@@ -1,28 +1,44 @@
 """Runs the pieces of a round as tasks of Spark. No row comes back to the driver, only what was written."""
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from barnabas_spark.options.reads import ReadOptions
 
-from .archive import RunPieces
+from .archive import ArchiveError, RunPieces
 from .store import Location
 from .writing import FileSettings, Piece, Unreadable, Written, write_piece
 
-__all__ = ["run_on_spark"]
+__all__ = ["run_on_spark", "task_failure"]
 
 
 def run_on_spark(spark: Any, location: Location, options: ReadOptions, settings: FileSettings) -> RunPieces:
     """Return what runs pieces, one a task, and returns one result of each, in their order.
 
     Whatever attempts Spark makes of a task, it hands over the result of one. Needs a classic session.
+
+    The function raises `ArchiveError` if a task failed as often as Spark allows.
     """
     context = spark.sparkContext
     write = partial(write_piece, location=location, options=options, settings=settings)
 
     def run(pieces: Sequence[Piece]) -> Sequence[Written | Unreadable]:
-        results: list[Written | Unreadable] = context.parallelize(pieces, len(pieces)).map(write).collect()
+        from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - comes with PySpark
+
+        try:
+            results: list[Written | Unreadable] = context.parallelize(pieces, len(pieces)).map(write).collect()
+        except Py4JJavaError as error:
+            raise ArchiveError(f"a task failed for good: {task_failure(str(error.java_exception))}") from error
         return results
 
     return run
+
+
+def task_failure(text: str) -> str:
+    """Return what went wrong in a task, out of what Spark's JVM says: the exception of Python, if there is one."""
+    raised = re.findall(r"^(?:[a-z_]\w*\.)*([A-Z]\w*(?:Error|Exception|Interrupt)): (.+)$", text, re.MULTILINE)
+    if raised:
+        return f"{raised[-1][1]} ({raised[-1][0]})"
+    return text.strip().split("\n", 1)[0]

@@ -37,7 +37,7 @@ from .opening import open_store
 from .store import Location, NewFile, Store
 from .table import DataFile
 
-__all__ = ["FileSettings", "Piece", "Unreadable", "Written", "write_piece"]
+__all__ = ["FileSettings", "Piece", "Unreadable", "Written", "write_piece", "write_to"]
 
 READ_COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
 # What a row counts for beside its key and value, in plain bytes.
@@ -94,7 +94,12 @@ def write_piece(piece: Piece, location: Location, options: ReadOptions, settings
     Raises:
         StoreError, ClientError, KafkaError: another attempt may succeed.
     """
-    files = _Files(open_store(location), piece, settings)
+    return write_to(open_store(location), piece, options, settings)
+
+
+def write_to(store: Store, piece: Piece, options: ReadOptions, settings: FileSettings) -> Written | Unreadable:
+    """Do the same in a store that is open."""
+    files = _Files(store, piece, settings)
     try:
         return _write(files, piece, options)
     except (DataLossError, CorruptRecordsError) as error:

@@ -51,8 +51,14 @@ _COMPACTION = "compaction"
 class ParquetFormat:
     """One table in a store that has passed the probe. `layout` is that of the table, or of one that is to be made."""
 
-    def __init__(self, store: Store, layout: Layout = Layout()) -> None:  # noqa: B008 - an immutable value
+    def __init__(
+        self,
+        store: Store,
+        layout: Layout = Layout(),  # noqa: B008 - an immutable value
+        checkpoint_every: int = CHECKPOINT_EVERY,
+    ) -> None:
         self.layout = layout
+        self._checkpoint_every = checkpoint_every
         self._store = store
         self._contents: Contents | None = None
         self._checkpoint = 0
@@ -141,7 +147,7 @@ class ParquetFormat:
             raise UnknownOutcomeError(f"commit {manifest.number} may have gone through, or not: {error}") from error
         after = contents.followed_by(manifest, data, path)
         self._contents = after
-        if after.number - self._checkpoint >= CHECKPOINT_EVERY:
+        if after.number - self._checkpoint >= self._checkpoint_every:
             self._write_checkpoint(after)
 
     def _holds(self, path: str, data: bytes) -> bool:
