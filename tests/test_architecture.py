@@ -74,9 +74,13 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         "arguments backoff chance errors protocol topic_partition < assignors place_arguments wording < cluster"
         " < groups producer < admin < consumer"
     ),
-    "barnabas_spark": "options < clusters planning < reading < source lake",
-    "barnabas_spark.lake": "checksums layout ranges schemas < table < store < committing object_store < opening formats",
-    "barnabas_spark.lake.formats": "manifests < parquet",
+    "barnabas_spark": "options < clusters planning < reading < source lake < jobs",
+    "barnabas_spark.jobs": "output session < errors < archiving < cli < __main__",
+    "barnabas_spark.lake": (
+        "checksums layout ranges schemas < table < store rounds < committing logs object_store < opening"
+        " < formats writing < archive < tasks"
+    ),
+    "barnabas_spark.lake.formats": "manifests < parquet < choosing",
     "barnabas_spark.options": "names < values < reads",
 }
 USES_CLIENTS = ("barnabas_broker.cli", "barnabas_broker.testing")  # a command line is a client like any other
@@ -112,7 +116,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_broker.process": "descriptors",
     "barnabas_broker.status": "packing verdict",
     "barnabas_broker.timing": "deadlines pieces",
-    "barnabas_spark": "options planning lake.formats.manifests lake.ranges lake.table",
+    "barnabas_spark": "options planning lake.formats.manifests lake.ranges lake.rounds lake.table",
 }
 PURE = tuple(f"{folder}.{name}" for folder, names in PURE_PARTS.items() for name in names.split())
 PURE_STDLIB = {

@@ -25,14 +25,30 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
+Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
+To = Annotated[str, typer.Option("--to", metavar="DIR|URL", help="Where the table is: a directory, s3://..., gs://...")]
+Format = Annotated[str, typer.Option("--format", help="parquet, delta or iceberg.")]
 Bootstrap = Annotated[
     str, typer.Option("--bootstrap-server", "-b", envvar="BARNABAS_BOOTSTRAP_SERVER", help="Brokers, as host:port,...")
 ]
 Master = Annotated[str, typer.Option("--master", help="The Spark master; local[*] if nothing else is configured.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
+PartitionBy = Annotated[str, typer.Option("--partition-by", help="day or hour, of the timestamp in UTC.")]
+Compression = Annotated[str, typer.Option("--compression", help="zstd, snappy, gzip, lz4 or none.")]
+Level = Annotated[int | None, typer.Option("--compression-level", help="Of zstd or gzip.")]
+FileSize = Annotated[str, typer.Option("--file-size", help="Finish a file at this size.")]
+RowGroup = Annotated[str, typer.Option("--row-group-size", help="Plain bytes of a row group.")]
+RoundSize = Annotated[str, typer.Option("--round-size", help="Plain bytes of a commit, over all partitions.")]
+AcceptGap = Annotated[bool, typer.Option("--accept-gap", help="Go on where the log lost offsets.")]
+RestartTopic = Annotated[
+    bool, typer.Option("--restart-topic", help="Archive a topic that was created again into the same table.")
+]
+Adopt = Annotated[bool, typer.Option("--adopt", help="Take over a table whose marks are incomplete.")]
+Continuous = Annotated[bool, typer.Option("--continuous", help="Go on until SIGTERM.")]
+Interval = Annotated[float, typer.Option("--interval", help="Seconds between runs of --continuous.")]
 StoreOptions = Annotated[
     list[str] | None, typer.Option("--store-option", metavar="NAME=VALUE", help="Of the object store; repeatable.")
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
 
 
 @app.callback()
@@ -42,28 +58,22 @@ def barnabas_spark() -> None:
 
 @app.command()
 def archive(  # noqa: PLR0913, PLR0917 - one for each option
-    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
-    to: Annotated[
-        str, typer.Option("--to", metavar="DIR|URL", help="Where the table is: a directory, s3://..., gs://...")
-    ],
-    kind: Annotated[str, typer.Option("--format", help="parquet, delta or iceberg.")] = "parquet",
+    topic: Topic,
+    to: To,
+    kind: Format = "parquet",
     bootstrap: Bootstrap = "localhost:9092",
     master: Master = "",
-    partition_by: Annotated[str, typer.Option("--partition-by", help="day or hour, of the timestamp in UTC.")] = "",
-    compression: Annotated[str, typer.Option("--compression", help="zstd, snappy, gzip, lz4 or none.")] = "zstd",
-    level: Annotated[int | None, typer.Option("--compression-level", help="Of zstd or gzip.")] = None,
-    file_size: Annotated[str, typer.Option("--file-size", help="Finish a file at this size.")] = "256m",
-    row_group: Annotated[str, typer.Option("--row-group-size", help="Plain bytes of a row group.")] = "32m",
-    round_size: Annotated[
-        str, typer.Option("--round-size", help="Plain bytes of a commit, over all partitions.")
-    ] = "1g",
-    accept_gap: Annotated[bool, typer.Option("--accept-gap", help="Go on where the log lost offsets.")] = False,
-    restart_topic: Annotated[
-        bool, typer.Option("--restart-topic", help="Archive a topic that was created again into the same table.")
-    ] = False,
-    adopt: Annotated[bool, typer.Option("--adopt", help="Take over a table whose marks are incomplete.")] = False,
-    continuous: Annotated[bool, typer.Option("--continuous", help="Go on until SIGTERM.")] = False,
-    interval: Annotated[float, typer.Option("--interval", help="Seconds between runs of --continuous.")] = 10.0,
+    partition_by: PartitionBy = "",
+    compression: Compression = "zstd",
+    level: Level = None,
+    file_size: FileSize = "256m",
+    row_group: RowGroup = "32m",
+    round_size: RoundSize = "1g",
+    accept_gap: AcceptGap = False,
+    restart_topic: RestartTopic = False,
+    adopt: Adopt = False,
+    continuous: Continuous = False,
+    interval: Interval = 10.0,
     store_options: StoreOptions = None,
     as_json: AsJson = False,
 ) -> int:
@@ -78,31 +88,23 @@ def archive(  # noqa: PLR0913, PLR0917 - one for each option
 
     _one_of("--format", kind, FORMATS)
     _one_of("--compression", compression, CODECS)
-    if partition_by:
-        _one_of("--partition-by", partition_by, PARTITIONINGS)
-    files = FileSettings(
-        codec=compression,
-        level=level,
-        row_group_bytes=_size("--row-group-size", row_group),
-        file_bytes=_size("--file-size", file_size),
-        partition_by=partition_by,
+    _one_of("--partition-by", partition_by, ("", *PARTITIONINGS))
+    sizes = (_size("--row-group-size", row_group), _size("--file-size", file_size))
+    job = ArchiveJob(
+        topic,
+        Location(to, _pairs(store_options)),
+        kind,
+        bootstrap,
+        master,
+        FileSettings(compression, level, *sizes, partition_by),
+        _size("--round-size", round_size),
+        accept_gap,
+        restart_topic,
+        adopt,
+        interval if continuous else None,
+        as_json,
     )
-    return run_archive(
-        ArchiveJob(
-            topic=topic,
-            location=Location(to, _pairs(store_options)),
-            kind=kind,
-            bootstrap=bootstrap,
-            master=master,
-            files=files,
-            round_bytes=_size("--round-size", round_size),
-            accept_gap=accept_gap,
-            restart_topic=restart_topic,
-            adopt=adopt,
-            interval_s=interval if continuous else None,
-            as_json=as_json,
-        )
-    )
+    return run_archive(job)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -123,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _one_of(option: str, value: str, allowed: Sequence[str]) -> None:
     if value not in allowed:
-        raise UsageError(f"{option}: '{value}' is not known; write one of {', '.join(allowed)}")
+        raise UsageError(f"{option}: '{value}' is not known; write one of {', '.join(filter(None, allowed))}")
 
 
 def _size(option: str, text: str) -> int:

@@ -108,7 +108,12 @@ def _strings(column: Any) -> list[memoryview]:
     if valid is not None:
         sizes[~valid] = -1
     joined = memoryview(data)[offsets[0] : offsets[-1]] if data is not None else _NONE
-    return [memoryview(np.ascontiguousarray(sizes, "<i4")).cast("B"), joined]
+    return [_bytes(sizes, np.dtype("<i4")), joined]
+
+
+def _bytes(values: Any, kind: Any) -> memoryview:
+    plain: Any = np.ascontiguousarray(values, kind)
+    return memoryview(plain).cast("B") if len(plain) else _NONE
 
 
 _NONE = memoryview(b"")

@@ -34,7 +34,8 @@ class ObjectStore:
         plain_http = options.get("endpoint", options.get("aws_endpoint", "")).startswith("http://")
         self._url = location.url
         try:
-            self._store: Any = from_url(
+            opened: Any = from_url  # whose types tell the stores apart, as this module does not
+            self._store: Any = opened(
                 location.url,
                 config=options,
                 client_options={"allow_http": plain_http},

@@ -25,7 +25,9 @@ def run_on_spark(spark: Any, location: Location, options: ReadOptions, settings:
     write = partial(write_piece, location=location, options=options, settings=settings)
 
     def run(pieces: Sequence[Piece]) -> Sequence[Written | Unreadable]:
-        from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - comes with PySpark
+        from py4j.protocol import (  # type: ignore[import-untyped]  # noqa: PLC0415 - comes with PySpark
+            Py4JJavaError,
+        )
 
         try:
             results: list[Written | Unreadable] = context.parallelize(pieces, len(pieces)).map(write).collect()

@@ -229,7 +229,7 @@ class _OneFile:
         """Take rows up to the end of a row group, at least one; return how many."""
         ends = np.cumsum(sizes)
         missing = self._settings.row_group_bytes - self._waiting_bytes
-        taken = min(int(np.searchsorted(ends, missing)) + 1, batch.num_rows)
+        taken = min(int(np.searchsorted(ends, missing)) + 1, len(ends))
         self._waiting.append(batch.slice(0, taken))
         self._waiting_bytes += int(ends[taken - 1])
         if self._waiting_bytes >= self._settings.row_group_bytes:

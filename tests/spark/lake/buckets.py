@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-import boto3
+import boto3  # type: ignore[import-untyped]
 import pytest
 from moto.server import ThreadedMotoServer
 

@@ -49,10 +49,9 @@ class Strike:
         if self.calls != self.at:
             return function()
         self.struck = name
-        if self.how in {How.FAILS_AFTER, How.DIES_AFTER}:
-            # Nobody gets it, so nobody else closes it.
-            if (stream := getattr(function(), "stream", None)) is not None:
-                stream.close()
+        made = function() if self.how in {How.FAILS_AFTER, How.DIES_AFTER} else None
+        if (stream := getattr(made, "stream", None)) is not None:
+            stream.close()  # Nobody gets it, so nobody else does.
         if self.how in {How.DIES_BEFORE, How.DIES_AFTER}:
             self.is_dead = True
             raise DriverKilledError(name)

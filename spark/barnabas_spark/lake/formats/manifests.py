@@ -56,12 +56,9 @@ class Manifest(NamedTuple):
         """
         said = _read(data, where)
         try:
-            return cls(
-                *(said[name] for name in cls._fields[:7]),
-                added=[_file_from_json(one) for one in said["added"]],
-                removed=said["removed"],
-                ranges=[_range_from_json(one) for one in said["ranges"]],
-            )
+            files = [_file_from_json(one) for one in said["added"]]
+            ranges = [_range_from_json(one) for one in said["ranges"]]
+            return cls(**_chosen(said, cls._fields) | {"added": files, "ranges": ranges})
         except (KeyError, TypeError, ValueError) as error:
             raise TableError(f"{where} is damaged: {error!r}") from error
 
@@ -106,11 +103,9 @@ class Contents(NamedTuple):
         """Read a checkpoint, or raise `TableError`."""
         said = _read(data, where)
         try:
-            return cls(
-                *(said[name] for name in cls._fields[:4]),
-                files={one["path"]: _file_from_json(one) for one in said["files"]},
-                spans={PartitionKey(*row[:3]): [Span(*span) for span in row[3:]] for row in said["spans"]},
-            )
+            files = {one["path"]: _file_from_json(one) for one in said["files"]}
+            spans = {PartitionKey(*row[:3]): [Span(*span) for span in row[3:]] for row in said["spans"]}
+            return cls(**_chosen(said, cls._fields) | {"files": files, "spans": spans})
         except (KeyError, TypeError, ValueError) as error:
             raise TableError(f"{where} is damaged: {error!r}") from error
 
@@ -124,6 +119,10 @@ def _read(data: bytes, where: str) -> dict[str, Any]:
     if version != FORMAT_VERSION:
         raise TableError(f"{where} has format {version}, and this version reads {FORMAT_VERSION}: upgrade it")
     return said
+
+
+def _chosen(said: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: said[name] for name in names}
 
 
 def _file_to_json(one: DataFile) -> dict[str, Any]:
