@@ -89,10 +89,7 @@ def _parts(column: Any) -> list[memoryview]:
 
 
 def _integers(column: Any, kind: Any) -> memoryview:
-    values = column.to_numpy(zero_copy_only=False)
-    return (
-        memoryview(np.ascontiguousarray(values, np.dtype(kind).newbyteorder("<"))).cast("B") if len(values) else _NONE
-    )
+    return _bytes(column.to_numpy(zero_copy_only=False), np.dtype(kind).newbyteorder("<"))
 
 
 def _strings(column: Any) -> list[memoryview]:

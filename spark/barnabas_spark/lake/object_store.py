@@ -7,6 +7,7 @@ lost, ends as `PresentError`: whoever cares reads what is there.
 """
 
 import contextlib
+import io
 import tempfile
 from collections.abc import Iterator
 from datetime import timedelta
@@ -22,6 +23,8 @@ __all__ = ["ObjectStore"]
 
 RETRIES_MAX = 5
 RETRY_FOR = timedelta(seconds=60)
+# At least so much is asked for at once.
+READ_BYTES = 1 << 20
 # Files up to this size never touch a disk on their way.
 IN_MEMORY_BYTES = 64 << 20
 
@@ -56,6 +59,15 @@ class ObjectStore:
         with self._named(path):
             return bytes(obstore.get(self._store, path).bytes())
 
+    def open(self, path: str) -> IO[bytes]:
+        with self._named(path):
+            size_bytes = int(obstore.head(self._store, path)["size"])
+        return io.BufferedReader(_ReadableObject(self, path, size_bytes), READ_BYTES)
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        with self._named(path):
+            return bytes(obstore.get_range(self._store, path, start=start, length=length))
+
     def list(self, folder: str, after: str = "") -> Iterator[StoredFile]:
         with self._named(folder):
             for chunk in obstore.list(self._store, folder, offset=after or None, chunk_size=1000):
@@ -84,6 +96,35 @@ class ObjectStore:
             raise MissingError(f"{self._url}/{path} is not there") from error
         except BaseError as error:
             raise StoreError(f"{self._url}/{path}: {_first_line(error)}") from error
+
+
+class _ReadableObject(io.RawIOBase):
+    """An object as a file. Closing it is nothing to the store."""
+
+    def __init__(self, store: ObjectStore, path: str, size_bytes: int) -> None:
+        self._store = store
+        self._path = path
+        self._size_bytes = size_bytes
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size_bytes}[whence]
+        self._position = max(0, start + offset)
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        length = min(len(buffer), self._size_bytes - self._position)
+        if length <= 0:
+            return 0
+        buffer[:length] = self._store.get_range(self._path, self._position, length)
+        self._position += length
+        return length
 
 
 class _NewObject:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from barnabas_spark.planning.plan import Split
 
-from .ranges import PartitionKey, Span
+from .ranges import PartitionKey, Span, gaps
 from .table import TableError
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "check_topic",
     "epochs_to_ask",
     "gaps_before",
+    "missing_splits",
     "next_splits",
 ]
 
@@ -136,6 +137,28 @@ def check_ends(stored: Spans, logs: TopicLogs, epoch_ends: Mapping[int, int]) ->
                 f"{name}: the table ends at {end_offset} (epoch {leader_epoch}), and what the log has of that epoch "
                 f"and before ends at {max(contained, log.start_offset)}: it lost records and has others in their place"
             )
+
+
+def missing_splits(stored: Spans, logs: TopicLogs) -> list[Split]:
+    """Return all that the table lacks of the logs: holes, and what lies before and behind what it has.
+
+    Raises:
+        GapError: a hole reaches below the start of its log.
+    """
+    found = []
+    for partition, log in sorted(logs.partitions.items()):
+        spans = stored.get(logs.key(partition), ())
+        for hole in gaps(spans):
+            if hole.start_offset < log.start_offset:
+                raise GapError(
+                    f"{logs.topic}-{partition}: the table lacks [{hole.start_offset}, {hole.end_offset}), and the log "
+                    f"starts at {log.start_offset}: what lies before that is gone"
+                )
+        ends = [log.start_offset, *(edge for span in spans for edge in span[:2]), log.end_offset]
+        for start_offset, end_offset in zip(ends[::2], ends[1::2], strict=True):
+            if start_offset < end_offset:
+                found.append(Split(logs.topic, logs.raw_id, partition, log.leader_epoch, start_offset, end_offset))
+    return found
 
 
 def next_splits(stored: Spans, logs: TopicLogs) -> list[Split]:

@@ -90,6 +90,9 @@ class Store(Protocol):
     def get(self, path: str) -> bytes:
         """Return a whole file, or raise `MissingError`."""
 
+    def open(self, path: str) -> IO[bytes]:
+        """Return a whole file to read from, at any place of it, or raise `MissingError`. The caller closes it."""
+
     def list(self, folder: str, after: str = "") -> Iterator[StoredFile]:
         """Yield the files in a folder and below, in any order; those behind a path only, if one is given."""
 
@@ -125,6 +128,12 @@ class DirectoryStore:
         try:
             return (self.root / path).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
+            raise MissingError(f"{self.root / path} is not there") from None
+
+    def open(self, path: str) -> IO[bytes]:
+        try:
+            return (self.root / path).open("rb")
+        except FileNotFoundError:
             raise MissingError(f"{self.root / path} is not there") from None
 
     def list(self, folder: str, after: str = "") -> Iterator[StoredFile]:

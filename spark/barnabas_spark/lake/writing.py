@@ -32,12 +32,22 @@ from barnabas_spark.planning.plan import DataLossError, Split
 from barnabas_spark.reading.reader import read_split
 
 from .checksums import RowsChecksum
-from .layout import PARTITIONINGS, RECORD_SCHEMA, partition_path
+from .layout import PARTITIONINGS, RECORD_SCHEMA, Layout, partition_path
 from .opening import open_store
 from .store import Location, NewFile, Store
 from .table import DataFile
 
-__all__ = ["FileSettings", "Piece", "Unreadable", "Written", "write_piece", "write_to"]
+__all__ = [
+    "READ_COLUMNS",
+    "FileSettings",
+    "Piece",
+    "Unreadable",
+    "Written",
+    "time_values",
+    "with_topic_id",
+    "write_piece",
+    "write_to",
+]
 
 READ_COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
 # What a row counts for beside its key and value, in plain bytes.
@@ -123,7 +133,7 @@ def _write(files: "_Files", piece: Piece, options: ReadOptions) -> Written:
             checksum = checksum.extended(taken)
             rows += taken.num_rows
             plain_bytes += int(sizes.sum())
-            files.add(_with_topic_id(taken, piece.topic_id), sizes)
+            files.add(with_topic_id(taken, piece.topic_id), sizes)
             if plain_bytes >= piece.bytes_max:
                 end_offset = taken.column("offset")[-1].as_py() + 1
                 break
@@ -139,7 +149,8 @@ def _row_bytes(batch: Any) -> Any:
     return sizes
 
 
-def _with_topic_id(batch: Any, topic_id: str) -> Any:
+def with_topic_id(batch: Any, topic_id: str) -> Any:
+    """Return a batch of `READ_COLUMNS` with the columns of a table's files."""
     data = topic_id.encode()
     offsets = np.arange(batch.num_rows + 1, dtype=np.int32) * np.int32(len(data))
     ids = pa.StringArray.from_buffers(batch.num_rows, pa.py_buffer(offsets), pa.py_buffer(data * batch.num_rows))
@@ -250,6 +261,17 @@ class _OneFile:
             self._writer.write_table(group, row_group_size=group.num_rows)
             self._rows += group.num_rows
             self._waiting, self._waiting_bytes = [], 0
+
+
+def time_values(batch: Any, layout: Layout) -> Iterator[Any]:
+    """Yield the rows of such a batch with the columns of the table, those by which it is partitioned, too."""
+    schema = layout.table_schema
+    for values, rows in _by_time(batch, layout.partition_by):
+        part = batch if rows is None else batch.filter(pa.array(rows))
+        columns = [
+            pa.array([value] * part.num_rows, pa.string()).cast(schema.field(name).type) for name, value in values
+        ]
+        yield pa.RecordBatch.from_arrays([*part.columns, *columns], schema=schema)
 
 
 def _by_time(batch: Any, partition_by: str) -> Iterator[tuple[tuple[tuple[str, str], ...], Any]]:

@@ -1,5 +1,6 @@
 """An S3 server in this process (moto), and a bucket of its own for each test."""
 
+import logging
 import uuid
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -32,6 +33,7 @@ class S3(NamedTuple):
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3]:
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()

@@ -74,6 +74,9 @@ class FaultyStore:
     def get(self, path: str) -> bytes:
         return self._strike.call(f"get {path}", lambda: self._store.get(path))
 
+    def open(self, path: str) -> IO[bytes]:
+        return self._strike.call(f"open {path}", lambda: self._store.open(path))
+
     def list(self, folder: str, after: str = "") -> Iterator[StoredFile]:
         return iter(self._strike.call(f"list {folder}", lambda: [*self._store.list(folder, after)]))
 

@@ -69,6 +69,10 @@ def test_a_large_file_is_there_once_it_is_finished(store: Store) -> None:
     assert "data/x.parquet" not in {one.path for one in store.list("data/")}
     assert file.finish() == 1000
     assert store.get("data/x.parquet") == b"x" * 1000
+    with store.open("data/x.parquet") as stream:
+        assert (stream.seek(-10, 2), stream.read(), stream.seek(990), stream.read(4)) == (990, b"x" * 10, 990, b"xxxx")
+    with pytest.raises(MissingError):
+        store.open("data/nothing")
     other = store.create("data/y.parquet")
     other.stream.write(b"y")
     other.abandon()
