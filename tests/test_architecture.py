@@ -78,7 +78,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     "barnabas_spark.jobs": "output session < errors < archiving < cli < __main__",
     "barnabas_spark.lake": (
         "checksums layout ranges schemas < table < store rounds < committing logs object_store < opening"
-        " < formats writing < archive read < tasks"
+        " < formats writing < archive compaction read < orphans tasks"
     ),
     "barnabas_spark.lake.formats": "manifests < parquet < choosing",
     "barnabas_spark.options": "names < values < reads",

@@ -45,6 +45,16 @@ RestartTopic = Annotated[
 Adopt = Annotated[bool, typer.Option("--adopt", help="Take over a table whose marks are incomplete.")]
 Continuous = Annotated[bool, typer.Option("--continuous", help="Go on until SIGTERM.")]
 Interval = Annotated[float, typer.Option("--interval", help="Seconds between runs of --continuous.")]
+BackfillFrom = Annotated[
+    int | None, typer.Option("--from-offset", min=0, help="Fill holes from this offset on, and archive nothing else.")
+]
+BackfillTo = Annotated[int | None, typer.Option("--to-offset", min=1, help="Fill holes up to this offset, exclusive.")]
+Holes = Annotated[bool, typer.Option("--holes", help="List what the table lacks between its ranges, and do no more.")]
+Compact = Annotated[bool, typer.Option("--compact", help="Then replace small files by larger ones.")]
+RemoveOrphans = Annotated[
+    float | None,
+    typer.Option("--remove-orphans", metavar="HOURS", help="Then delete files older than so, in no version."),
+]
 StoreOptions = Annotated[
     list[str] | None, typer.Option("--store-option", metavar="NAME=VALUE", help="Of the object store; repeatable.")
 ]
@@ -74,6 +84,11 @@ def archive(  # noqa: PLR0913, PLR0917 - one for each option
     adopt: Adopt = False,
     continuous: Continuous = False,
     interval: Interval = 10.0,
+    backfill_from: BackfillFrom = None,
+    backfill_to: BackfillTo = None,
+    holes: Holes = False,
+    compact: Compact = False,
+    remove_orphans: RemoveOrphans = None,
     store_options: StoreOptions = None,
     as_json: AsJson = False,
 ) -> int:
@@ -84,7 +99,7 @@ def archive(  # noqa: PLR0913, PLR0917 - one for each option
     from barnabas_spark.lake.store import Location  # noqa: PLC0415 - see the module's first paragraph
     from barnabas_spark.lake.writing import FileSettings  # noqa: PLC0415 - see above
 
-    from .archiving import ArchiveJob, run_archive  # noqa: PLC0415 - see above
+    from .archiving import ArchiveJob, run_archive, show_holes  # noqa: PLC0415 - see above
 
     _one_of("--format", kind, FORMATS)
     _one_of("--compression", compression, CODECS)
@@ -103,8 +118,11 @@ def archive(  # noqa: PLR0913, PLR0917 - one for each option
         adopt,
         interval if continuous else None,
         as_json,
+        _backfill(backfill_from, backfill_to),
+        compact,
+        None if remove_orphans is None else remove_orphans * 3600,
     )
-    return run_archive(job)
+    return show_holes(job) if holes else run_archive(job)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -126,6 +144,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _one_of(option: str, value: str, allowed: Sequence[str]) -> None:
     if value not in allowed:
         raise UsageError(f"{option}: '{value}' is not known; write one of {', '.join(filter(None, allowed))}")
+
+
+def _backfill(start_offset: int | None, end_offset: int | None) -> tuple[int, int] | None:
+    if start_offset is None and end_offset is None:
+        return None
+    between = (start_offset or 0, 2**63 - 1 if end_offset is None else end_offset)
+    if between[0] >= between[1]:
+        raise UsageError(f"--from-offset {between[0]} is not before --to-offset {between[1]}")
+    return between
 
 
 def _size(option: str, text: str) -> int:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from barnabas_raftlog.errors import BarnabasError
 from barnabas_spark.options.reads import ReadOptions
+from barnabas_spark.planning.plan import Split
 
 from .committing import commit_ranges, pause
 from .logs import ask_epoch_ends, ask_logs
@@ -27,6 +28,7 @@ from .rounds import (
     GapError,
     Spans,
     TopicLogs,
+    backfill_splits,
     check_ends,
     check_topic,
     epochs_to_ask,
@@ -56,13 +58,17 @@ class ArchiveError(BarnabasError):
 
 
 class ArchiveSettings(NamedTuple):
-    """One topic, and how to read it. `round_bytes` are plain bytes of rows, over all partitions."""
+    """One topic, and how to read it. `round_bytes` are plain bytes of rows, over all partitions.
+
+    `backfill` are offsets [start, end): holes between them are filled, and nothing is archived behind the table's end.
+    """
 
     topic: str
     options: ReadOptions
     round_bytes: int = ROUND_BYTES
     accept_gap: bool = False
     restart_topic: bool = False
+    backfill: tuple[int, int] | None = None
 
 
 class Archived(NamedTuple):
@@ -110,7 +116,7 @@ class _Run:
         stored = self.table.load().spans
         if not self.settings.restart_topic:
             check_topic(stored, self.logs)
-        gaps = gaps_before(stored, self.logs)
+        gaps = gaps_before(stored, self.logs) if self.settings.backfill is None else []
         if gaps and not self.settings.accept_gap:
             raise GapError(_said(self.logs, gaps))
         check_ends(
@@ -128,7 +134,7 @@ class _Run:
     def pieces(self) -> list[Piece]:
         """Return the next round, from what the table has now."""
         self.stored = self.table.load().spans
-        splits = [one for one in next_splits(self.stored, self.logs) if one.partition not in self.unreadable]
+        splits = [one for one in self._left() if one.partition not in self.unreadable]
         share = max(PIECE_BYTES_MIN, self.settings.round_bytes // max(1, len(splits)))
         return [Piece(one, self.logs.topic_id, min(share, self.settings.round_bytes)) for one in splits]
 
@@ -155,7 +161,8 @@ class _Run:
             for one in written
         ]
         try:
-            commit_ranges(self.table, files, ranges, Purpose.ARCHIVE, wait=self.wait)
+            purpose = Purpose.ARCHIVE if self.settings.backfill is None else Purpose.BACKFILL
+            commit_ranges(self.table, files, ranges, purpose, wait=self.wait)
         except NotNextError as error:
             logger.warning("another archiver was faster: %s", error)
             return False
@@ -164,9 +171,15 @@ class _Run:
         return True
 
     def result(self) -> ArchiveResult:
-        left = sum(one.end_offset - one.start_offset for one in next_splits(self.stored, self.logs))
+        left = sum(one.end_offset - one.start_offset for one in self._left())
         partitions = [self.done.get(each) or self._nothing(each) for each in sorted(self.logs.partitions)]
         return ArchiveResult(self.logs.topic_id, partitions, self.rounds, self.lost_rounds, left)
+
+    def _left(self) -> list[Split]:
+        between = self.settings.backfill
+        if between is None:
+            return next_splits(self.stored, self.logs)
+        return backfill_splits(self.stored, self.logs, *between)
 
     def _nothing(self, partition: int) -> Archived:
         spans = self.stored.get(self.logs.key(partition), ())

@@ -28,10 +28,12 @@ __all__ = [
     "OtherTopicError",
     "Spans",
     "TopicLogs",
+    "backfill_splits",
     "check_ends",
     "check_topic",
     "epochs_to_ask",
     "gaps_before",
+    "holes_of",
     "missing_splits",
     "next_splits",
 ]
@@ -158,6 +160,36 @@ def missing_splits(stored: Spans, logs: TopicLogs) -> list[Split]:
         for start_offset, end_offset in zip(ends[::2], ends[1::2], strict=True):
             if start_offset < end_offset:
                 found.append(Split(logs.topic, logs.raw_id, partition, log.leader_epoch, start_offset, end_offset))
+    return found
+
+
+def backfill_splits(stored: Spans, logs: TopicLogs, start_offset: int, end_offset: int) -> list[Split]:
+    """Return the first hole of each partition within [start_offset, end_offset), as far as its log has it.
+
+    What lies before the first range of a partition is a hole, too; what lies behind the last one is for the archive.
+    """
+    found = []
+    for partition, log in sorted(logs.partitions.items()):
+        spans = stored.get(logs.key(partition), ())
+        if not spans:
+            continue
+        holes = [Span(0, spans[0].start_offset), *gaps(spans)]
+        lowest = max(start_offset, log.start_offset)
+        cut = [(max(one.start_offset, lowest), min(one.end_offset, end_offset, log.end_offset)) for one in holes]
+        first = next(((start, end) for start, end in cut if start < end), None)
+        if first is not None:
+            found.append(Split(logs.topic, logs.raw_id, partition, log.leader_epoch, *first))
+    return found
+
+
+def holes_of(stored: Spans, logs: TopicLogs) -> list[tuple[int, Span, bool]]:
+    """Return the holes of each partition, and whether its log still has all of them. Committed gaps are none."""
+    found = []
+    for partition, log in sorted(logs.partitions.items()):
+        spans = stored.get(logs.key(partition), ())
+        before = [Span(log.start_offset, spans[0].start_offset)] if spans else []
+        holes = [hole for hole in [*before, *gaps(spans)] if hole.start_offset < hole.end_offset]
+        found += [(partition, hole, hole.start_offset >= log.start_offset) for hole in holes]
     return found
 
 

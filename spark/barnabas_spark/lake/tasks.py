@@ -8,10 +8,11 @@ from typing import Any
 from barnabas_spark.options.reads import ReadOptions
 
 from .archive import ArchiveError, RunPieces
+from .compaction import Group, Rewritten, rewrite_group
 from .store import Location
 from .writing import FileSettings, Piece, Unreadable, Written, write_piece
 
-__all__ = ["run_on_spark", "task_failure"]
+__all__ = ["rewrite_on_spark", "run_on_spark", "task_failure"]
 
 
 def run_on_spark(spark: Any, location: Location, options: ReadOptions, settings: FileSettings) -> RunPieces:
@@ -25,17 +26,29 @@ def run_on_spark(spark: Any, location: Location, options: ReadOptions, settings:
     write = partial(write_piece, location=location, options=options, settings=settings)
 
     def run(pieces: Sequence[Piece]) -> Sequence[Written | Unreadable]:
-        from py4j.protocol import (  # type: ignore[import-untyped]  # noqa: PLC0415 - comes with PySpark
-            Py4JJavaError,
-        )
-
-        try:
-            results: list[Written | Unreadable] = context.parallelize(pieces, len(pieces)).map(write).collect()
-        except Py4JJavaError as error:
-            raise ArchiveError(f"a task failed for good: {task_failure(str(error.java_exception))}") from error
-        return results
+        return _collected(context, pieces, write)
 
     return run
+
+
+def rewrite_on_spark(
+    spark: Any, location: Location, settings: FileSettings, groups: Sequence[Group]
+) -> list[Rewritten]:
+    """Rewrite groups of files, one a task; raises as the function of `run_on_spark`."""
+    write = partial(rewrite_group, location=location, settings=settings)
+    return _collected(spark.sparkContext, groups, write)
+
+
+def _collected(context: Any, items: Sequence[Any], function: Any) -> list[Any]:
+    from py4j.protocol import (  # type: ignore[import-untyped]  # noqa: PLC0415 - comes with PySpark
+        Py4JJavaError,
+    )
+
+    try:
+        results: list[Any] = context.parallelize(items, len(items)).map(function).collect()
+    except Py4JJavaError as error:
+        raise ArchiveError(f"a task failed for good: {task_failure(str(error.java_exception))}") from error
+    return results
 
 
 def task_failure(text: str) -> str:

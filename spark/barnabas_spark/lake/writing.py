@@ -43,6 +43,7 @@ __all__ = [
     "Piece",
     "Unreadable",
     "Written",
+    "parquet_writer",
     "time_values",
     "with_topic_id",
     "write_piece",
@@ -158,6 +159,20 @@ def with_topic_id(batch: Any, topic_id: str) -> Any:
     return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
 
 
+def parquet_writer(stream: Any, settings: FileSettings) -> Any:
+    """Return pyarrow's writer of a file with the columns of a record."""
+    return pq.ParquetWriter(
+        stream,
+        RECORD_SCHEMA,
+        compression=settings.codec,
+        compression_level=settings.level,
+        use_dictionary=_IN_DICTIONARY,
+        column_encoding=_DELTAS,
+        write_statistics=_WITH_STATISTICS,
+        store_schema=False,
+    )
+
+
 class _Files:
     """The files of one attempt, by the values of the columns that partition the table."""
 
@@ -220,16 +235,7 @@ class _OneFile:
         self._rows = 0
         self._waiting: list[Any] = []
         self._waiting_bytes = 0
-        self._writer = pq.ParquetWriter(
-            file.stream,
-            RECORD_SCHEMA,
-            compression=settings.codec,
-            compression_level=settings.level,
-            use_dictionary=_IN_DICTIONARY,
-            column_encoding=_DELTAS,
-            write_statistics=_WITH_STATISTICS,
-            store_schema=False,
-        )
+        self._writer = parquet_writer(file.stream, settings)
 
     @property
     def size_bytes(self) -> int:

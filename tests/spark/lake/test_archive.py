@@ -1,5 +1,7 @@
 """An archive goes on where the table ends, and stops, with both offsets, where it cannot."""
 
+import os
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,12 +18,15 @@ from barnabas_spark import clusters as connections
 from barnabas_spark.lake import writing
 from barnabas_spark.lake.archive import ArchiveError, ArchiveResult, archive
 from barnabas_spark.lake.checksums import RowsChecksum
+from barnabas_spark.lake.compaction import commit_compaction, groups_of, rewrite_group
 from barnabas_spark.lake.formats.parquet import ParquetFormat
 from barnabas_spark.lake.layout import RECORD_SCHEMA
 from barnabas_spark.lake.logs import ask_logs
+from barnabas_spark.lake.orphans import AGE_S_MIN, remove_orphans
 from barnabas_spark.lake.ranges import CommittedRange, Purpose, Span
 from barnabas_spark.lake.rounds import GapError, LostLogError, OtherTopicError
-from barnabas_spark.lake.store import DirectoryStore
+from barnabas_spark.lake.store import DirectoryStore, Location
+from barnabas_spark.lake.table import TableError
 from barnabas_spark.lake.writing import Piece, Unreadable, Written
 from barnabas_spark.planning.plan import DataLossError, Split
 from barnabas_spark.reading.reader import read_split
@@ -37,8 +42,16 @@ class Lake:
         self.root = root
         self.store = DirectoryStore(root)
 
-    def archive(self, round_bytes: int = 1 << 30, *, accept_gap: bool = False, restart: bool = False) -> ArchiveResult:
-        settings = settings_for(self.topic, round_bytes)._replace(accept_gap=accept_gap, restart_topic=restart)
+    def archive(
+        self,
+        round_bytes: int = 1 << 30,
+        *,
+        accept_gap: bool = False,
+        restart: bool = False,
+        backfill: tuple[int, int] | None = None,
+    ) -> ArchiveResult:
+        settings = settings_for(self.topic, round_bytes)
+        settings = settings._replace(accept_gap=accept_gap, restart_topic=restart, backfill=backfill)
         files = FILES._replace(partition_by="")
         return archive(
             ParquetFormat(self.store), settings, in_process(self.store, settings, files), wait=lambda _: None
@@ -152,6 +165,17 @@ def test_a_log_that_ends_before_the_table_is_refused_with_both_offsets(lake: Lak
         lake.archive()
 
 
+def test_a_log_whose_records_are_of_later_epochs_than_those_of_the_table_is_refused(lake: Lake) -> None:
+    """As after an unclean election: the broker says where the epoch ended that the table saw."""
+    produce(lake.topic, range(30))
+    key = ask_logs(settings_for(lake.topic).options, lake.topic.name).key(0)
+    table = lake.table
+    ranges = [CommittedRange(key, 0, 5, 0, "read_uncommitted", 0, 0, lake.topic.name)]
+    table.commit(table.load(), [], ranges, Purpose.ARCHIVE)
+    with pytest.raises(LostLogError, match=r"-0: the table ends at 5 \(epoch 0\), .* ends at 0: it lost records"):
+        lake.archive()
+
+
 def test_a_range_without_records_is_committed_without_a_file(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(*_: Any) -> Iterator[Any]:
         yield from ()
@@ -177,6 +201,71 @@ def test_a_partition_that_cannot_be_read_holds_back_no_other(lake: Lake, monkeyp
         lake.archive(round_bytes=900)
     assert lake.spans() == {each: [(0, 20)] for each in (0, 2)}
     assert lake.rows() == [row for row in expected_rows(lake.topic, range(60)) if row.partition != 1]
+
+
+def test_holes_are_filled_from_the_log(lake: Lake) -> None:
+    produce(lake.topic, range(90))
+    settings = settings_for(lake.topic)
+    logs = ask_logs(settings.options, lake.topic.name)
+    epoch = logs.partitions[1].leader_epoch
+    split = Split(lake.topic.name, logs.raw_id, 1, epoch, 10, 20)
+    written = writing.write_to(lake.store, Piece(split, logs.topic_id, 1 << 30), settings.options, FILES)
+    assert isinstance(written, Written)
+    table = lake.table
+    crc = written.checksum.value
+    ranges = [CommittedRange(logs.key(1), 10, 20, epoch, "read_uncommitted", 10, crc, lake.topic.name)]
+    table.commit(table.load(), written.files, ranges, Purpose.ARCHIVE)
+    lake.archive()
+    assert lake.spans() == {0: [(0, 30)], 1: [(10, 30)], 2: [(0, 30)]}
+    lake.archive(backfill=(4, 8))
+    assert lake.spans()[1] == [(4, 8), (10, 30)]
+    lake.archive(round_bytes=300, backfill=(0, 2**63 - 1))
+    assert lake.spans() == {each: [(0, 30)] for each in range(PARTITIONS)}
+    assert lake.rows() == expected_rows(lake.topic, range(90))
+    assert {one.purpose for one in lake.table.commits()} == {"archive", "backfill"}
+
+
+def test_small_files_become_large_ones_with_the_same_rows(lake: Lake) -> None:
+    produce(lake.topic, range(90))
+    lake.archive(round_bytes=900)
+    table = lake.table
+    before = table.load()
+    groups = groups_of(table.data_files(before), 1 << 20)
+    assert sum(len(one.files) for one in groups) == len(table.files(before))
+    settings = FILES._replace(row_group_bytes=1 << 20)
+    rewritten = [rewrite_group(one, Location(str(lake.root)), settings) for one in groups]
+    produce(lake.topic, range(90, 120))
+    lake.archive()  # meanwhile, which costs a round
+    done = commit_compaction(table, rewritten, wait=lambda _: None)
+    assert (done.files_before, done.files_after, done.rows) == (len(table.files(before)), len(groups), 90)
+    assert lake.rows() == expected_rows(lake.topic, range(120))
+    with pytest.raises(TableError, match="something else has replaced it"):
+        commit_compaction(lake.table, [one._replace(file=one.file._replace(path="x")) for one in rewritten])
+    lake.archive()
+    assert lake.rows() == expected_rows(lake.topic, range(120))
+
+
+def test_orphans_are_removed_by_age_and_nothing_else(lake: Lake) -> None:
+    produce(lake.topic, range(60))
+    lake.archive(round_bytes=900)
+    kept = set(lake.table.files(lake.table.load()))
+    for name in ("barnabas-t-0-lost.parquet", ".unfinished-barnabas-t-0-half.parquet", "somebody.csv"):
+        lake.store.put(f"{FILES.folder}{name}", b"")
+    lake.store.put(f"{FILES.folder}barnabas-t-0-young.parquet", b"")
+    old_s = time.time() - AGE_S_MIN - 60
+    for path in lake.root.glob("data/**/*"):
+        if path.is_file() and "young" not in path.name:
+            os.utime(path, (old_s, old_s))
+    with pytest.raises(TableError, match="after 6 hours at the least"):
+        remove_orphans(lake.table, lake.store, FILES.folder, 60)
+    removed = remove_orphans(lake.table, lake.store, FILES.folder, AGE_S_MIN)
+    assert [path.rpartition("/")[2] for path in removed] == [
+        ".unfinished-barnabas-t-0-half.parquet",
+        "barnabas-t-0-lost.parquet",
+    ]
+    left = {one.path for one in lake.store.list(FILES.folder)}
+    assert left - kept == {f"{FILES.folder}{name}" for name in ("somebody.csv", "barnabas-t-0-young.parquet")}
+    assert lake.rows() == expected_rows(lake.topic, range(60))
 
 
 def test_a_leader_killed_between_two_rounds_is_followed(tmp_path: Path) -> None:

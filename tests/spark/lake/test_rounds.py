@@ -5,14 +5,18 @@ import pytest
 from barnabas_spark.lake.ranges import PartitionKey, Span
 from barnabas_spark.lake.rounds import (
     Gap,
+    GapError,
     Log,
     LostLogError,
     OtherTopicError,
     TopicLogs,
+    backfill_splits,
     check_ends,
     check_topic,
     epochs_to_ask,
     gaps_before,
+    holes_of,
+    missing_splits,
     next_splits,
 )
 
@@ -39,6 +43,31 @@ def test_what_is_missing_is_read_from_the_end_of_the_table_and_the_longest_first
 
 def test_nothing_is_read_that_another_archiver_has_beyond_the_end_that_was_asked() -> None:
     assert next_splits({key(0): [Span(0, 50)]}, logs(p0=(0, 40, 2))) == []
+
+
+def test_holes_are_listed_and_filled_where_the_log_has_them() -> None:
+    stored = {key(0): [Span(10, 20), Span(30, 40), Span(50, 60)], key(1): [Span(5, 9)]}
+    log = logs(p0=(15, 70, 2), p1=(0, 9, 1), p2=(0, 9, 1))
+    assert holes_of(stored, log) == [(0, Span(20, 30), True), (0, Span(40, 50), True), (1, Span(0, 5), True)]
+    assert not holes_of(stored, logs(p0=(25, 70, 2)))[0][2]
+
+    def filled(start: int, end: int, found: TopicLogs = log) -> list[tuple[int, ...]]:
+        return [(one.partition, *one[4:]) for one in backfill_splits(stored, found, start, end)]
+
+    assert filled(0, 2**63 - 1) == [(0, 20, 30), (1, 0, 5)]
+    assert filled(25, 45) == [(0, 25, 30)]
+    assert filled(30, 45) == [(0, 40, 45)]
+    assert filled(60, 70) == []
+    assert filled(0, 40, logs(p0=(25, 70, 2))) == [(0, 25, 30)]
+
+
+def test_what_the_table_lacks_is_all_that_brokers_are_asked_for() -> None:
+    stored = {key(0): [Span(10, 20), Span(30, 40)]}
+    found = missing_splits(stored, logs(p0=(5, 50, 2), p1=(3, 4, 1), p2=(8, 8, 1)))
+    assert [(one.partition, *one[4:]) for one in found] == [(0, 5, 10), (0, 20, 30), (0, 40, 50), (1, 3, 4)]
+    with pytest.raises(GapError, match=r"orders-0: the table lacks \[20, 30\), and the log starts at 25"):
+        missing_splits(stored, logs(p0=(25, 50, 2)))
+    assert [one[4:] for one in missing_splits({key(0): [Span(0, 40)]}, logs(p0=(25, 50, 2)))] == [(40, 50)]
 
 
 def test_gaps_are_found_between_the_table_and_the_log() -> None:

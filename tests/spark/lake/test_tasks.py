@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -47,10 +48,13 @@ def test_the_command_archives_and_says_what_it_did(
     ]
     assert_is_exact(tmp_path / "lake", topic, 90)
     produce(topic, range(90, 120))
-    assert cli.main(words) == 0
+    assert cli.main([*words, "--compact", "--remove-orphans", "6"]) == 0
     out = capfd.readouterr()
     assert "30,  40" not in out.out
-    assert "30 rows in 1 commits" in out.err
+    assert "30 rows in 1 commit," in out.err
+    assert re.search(r"\d+ files became \d+, \d+ rows\n0 orphans were removed", out.err)
+    assert cli.main([*words, "--holes"]) == 0
+    assert capfd.readouterr().out == "partition  from  to  offsets  in the log\n"
     assert_is_exact(tmp_path / "lake", topic, 120)
     assert {one.name.partition("=")[0] for one in (tmp_path / "lake/_data").glob("*/*")} == {"hour"}
 
@@ -62,6 +66,7 @@ def test_the_command_archives_and_says_what_it_did(
         (["archive", "t", "--to", "x", "--format", "orc"], 2, "--format: 'orc' is not known; write one of parquet"),
         (["archive", "t", "--to", "x", "--file-size", "big"], 2, "--file-size: 'big' is not a size; write 64m"),
         (["archive", "t", "--to", "s3://b/x", "--store-option", "x"], 2, "--store-option: 'x' is not NAME=VALUE"),
+        (["archive", "t", "--to", "x", "--from-offset", "9", "--to-offset", "9"], 2, "--from-offset 9 is not before"),
         (["archive", "t", "--to", "/proc/nowhere"], 1, "/proc/nowhere cannot be written"),
     ],
 )
