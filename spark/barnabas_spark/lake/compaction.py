@@ -94,10 +94,10 @@ def _row_groups(location: Location, group: Group, row_group_bytes: int) -> Itera
                 waiting.append(batch.select(RECORD_SCHEMA.names).cast(RECORD_SCHEMA))
                 size_bytes += batch.nbytes
                 if size_bytes >= row_group_bytes:
-                    yield pa.Table.from_batches(waiting)
+                    yield pa.Table.from_batches(waiting).combine_chunks()
                     waiting, size_bytes = [], 0
     if waiting:
-        yield pa.Table.from_batches(waiting)
+        yield pa.Table.from_batches(waiting).combine_chunks()
 
 
 def commit_compaction(table: Any, rewritten: Sequence[Rewritten], *, wait: Callable[[int], None] = pause) -> Compaction:

@@ -9,7 +9,8 @@ a failure. The driver takes the one result that Spark hands over, and commits it
 orphans. An attempt that fails deletes its own files, which nobody can know of.
 
 *The same rows give the same files,* whatever batches they come in. Row groups, files and the end of a range are cut at
-rows, by the plain bytes of the rows before.
+rows, by the plain bytes of the rows before. In tables that are partitioned by time, only the rows and their order are
+the same: which file is finished for another depends on the batches.
 
 *Partitions by time.* Rows go to one file for each `date` and `hour`, in the order of their offsets. At most `OPEN_MAX`
 files are open. To open another, the one that was written longest ago is finished.
@@ -259,11 +260,14 @@ class _OneFile:
         return DataFile(self._path, self._file.finish(), self._rows, partition_values)
 
     def abandon(self) -> None:
+        with contextlib.suppress(OSError, ValueError, pa.ArrowException):
+            self._writer.close()
         self._file.abandon()
 
     def _write_group(self) -> None:
         if self._waiting:
-            group = pa.Table.from_batches(self._waiting)
+            # In one piece, else the pages of a file would end where batches did.
+            group = pa.Table.from_batches(self._waiting).combine_chunks()
             self._writer.write_table(group, row_group_size=group.num_rows)
             self._rows += group.num_rows
             self._waiting, self._waiting_bytes = [], 0

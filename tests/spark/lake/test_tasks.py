@@ -14,7 +14,7 @@ import pytest
 from spark.lake.produced import PARTITIONS, Topic, expected_rows, file_rows, new_topic, produce
 from spark.lake.sweep import FILES, settings_for
 
-from barnabas_spark.jobs import cli
+from barnabas_spark.jobs import archiving, cli
 from barnabas_spark.lake.archive import archive
 from barnabas_spark.lake.formats.parquet import ParquetFormat
 from barnabas_spark.lake.store import DirectoryStore, Location
@@ -57,6 +57,25 @@ def test_the_command_archives_and_says_what_it_did(
     assert capfd.readouterr().out == "partition  from  to  offsets  in the log\n"
     assert_is_exact(tmp_path / "lake", topic, 120)
     assert {one.name.partition("=")[0] for one in (tmp_path / "lake/_data").glob("*/*")} == {"hour"}
+
+
+def test_a_continuous_archive_takes_what_is_new_until_it_is_asked_to_stop(
+    spark: Any, topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: list[int] = []
+
+    def shown(result: Any, *_: Any, **__: Any) -> None:
+        ends.append(result.partitions[0].end_offset)
+        if len(ends) == 1:
+            produce(topic, range(90, 120))
+        else:
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(archiving, "_show", shown)
+    words = ["archive", topic.name, "--to", str(tmp_path / "lake"), "-b", topic.bootstrap]
+    assert cli.main([*words, "--continuous", "--interval", "0.01"]) == 0
+    assert ends == [30, 40]
+    assert_is_exact(tmp_path / "lake", topic, 120)
 
 
 @pytest.mark.parametrize(
