@@ -30,7 +30,12 @@ MAY_IMPORT = {  # package: what it may import of the others. Acyclic, read top-d
         "barnabas_clients.protocol",
         "barnabas_clients.assignors",
     ),
-    "barnabas_spark": ("barnabas_clients", "barnabas_raftlog.errors", "barnabas_raftlog.records"),
+    "barnabas_spark": (
+        "barnabas_clients",
+        "barnabas_raftlog.errors",
+        "barnabas_raftlog.records",
+        "barnabas_raftlog.wire.crc32c",
+    ),
     "pyspark_barnabas": ("barnabas_spark",),
     "barnabas": ("barnabas_clients", "barnabas_broker.testing"),
 }
@@ -71,10 +76,17 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         " < groups producer < admin < consumer"
     ),
     "barnabas_spark": (
-        "garbage options < clusters planning < reading schemas writing < snapshots streaming < source lake"
+        "garbage options < clusters planning < reading schemas writing < snapshots streaming < source lake < jobs"
     ),
     "barnabas_spark.snapshots": "vector < store",
-    "barnabas_spark.lake": "ranges < table",
+    "barnabas_spark.jobs": "output session < errors < archiving < cli < __main__",
+    "barnabas_spark.lake": (
+        "checksums layout ranges schemas < table < store rounds < committing logs object_store < opening"
+        " < formats writing < archive compaction read < orphans tasks"
+    ),
+    "barnabas_spark.lake.formats": (
+        "errors vectors manifests < delta_entries iceberg parquet < delta_log < delta < choosing"
+    ),
     "barnabas_spark.streaming": "offsets < continuation < ownership starting watch < stream < reader",
     "barnabas_spark.options": "names < connections tables values < reads writes < streams",
     "barnabas_spark.writing": (
@@ -116,7 +128,8 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_broker.process": "descriptors",
     "barnabas_broker.status": "packing verdict",
     "barnabas_broker.timing": "deadlines pieces",
-    "barnabas_spark": "options planning lake.ranges lake.table snapshots.vector writing.layout writing.partitioning",
+    "barnabas_spark": "options planning snapshots.vector writing.layout writing.partitioning",
+    "barnabas_spark.lake": "formats.delta_entries formats.manifests formats.vectors ranges rounds table",
     "barnabas_spark.streaming": "offsets continuation starting",
 }
 PURE = tuple(f"{folder}.{name}" for folder, names in PURE_PARTS.items() for name in names.split())

@@ -1,0 +1,1 @@
+"""Jobs over topics and tables, as commands: `barnabas-spark`. Begin with `cli`."""

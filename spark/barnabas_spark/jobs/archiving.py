@@ -1,0 +1,178 @@
+"""The job `archive`: lands a topic in a table, once or again and again, and shows what it did."""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from types import FrameType
+from typing import Any, NamedTuple
+
+from barnabas_spark.lake.archive import ArchiveResult, ArchiveSettings, archive
+from barnabas_spark.lake.compaction import commit_compaction, groups_of
+from barnabas_spark.lake.formats.choosing import DATA_FOLDERS, open_table
+from barnabas_spark.lake.layout import Layout
+from barnabas_spark.lake.logs import ask_logs
+from barnabas_spark.lake.opening import open_store
+from barnabas_spark.lake.orphans import remove_orphans
+from barnabas_spark.lake.rounds import holes_of
+from barnabas_spark.lake.store import Location
+from barnabas_spark.lake.table import DataFile, TableError
+from barnabas_spark.lake.tasks import rewrite_on_spark, run_on_spark
+from barnabas_spark.lake.writing import FileSettings
+from barnabas_spark.options.reads import ReadOptions, parse_read_options
+
+from .output import print_table, say, say_json, shown_bytes
+from .session import session
+
+__all__ = ["ArchiveJob", "read_options", "run_archive", "show_holes"]
+
+
+class ArchiveJob(NamedTuple):
+    """What the command line says. `interval_s` is the pause between runs; None: one run."""
+
+    topic: str
+    location: Location
+    kind: str
+    bootstrap: str
+    master: str = ""
+    files: FileSettings = FileSettings()
+    round_bytes: int = 1 << 30
+    accept_gap: bool = False
+    restart_topic: bool = False
+    adopt: bool = False
+    interval_s: float | None = None
+    as_json: bool = False
+    backfill: tuple[int, int] | None = None
+    compacts: bool = False
+    orphans_age_s: float | None = None
+
+
+def read_options(bootstrap: str, topic: str) -> ReadOptions:
+    """Return the options with which a job reads a topic."""
+    return parse_read_options(
+        {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "includeHeaders": "true", "failOnDataLoss": "true"}
+    )
+
+
+def run_archive(job: ArchiveJob) -> int:
+    """Run it; return the exit status."""
+    options = read_options(job.bootstrap, job.topic)
+    files = job.files._replace(folder=DATA_FOLDERS[job.kind])
+    table = open_table(job.kind, job.location, Layout(partition_by=files.partition_by), adopt=job.adopt)
+    settings = ArchiveSettings(job.topic, options, job.round_bytes, job.accept_gap, job.restart_topic, job.backfill)
+    table.load()
+    with session("archive", job.master) as spark, _asked_to_stop() as stopping:
+        files = files._replace(
+            partition_by=getattr(table, "layout", Layout(partition_by=files.partition_by)).partition_by
+        )
+        run_pieces = run_on_spark(spark, job.location, options, files)
+        while True:
+            began = time.monotonic()
+            result = archive(table, settings, run_pieces, tell=partial(_tell, began))
+            _show(result, time.monotonic() - began, as_json=job.as_json)
+            _tidy(spark, table, job, files)
+            # A gap is accepted once, when somebody looks: one that comes later stops the job.
+            settings = settings._replace(accept_gap=False, restart_topic=False)
+            if job.interval_s is None or stopping.wait(job.interval_s):
+                return 0
+
+
+@contextmanager
+def _asked_to_stop() -> Iterator[threading.Event]:
+    """Yield an event that SIGTERM sets: a run is finished before the job ends. SIGINT interrupts it."""
+    stopping = threading.Event()
+    before: Any = None
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        stopping.set()
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield stopping
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _tidy(spark: Any, table: Any, job: ArchiveJob, files: FileSettings) -> None:
+    """Compact files and remove orphans, as far as that was asked for."""
+    if job.compacts:
+        groups = groups_of(_data_files(table), files.file_bytes)
+        if groups:
+            done = commit_compaction(table, rewrite_on_spark(spark, job.location, files, groups))
+            say(f"{done.files_before} files became {done.files_after}, {done.rows:,} rows")
+    if job.orphans_age_s is not None:
+        removed = remove_orphans(table, open_store(job.location), files.folder, job.orphans_age_s)
+        say(f"{len(removed)} orphans were removed")
+
+
+def _data_files(table: Any) -> Sequence[DataFile]:
+    if not hasattr(table, "data_files"):
+        raise TableError("this format compacts its files itself: OPTIMIZE for Delta, rewrite_data_files for Iceberg")
+    files: Sequence[DataFile] = table.data_files(table.load())
+    return files
+
+
+def show_holes(job: ArchiveJob) -> int:
+    """Print the holes of a table, one a line; return the exit status."""
+    table = open_table(job.kind, job.location, Layout(), adopt=job.adopt, is_probed=False)
+    logs = ask_logs(read_options(job.bootstrap, job.topic), job.topic)
+    rows = [
+        (
+            partition,
+            hole.start_offset,
+            hole.end_offset,
+            hole.end_offset - hole.start_offset,
+            "yes" if is_there else "no",
+        )
+        for partition, hole, is_there in holes_of(table.load().spans, logs)
+    ]
+    columns = ("partition", "from", "to", "offsets", "in the log")
+    if job.as_json:
+        say_json(
+            dict(zip(("partition", "start_offset", "end_offset", "offsets", "is_in_log"), row, strict=True))
+            for row in rows
+        )
+    else:
+        print_table(columns, rows)
+    return 0
+
+
+def _tell(began: float, result: ArchiveResult) -> None:
+    rows = sum(one.rows for one in result.partitions)
+    plain_bytes = sum(one.plain_bytes for one in result.partitions)
+    rate = plain_bytes / max(time.monotonic() - began, 1e-3)
+    lost = f", {result.lost_rounds} lost to another archiver" if result.lost_rounds else ""
+    say(
+        f"{_commits(result.rounds)}: {rows:,} rows, {shown_bytes(plain_bytes)} ({shown_bytes(rate)}/s), "
+        f"{result.left:,} offsets left{lost}"
+    )
+
+
+def _commits(count: int) -> str:
+    return "1 commit" if count == 1 else f"{count} commits"
+
+
+def _show(result: ArchiveResult, took_s: float, *, as_json: bool) -> None:
+    if as_json:
+        say_json(one._asdict() | {"topic_id": result.topic_id} for one in result.partitions)
+        return
+    print_table(
+        ("partition", "from", "to", "rows", "files", "plain", "stored", "gap"),
+        (
+            (
+                one.partition,
+                one.start_offset,
+                one.end_offset,
+                one.rows,
+                one.files,
+                shown_bytes(one.plain_bytes),
+                shown_bytes(one.file_bytes),
+                one.gap or None,
+            )
+            for one in result.partitions
+        ),
+    )
+    rows = sum(one.rows for one in result.partitions)
+    say(f"{rows:,} rows in {_commits(result.rounds)}, {took_s:.1f} s")

@@ -1,0 +1,46 @@
+"""Starts the Spark session of a job, or takes the one that is there (`spark-submit`, a notebook)."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+__all__ = ["LOCAL", "session"]
+
+LOCAL = "local[*]"
+_SETTINGS = {
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+@contextmanager
+def session(name: str, master: str = "") -> Iterator[Any]:
+    """Yield a session on `master`, else as Spark is configured, else on all cores. Stop it if it was started here."""
+    # The JVM keeps the environment that it starts with, and so do the workers that it forks.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    here = os.pathsep.join(path for path in sys.path if path)
+    os.environ["PYTHONPATH"] = here
+    from pyspark import SparkConf  # noqa: PLC0415 - starts nothing, and takes a second
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - see above
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        yield active
+        return
+    chosen = master or SparkConf().get("spark.master", "") or LOCAL
+    if chosen.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder: Any = SparkSession.builder.appName(f"barnabas-spark {name}").master(chosen)
+    if chosen.startswith("local"):
+        builder = builder.config("spark.ui.enabled", "false")
+    for key, value in _SETTINGS.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        yield spark
+    finally:
+        spark.stop()

@@ -1,0 +1,256 @@
+"""Archives a topic into a table: one run brings the table to the high watermarks of its beginning.
+
+A run works in rounds. In each, tasks read the next rows of all partitions and write files, up to a size. Then the
+driver commits them with their ranges, in one commit of the table. So a run that dies has lost a round, and
+nothing that was committed; the next run begins where the table ends.
+
+Several archivers of one topic into one table harm nobody. The ranges of one of them are committed, the others find that
+out, leave their files as orphans, and go on behind.
+
+A partition that cannot be read (offsets that went away while it was read, a corrupt batch) is left out of further
+rounds, and is an error at the end. The others are archived first.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from barnabas_raftlog.errors import BarnabasError
+from barnabas_spark.options.reads import ReadOptions
+from barnabas_spark.planning.plan import Split
+
+from .committing import commit_ranges, pause
+from .logs import ask_epoch_ends, ask_logs
+from .ranges import CommittedRange, NotNextError, Purpose
+from .rounds import (
+    Gap,
+    GapError,
+    Spans,
+    TopicLogs,
+    backfill_splits,
+    check_ends,
+    check_topic,
+    epochs_to_ask,
+    gaps_before,
+    next_splits,
+)
+from .table import TableFormat
+from .writing import Piece, Unreadable, Written
+
+__all__ = ["ArchiveError", "ArchiveResult", "ArchiveSettings", "Archived", "RunPieces", "archive"]
+
+logger = logging.getLogger(__name__)
+
+RunPieces = Callable[[Sequence[Piece]], Sequence[Written | Unreadable]]
+
+ROUND_BYTES = 1 << 30
+PIECE_BYTES_MIN = 1 << 20
+ISOLATION_LEVEL = "read_uncommitted"
+# In a row: whoever lost so many rounds to other archivers leaves the table to them.
+LOST_ROUNDS_MAX = 20
+# Files of a round that took longer are not committed: somebody may be removing them as orphans (orphans.py).
+ROUND_S_MAX = 3 * 3600.0
+
+
+class ArchiveError(BarnabasError):
+    """A run that could not archive everything. What it committed stays."""
+
+
+class ArchiveSettings(NamedTuple):
+    """One topic, and how to read it. `round_bytes` are plain bytes of rows, over all partitions.
+
+    `backfill` are offsets [start, end): holes between them are filled, and nothing is archived behind the table's end.
+    """
+
+    topic: str
+    options: ReadOptions
+    round_bytes: int = ROUND_BYTES
+    accept_gap: bool = False
+    restart_topic: bool = False
+    backfill: tuple[int, int] | None = None
+
+
+class Archived(NamedTuple):
+    """What a run did for one partition: [start_offset, end_offset) is in the table now, beside what was there."""
+
+    partition: int
+    start_offset: int
+    end_offset: int
+    rows: int = 0
+    plain_bytes: int = 0
+    file_bytes: int = 0
+    files: int = 0
+    gap: int = 0
+
+
+class ArchiveResult(NamedTuple):
+    """What a run did. `lost_rounds` went to other archivers; `left` are offsets that it was to archive and did not."""
+
+    topic_id: str
+    partitions: Sequence[Archived]
+    rounds: int
+    lost_rounds: int
+    left: int
+
+
+class _Run:
+    """One run under way."""
+
+    def __init__(
+        self, table: TableFormat, settings: ArchiveSettings, run_pieces: RunPieces, wait: Callable[[int], None]
+    ) -> None:
+        self.table = table
+        self.settings = settings
+        self.run_pieces = run_pieces
+        self.wait = wait
+        self.logs: TopicLogs = ask_logs(settings.options, settings.topic)
+        self.done: dict[int, Archived] = {}
+        self.unreadable: dict[int, str] = {}
+        self.rounds = 0
+        self.lost_rounds = 0
+        self.stored: Spans = {}
+
+    def begin(self) -> None:
+        """Compare the table with the logs, and commit gaps that were accepted."""
+        stored = self.table.load().spans
+        if not self.settings.restart_topic:
+            check_topic(stored, self.logs)
+        gaps = gaps_before(stored, self.logs) if self.settings.backfill is None else []
+        if gaps and not self.settings.accept_gap:
+            raise GapError(_said(self.logs, gaps))
+        check_ends(
+            stored, self.logs, ask_epoch_ends(self.settings.options, self.logs.topic, epochs_to_ask(stored, self.logs))
+        )
+        if gaps:
+            ranges = [self._range(one.partition, one.start_offset, one.end_offset) for one in gaps]
+            commit_ranges(self.table, [], ranges, Purpose.GAP, wait=self.wait)
+            for one in gaps:
+                logger.warning("%s", _said(self.logs, [one], accepted=True))
+                self._count(
+                    Archived(one.partition, one.start_offset, one.end_offset, gap=one.end_offset - one.start_offset)
+                )
+
+    def pieces(self) -> list[Piece]:
+        """Return the next round, from what the table has now."""
+        self.stored = self.table.load().spans
+        splits = [one for one in self._left() if one.partition not in self.unreadable]
+        share = max(PIECE_BYTES_MIN, self.settings.round_bytes // max(1, len(splits)))
+        return [Piece(one, self.logs.topic_id, min(share, self.settings.round_bytes)) for one in splits]
+
+    def round(self, pieces: Sequence[Piece]) -> bool:
+        """Read, write and commit the pieces; return False if another archiver was faster."""
+        began = time.monotonic()
+        results = self.run_pieces(pieces)
+        if len(results) != len(pieces):
+            raise ArchiveError(f"{len(pieces)} tasks gave {len(results)} results")
+        if time.monotonic() - began > ROUND_S_MAX:
+            raise ArchiveError(f"a round took longer than {ROUND_S_MAX / 3600:g} hours; give --round-bytes less")
+        written = [one for one in results if isinstance(one, Written)]
+        for one in results:
+            if isinstance(one, Unreadable):
+                self.unreadable[one.split.partition] = one.reason
+                logger.warning("%s", one.reason)
+        if not written:
+            return True
+        files = [file for one in written for file in one.files]
+        ranges = [
+            self._range(one.split.partition, one.start_offset, one.end_offset)._replace(
+                rows=one.rows, crc=one.checksum.value if one.rows else 0
+            )
+            for one in written
+        ]
+        try:
+            purpose = Purpose.ARCHIVE if self.settings.backfill is None else Purpose.BACKFILL
+            commit_ranges(self.table, files, ranges, purpose, wait=self.wait)
+        except NotNextError as error:
+            logger.warning("another archiver was faster: %s", error)
+            return False
+        for one in written:
+            self._count(_archived(one))
+        return True
+
+    def result(self) -> ArchiveResult:
+        left = sum(one.end_offset - one.start_offset for one in self._left())
+        partitions = [self.done.get(each) or self._nothing(each) for each in sorted(self.logs.partitions)]
+        return ArchiveResult(self.logs.topic_id, partitions, self.rounds, self.lost_rounds, left)
+
+    def _left(self) -> list[Split]:
+        between = self.settings.backfill
+        if between is None:
+            return next_splits(self.stored, self.logs)
+        return backfill_splits(self.stored, self.logs, *between)
+
+    def _nothing(self, partition: int) -> Archived:
+        spans = self.stored.get(self.logs.key(partition), ())
+        end_offset = spans[-1].end_offset if spans else self.logs.partitions[partition].start_offset
+        return Archived(partition, end_offset, end_offset)
+
+    def _range(self, partition: int, start_offset: int, end_offset: int) -> CommittedRange:
+        epoch = self.logs.partitions[partition].leader_epoch
+        return CommittedRange(
+            self.logs.key(partition), start_offset, end_offset, epoch, ISOLATION_LEVEL, 0, 0, self.logs.topic
+        )
+
+    def _count(self, one: Archived) -> None:
+        before = self.done.get(one.partition)
+        if before is not None:
+            sums = [mine + its for mine, its in zip(before[3:], one[3:], strict=True)]
+            one = Archived(one.partition, before.start_offset, one.end_offset, *sums)
+        self.done[one.partition] = one
+
+
+def archive(
+    table: TableFormat,
+    settings: ArchiveSettings,
+    run_pieces: RunPieces,
+    *,
+    tell: Callable[[ArchiveResult], None] = lambda _: None,
+    wait: Callable[[int], None] = pause,
+) -> ArchiveResult:
+    """Bring a table to where the logs of a topic end now. `tell` hears before each round how far it is.
+
+    Raises:
+        GapError, LostLogError, OtherTopicError: the table and the logs do not fit; nothing was committed.
+        ArchiveError: a partition could not be read, or other archivers were faster again and again.
+        TableError: the table cannot be trusted, or a commit was given up.
+        KafkaError, ClientError: the topic does not exist, or no broker answers.
+    """
+    run = _Run(table, settings, run_pieces, wait)
+    run.begin()
+    lost = 0
+    while pieces := run.pieces():
+        tell(run.result())
+        if run.round(pieces):
+            run.rounds += 1
+            lost = 0
+        else:
+            run.lost_rounds += 1
+            lost += 1
+            if lost >= LOST_ROUNDS_MAX:
+                raise ArchiveError(f"{lost} rounds in a row went to another archiver of this table: one is enough")
+            wait(lost)
+    if run.unreadable:
+        raise ArchiveError("; ".join(reason for _, reason in sorted(run.unreadable.items())))
+    return run.result()
+
+
+def _archived(one: Written) -> Archived:
+    return Archived(
+        one.split.partition,
+        one.start_offset,
+        one.end_offset,
+        one.rows,
+        one.plain_bytes,
+        sum(file.size_bytes for file in one.files),
+        len(one.files),
+    )
+
+
+def _said(logs: TopicLogs, gaps: Sequence[Gap], *, accepted: bool = False) -> str:
+    names = "; ".join(
+        f"{logs.topic}-{one.partition}: the table ends at {one.start_offset}, and the log starts at {one.end_offset}"
+        for one in gaps
+    )
+    advice = "the gap was committed" if accepted else "what lies between is gone; --accept-gap goes on behind it"
+    return f"{names}: {advice}"

@@ -1,0 +1,1 @@
+"""The formats of tables. Each is a `TableFormat`."""

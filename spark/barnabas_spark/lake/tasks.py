@@ -1,0 +1,59 @@
+"""Runs the pieces of a round as tasks of Spark. No row comes back to the driver, only what was written."""
+
+import re
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from barnabas_spark.options.reads import ReadOptions
+
+from .archive import ArchiveError, RunPieces
+from .compaction import Group, Rewritten, rewrite_group
+from .store import Location
+from .writing import FileSettings, Piece, Unreadable, Written, write_piece
+
+__all__ = ["rewrite_on_spark", "run_on_spark", "task_failure"]
+
+
+def run_on_spark(spark: Any, location: Location, options: ReadOptions, settings: FileSettings) -> RunPieces:
+    """Return what runs pieces, one a task, and returns one result of each, in their order.
+
+    Whatever attempts Spark makes of a task, it hands over the result of one. Needs a classic session.
+
+    The function raises `ArchiveError` if a task failed as often as Spark allows.
+    """
+    context = spark.sparkContext
+    write = partial(write_piece, location=location, options=options, settings=settings)
+
+    def run(pieces: Sequence[Piece]) -> Sequence[Written | Unreadable]:
+        return _collected(context, pieces, write)
+
+    return run
+
+
+def rewrite_on_spark(
+    spark: Any, location: Location, settings: FileSettings, groups: Sequence[Group]
+) -> list[Rewritten]:
+    """Rewrite groups of files, one a task; raises as the function of `run_on_spark`."""
+    write = partial(rewrite_group, location=location, settings=settings)
+    return _collected(spark.sparkContext, groups, write)
+
+
+def _collected(context: Any, items: Sequence[Any], function: Any) -> list[Any]:
+    from py4j.protocol import (  # type: ignore[import-untyped]  # noqa: PLC0415 - comes with PySpark
+        Py4JJavaError,
+    )
+
+    try:
+        results: list[Any] = context.parallelize(items, len(items)).map(function).collect()
+    except Py4JJavaError as error:
+        raise ArchiveError(f"a task failed for good: {task_failure(str(error.java_exception))}") from error
+    return results
+
+
+def task_failure(text: str) -> str:
+    """Return what went wrong in a task, out of what Spark's JVM says: the exception of Python, if there is one."""
+    raised = re.findall(r"^(?:[a-z_]\w*\.)*([A-Z]\w*(?:Error|Exception|Interrupt)): (.+)$", text, re.MULTILINE)
+    if raised:
+        return f"{raised[-1][1]} ({raised[-1][0]})"
+    return text.strip().split("\n", 1)[0]
