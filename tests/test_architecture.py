@@ -70,7 +70,8 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         " < groups producer < admin < consumer"
     ),
     "barnabas_spark": "options < clusters planning < reading < source lake",
-    "barnabas_spark.lake": "ranges < table",
+    "barnabas_spark.lake": "ranges < table < formats",
+    "barnabas_spark.lake.formats": "errors vectors < delta_entries iceberg < delta_log < delta",
     "barnabas_spark.options": "names < values < reads",
 }
 USES_CLIENTS = ("barnabas_broker.cli", "barnabas_broker.testing")  # a command line is a client like any other
@@ -106,7 +107,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_broker.process": "descriptors",
     "barnabas_broker.status": "packing verdict",
     "barnabas_broker.timing": "deadlines pieces",
-    "barnabas_spark": "options planning lake.ranges lake.table",
+    "barnabas_spark": "options planning lake.formats.delta_entries lake.formats.vectors lake.ranges lake.table",
 }
 PURE = tuple(f"{folder}.{name}" for folder, names in PURE_PARTS.items() for name in names.split())
 PURE_STDLIB = {
