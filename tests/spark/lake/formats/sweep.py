@@ -12,11 +12,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 from unittest import mock
 
 from deltalake import DeltaTable
 from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import create_table_with_add_actions
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from spark.lake.formats.archives import ARCHIVES, Archive, commit_ranges, key_of, range_of, rows_of
@@ -129,10 +130,8 @@ def striking(strike: Strike) -> Iterator[None]:
         def get_file_info(self, paths: list[str]) -> Any:
             return strike.call(f"look for {paths}", lambda: DeltaStorageHandler.get_file_info(self, paths))
 
-    create = delta.create_table_with_add_actions
-
     def created(*args: Any, **named: Any) -> None:
-        strike.call("create the table", lambda: create(*args, **named))
+        strike.call("create the table", lambda: create_table_with_add_actions(*args, **named))
 
     def opened(name: str, **properties: str) -> Any:
         catalog = strike.call(
@@ -168,7 +167,7 @@ class StrikingCatalog:
 
     def create_table_transaction(self, *args: Any, **named: Any) -> Any:
         creation = self._strike.call("begin the table", lambda: self._catalog.create_table_transaction(*args, **named))
-        creation._table.catalog = self
+        creation._table.catalog = cast("Catalog", self)
         return creation
 
     def commit_table(self, *args: Any) -> Any:
