@@ -38,6 +38,7 @@ from .vectors import COMPACTION, describe_commit, id_of_commit, is_archive_file,
 __all__ = ["DeltaFormat"]
 
 NO_PARTITION = ("", "__HIVE_DEFAULT_PARTITION__")
+ENDPOINTS = ("endpoint", "endpoint_url", "aws_endpoint", "aws_endpoint_url")
 NEVER_TRIED = (DeltaProtocolError, SchemaMismatchError, TypeError, ValueError)
 
 
@@ -313,6 +314,8 @@ def _check_options(options: dict[str, str]) -> None:
     if lowered.get("aws_conditional_put", "etag") != "etag":
         raise TableError("aws_conditional_put must be 'etag', or two writers write one version of a Delta table")
     options.setdefault("aws_conditional_put", "etag")
+    if any(lowered.get(name, "").startswith("http://") for name in ENDPOINTS):
+        options.setdefault("allow_http", "true")
 
 
 def _version(state: TableState) -> int | None:

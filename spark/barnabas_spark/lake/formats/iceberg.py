@@ -15,6 +15,7 @@ Files must have no field ids: pyiceberg adds a mapping from names to ids to the 
 table's would be taken, and be read as nulls.
 """
 
+import contextlib
 import uuid
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,6 +52,14 @@ PARTITIONINGS: Mapping[str, DayTransform[Any] | HourTransform[Any] | None] = {
     "day": DayTransform(),
     "hour": HourTransform(),
 }
+# What the other formats' options of a store are called in a catalog.
+STORE_OPTIONS = {
+    "endpoint": "s3.endpoint",
+    "access_key_id": "s3.access-key-id",
+    "secret_access_key": "s3.secret-access-key",
+    "session_token": "s3.session-token",
+    "region": "s3.region",
+}
 NEW_TABLE = {
     "format-version": "2",
     # A commit adds a small manifest: without merging, each commit would list and each reader open all of them.
@@ -63,10 +72,11 @@ NEW_TABLE = {
 class IcebergFormat:
     """One Iceberg table at `root`, named `identifier` ("namespace.table") in a catalog; the first commit creates it.
 
-    `catalog` are the properties of a pyiceberg catalog, or, if it has only a `name`, the name of one in pyiceberg's
-    own configuration. Without it, the catalog is an SQLite file in `root`, which must be a directory then. `schema` is
-    that of the files; `partition_by` is "", "day" or "hour", of their column `timestamp`. With `adopt`, what the first
-    `load` finds wrong is taken as it is, as that method says; what goes wrong later is still refused.
+    `catalog` are the properties of a pyiceberg catalog (options of a store may be called as in the other formats), or,
+    if it has only a `name`, the name of one in pyiceberg's own configuration. Without it, the catalog is an SQLite file
+    in `root`, which must be a directory then. `schema` is that of the files; `partition_by` is "", "day" or "hour", of
+    their column `timestamp`. With `adopt`, what the first `load` finds wrong is taken as it is, as that method says;
+    what goes wrong later is still refused.
     """
 
     def __init__(
@@ -210,13 +220,19 @@ class IcebergFormat:
             if properties is None:
                 Path(self.root).mkdir(parents=True, exist_ok=True)
                 properties = {"type": "sql", "uri": f"sqlite:///{self.root}/catalog.db"}
-            try:
-                opened = load_catalog(properties.get("name", "barnabas"), **_without_name(properties))
-            except Exception as error:
-                raise UnreadableError(f"the catalog of {self.identifier} cannot be opened: {_line(error)}") from error
+            opened = self._open_catalog(properties.get("name", "barnabas"), _for_pyiceberg(properties))
             weakref.finalize(self, opened.close)
             self._opened = opened
         return self._opened
+
+    def _open_catalog(self, name: str, properties: dict[str, str]) -> Catalog:
+        try:
+            # Of two who open a new SQL catalog at once, one fails, because the other has just made its tables.
+            with contextlib.suppress(Exception):
+                return load_catalog(name, **properties)
+            return load_catalog(name, **properties)
+        except Exception as error:
+            raise UnreadableError(f"the catalog of {self.identifier} cannot be opened: {_line(error)}") from error
 
     def _table(self) -> Table | None:
         """Return the table as it is now, or None if there is none."""
@@ -388,8 +404,8 @@ def _small(kind: Any) -> str:
     return str(kind).replace("large_", "").replace("<item: ", "<element: ")
 
 
-def _without_name(properties: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in properties.items() if name != "name"}
+def _for_pyiceberg(properties: Mapping[str, str]) -> dict[str, str]:
+    return {STORE_OPTIONS.get(name, name): value for name, value in properties.items() if name != "name"}
 
 
 def _line(error: BaseException) -> str:

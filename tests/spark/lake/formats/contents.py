@@ -5,7 +5,7 @@ import json
 import sqlite3
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import unquote
@@ -31,26 +31,31 @@ def delta_files(root: Path) -> list[str]:
     return sorted(str(root / path) for path in live)
 
 
-def iceberg_files(root: Path, table: str) -> list[str]:
-    """Follow the catalog's pointer to the metadata, its current snapshot, the list of manifests, and the manifests."""
+def iceberg_files(root: Path, table: str, moved: Mapping[str, str] | None = None) -> list[str]:
+    """Follow the catalog's pointer to the metadata, its current snapshot, the list of manifests, and the manifests.
+
+    `moved`: to which directory what lies below a URL was copied.
+    """
+
+    def local(location: str) -> Path:
+        for url, directory in (moved or {}).items():
+            location = location.replace(url, directory)
+        return Path(location.removeprefix("file://"))
+
     with sqlite3.connect(root / "catalog.db") as connection:
         found = connection.execute("SELECT metadata_location FROM iceberg_tables WHERE table_name = ?", (table,))
         (location,) = found.fetchone()
     connection.close()
-    metadata = json.loads(_local(location).read_text())
+    metadata = json.loads(local(location).read_text())
     current = [one for one in metadata["snapshots"] if one["snapshot-id"] == metadata.get("current-snapshot-id")]
     files = [
-        str(_local(entry["data_file"]["file_path"]))
+        str(local(entry["data_file"]["file_path"]))
         for snapshot in current
-        for manifest in avro_records(_local(snapshot["manifest-list"]).read_bytes())
-        for entry in avro_records(_local(manifest["manifest_path"]).read_bytes())
+        for manifest in avro_records(local(snapshot["manifest-list"]).read_bytes())
+        for entry in avro_records(local(manifest["manifest_path"]).read_bytes())
         if entry["status"] != 2  # deleted
     ]
     return sorted(files)
-
-
-def _local(location: str) -> Path:
-    return Path(location.removeprefix("file://"))
 
 
 def rows(paths: list[str]) -> list[tuple[int, int, bytes]]:
