@@ -6,7 +6,6 @@ commits that are new. Nothing is listed, unless the pointer to the newest checkp
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
@@ -19,7 +18,6 @@ from .delta_entries import is_ours
 __all__ = ["Restored", "commit_info", "entries_at", "restore_since"]
 
 LOG = "_delta_log"
-READERS = 8  # of commits at once: a hundred small objects one after the other take seconds
 
 
 class Restored(NamedTuple):
@@ -89,12 +87,9 @@ def _info(actions: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 def _commits(files: FileSystem, first: int, last: int) -> Iterator[tuple[int, list[dict[str, Any]] | None]]:
     """Yield the actions of each version in [first, last]; None for one that is not there."""
-    if first == last:
-        yield first, _actions(files, first)
-    elif first < last:
-        with ThreadPoolExecutor(READERS) as pool:
-            numbers = range(first, last + 1)
-            yield from zip(numbers, pool.map(lambda number: _actions(files, number), numbers), strict=True)
+    # One after the other: deltalake keeps the interpreter's lock while it reads, so threads would gain nothing.
+    for number in range(first, last + 1):
+        yield number, _actions(files, number)
 
 
 def _actions(files: FileSystem, version: int) -> list[dict[str, Any]] | None:

@@ -3,19 +3,22 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow.fs import FileSystem, LocalFileSystem, SubTreeFileSystem
 from spark.lake.formats.archives import SCHEMA, DeltaArchive, key_of, range_of, rows_of
 
+from barnabas_spark.lake.formats import delta
 from barnabas_spark.lake.formats.delta import DeltaFormat
 from barnabas_spark.lake.formats.delta_entries import VERSION, changes, is_ours, spans_of
 from barnabas_spark.lake.formats.delta_log import entries_at
 from barnabas_spark.lake.ranges import PartitionKey, Purpose, Span
-from barnabas_spark.lake.table import ConflictError, TableError
+from barnabas_spark.lake.table import ConflictError, TableError, UnknownOutcomeError
 
 
 @pytest.fixture
@@ -262,6 +265,54 @@ def test_a_table_in_the_place_of_the_one_that_was_compared_is_a_conflict(archive
     with pytest.raises(ConflictError, match="replaced by another table"):
         table.commit(state, [archive.write(0, 5, 8)], [range_of(0, 5, 8)], Purpose.ARCHIVE)
     assert [tuple(span[:2]) for span in table.load().spans[key_of(0)]] == [(0, 2)]
+
+
+# What became of a commit.
+
+
+def failing(patch: pytest.MonkeyPatch, error: Exception, *, after: bool) -> None:
+    """Let the next commit fail: before it, or after it has gone through."""
+
+    class Failing(DeltaTable):
+        def create_write_transaction(self, *args: Any, **named: Any) -> None:
+            if after:
+                super().create_write_transaction(*args, **named)
+            raise error
+
+    patch.setattr(delta, "DeltaTable", Failing)
+
+
+@pytest.mark.parametrize(
+    "error", [CommitFailedError("Failed to commit transaction: 0"), OSError("no answer"), DeltaError("hook")], ids=str
+)
+def test_a_commit_that_failed_after_its_success_is_found(
+    archive: DeltaArchive, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """The client of a store repeats a request whose answer was lost, and then takes its own commit for another's."""
+    archive.add((0, 0, 5))
+    failing(monkeypatch, error, after=True)
+    table = archive.open()
+    table.commit(table.load(), [archive.write(0, 5, 8)], [range_of(0, 5, 8)], Purpose.ARCHIVE)
+    assert archive.rows() == rows_of((0, 0, 8))
+
+
+def test_a_commit_that_cannot_be_found_may_still_come(archive: DeltaArchive, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive.add((0, 0, 5))
+    failing(monkeypatch, OSError("no answer"), after=False)
+    table = archive.open()
+    with pytest.raises(UnknownOutcomeError, match="a request may be under way: no answer"):
+        table.commit(table.load(), [archive.write(0, 5, 8)], [range_of(0, 5, 8)], Purpose.ARCHIVE)
+
+
+def test_a_commit_that_deltalake_refuses_to_make_is_no_unknown_outcome(
+    archive: DeltaArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive.add((0, 0, 5))
+    failing(monkeypatch, DeltaProtocolError("the table needs a newer writer"), after=False)
+    table = archive.open()
+    with pytest.raises(TableError, match="does not take the commit: the table needs a newer writer") as caught:
+        table.commit(table.load(), [archive.write(0, 5, 8)], [range_of(0, 5, 8)], Purpose.ARCHIVE)
+    assert not isinstance(caught.value, UnknownOutcomeError | ConflictError)
 
 
 # Tables that do not fit.

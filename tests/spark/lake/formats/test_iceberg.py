@@ -212,13 +212,14 @@ class Refusing:
 
     def __init__(self, catalog: Catalog, error: Exception, *, after: bool) -> None:
         self._catalog, self._error, self._after = catalog, error, after
-        self.calls = 0
+        self.calls, self.retries = 0, ""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._catalog, name)
 
     def commit_table(self, *args: Any) -> Any:
         self.calls += 1
+        self.retries = args[0].properties.get("commit.retry.num-retries")
         if self._after:
             self._catalog.commit_table(*args)
         raise self._error
@@ -239,7 +240,7 @@ def test_a_refused_commit_is_not_tried_again_also_where_the_table_asks_for_it(
     archiver, refusing = struck(archive, CommitFailedException("branch main has changed"), after=False)
     with pytest.raises(ConflictError):
         archiver.commit(archiver.load(), [archive.write(0, 8, 9)], [range_of(0, 8, 9)], Purpose.ARCHIVE)
-    assert refusing.calls == 1
+    assert (refusing.calls, refusing.retries) == (1, "0")
 
 
 def test_a_commit_that_was_refused_because_it_went_through_has_gone_through(

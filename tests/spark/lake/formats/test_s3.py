@@ -120,9 +120,9 @@ def test_requests_that_are_cut_off_neither_lose_nor_double_a_row(
     before = server.count()
     archive.add((0, 3, 4))
     count, end = server.count() - before, 4
-    for at in range(1 + 4 * is_after, count + 1, EVERY):
+    for at in range(1 + 4 * is_after, count + 1, EVERY * (1 + is_outage)):
         first = server.count() + at
-        server.cut(range(first, first + (6 if is_outage else 1)), is_after=is_after)
+        server.cut(range(first, first + (5 if is_outage else 1)), is_after=is_after)
         with contextlib.suppress(BarnabasError, OSError):
             archive_up_to(archive, (0,), end + 1)
         server.cut((), is_after=False)
