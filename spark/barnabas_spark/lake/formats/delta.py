@@ -76,7 +76,7 @@ class DeltaFormat:
 
         Raises:
             TableError: it cannot be read, other columns stand in it, its ranges contradict one another or were lost, or
-                there was a RESTORE since the last commit of ranges.
+                a RESTORE since the last commit of ranges took some away.
         """
         try:
             table = self._open(None)
@@ -89,7 +89,7 @@ class DeltaFormat:
             spans: Mapping[PartitionKey, Sequence[Span]] = spans_of(entries)
             restored = self._restored(entries, version)
             if restored is not None:
-                spans = self._adopted_spans(entries, version, restored)
+                spans = self._spans_after_restore(spans, entries[VERSION], version, restored)
             elif not entries:
                 self._check_nothing_archived(table)
         except OSError as error:
@@ -247,22 +247,33 @@ class DeltaFormat:
             self._checked = version
         return restored
 
-    def _adopted_spans(
-        self, entries: Mapping[str, int], version: int, restored: Restored
+    def _spans_after_restore(
+        self, spans: Mapping[PartitionKey, Sequence[Span]], archived: int, version: int, restored: Restored
     ) -> Mapping[PartitionKey, Sequence[Span]]:
-        """Return the spans after a RESTORE that may be adopted."""
+        """Return the spans whose rows are there after a RESTORE: `spans`, or others if those may be adopted."""
         if self._adopt and self._adopted is None:
             self._adopted = version
-        if self._adopted is None or restored.version > self._adopted:
-            raise TableError(_refusal(self.root, restored, entries[VERSION]))
+        is_adopted = self._adopted is not None and restored.version <= self._adopted
+        try:
+            found = self._restored_spans(restored)
+        except TableError as error:
+            if is_adopted:
+                raise
+            raise TableError(f"{_refusal(self.root, restored, archived)} ({error})") from error
+        if found == spans:
+            self._checked = version  # It was undone, or it took away nothing of the archive's.
+        elif not is_adopted:
+            raise TableError(_refusal(self.root, restored, archived))
+        return spans if found is None else found
+
+    def _restored_spans(self, restored: Restored) -> Mapping[PartitionKey, Sequence[Span]] | None:
+        """Return the spans of the version that was restored, which may be a restored one itself. None: nobody knows."""
         if restored.target is None:
-            return spans_of(entries)
+            return None
         target = self._target(restored.target)
-        earlier = entries_at(self._log(), target)
-        again = None
-        if VERSION in earlier:
-            again = restore_since(self._log(), earlier[VERSION], target)
-        return spans_of(earlier) if again is None else self._adopted_spans(earlier, target, again)
+        entries = entries_at(self._log(), target)
+        again = restore_since(self._log(), entries[VERSION], target) if VERSION in entries else None
+        return spans_of(entries) if again is None else self._restored_spans(again)
 
     def _target(self, noted: Mapping[str, Any]) -> int:
         if noted.get("version") is not None:

@@ -1,6 +1,8 @@
 """A Delta table keeps what it says of offsets through checkpoints, and says so when it was lost."""
 
+import datetime as dt
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -233,9 +235,33 @@ def test_a_restore_of_a_restored_table_leads_to_what_was_there_at_the_time(archi
     assert [tuple(span[:2]) for span in archive.open(adopt=True).load().spans[key_of(0)]] == [(0, 5)]
 
 
+def test_a_restore_that_was_undone_or_that_took_nothing_of_the_archive_is_none_of_ours(archive: DeltaArchive) -> None:
+    archive.add((0, 0, 5))  # 0
+    archive.add((0, 5, 8))  # 1
+    archive.append_by_another()  # 2
+    archive.go_back(1)  # 3
+    assert archive.spans(0) == [(0, 8)]
+    archive.go_back(0)  # 4
+    archive.go_back(3)  # 5: undone
+    archive.add((0, 8, 9))
+    assert archive.rows() == rows_of((0, 0, 9))
+
+
+def test_a_restore_by_time_is_adopted_as_well(archive: DeltaArchive) -> None:
+    archive.add((0, 0, 5))
+    archive.add((0, 5, 8))
+    minute_ago = commits(archive)[0].stat().st_mtime - 60
+    os.utime(commits(archive)[0], (minute_ago, minute_ago))
+    DeltaTable(str(archive.root)).restore(dt.datetime.fromtimestamp(minute_ago + 30, dt.UTC))
+    with pytest.raises(TableError, match="was restored"):
+        archive.open().load()
+    assert [tuple(span[:2]) for span in archive.open(adopt=True).load().spans[key_of(0)]] == [(0, 5)]
+
+
 def test_only_what_was_wrong_at_the_start_is_adopted(archive: DeltaArchive) -> None:
     archive.add((0, 0, 5))
     archive.add((0, 5, 8))
+    archive.add((0, 8, 9))
     archive.go_back(0)
     table = archive.open(adopt=True)
     table.load()
