@@ -52,6 +52,7 @@ PARTITIONINGS: Mapping[str, DayTransform[Any] | HourTransform[Any] | None] = {
     "day": DayTransform(),
     "hour": HourTransform(),
 }
+WITH_STATISTICS = {"topic", "topicId", "partition", "offset", "timestamp"}
 # What the other formats' options of a store are called in a catalog.
 STORE_OPTIONS = {
     "endpoint": "s3.endpoint",
@@ -357,7 +358,14 @@ class _Once:
 
 
 def _copy(table: Table, once: _Once) -> Table:
-    properties = {**table.metadata.properties, "commit.retry.num-retries": "0"}
+    """Return our copy of a table, with properties that are for this commit only and are not written."""
+    # Files of an archive have statistics of few columns, and pyiceberg warns of each other one in each file.
+    bare = [name for name in table.schema().column_names if name not in WITH_STATISTICS]
+    properties = {
+        **{f"write.metadata.metrics.column.{name}": "none" for name in bare},
+        **table.metadata.properties,
+        "commit.retry.num-retries": "0",
+    }
     metadata = table.metadata.model_copy(update={"properties": properties})
     return Table(table.name(), metadata, table.metadata_location, table.io, cast("Catalog", once))
 

@@ -274,8 +274,8 @@ def test_a_file_that_is_not_there_is_no_unknown_outcome(archive: IcebergArchive,
     assert found(archive) == [(0, 8)]
 
 
-def test_other_writers_keep_their_retries(archive: IcebergArchive, table: Table) -> None:
-    assert "commit.retry.num-retries" not in table.properties
+def test_other_writers_keep_their_retries_and_their_statistics(archive: IcebergArchive, table: Table) -> None:
+    assert not [name for name in table.properties if name.startswith(("commit.retry", "write.metadata.metrics"))]
 
 
 # Files, and tables that do not fit.
@@ -289,6 +289,20 @@ def test_files_have_no_field_ids_and_are_found_by_the_names_of_columns(archive: 
     rows = table.scan().to_arrow().sort_by([("partition", "ascending"), ("offset", "ascending")])
     assert rows.column("value").to_pylist() == [row[2] for row in rows_of((0, 0, 8), (1, 0, 3))]
     assert rows.column("headers").to_pylist()[0] == [{"key": "h", "value": None}]
+
+
+def test_files_without_statistics_of_most_columns_are_added_without_a_word(
+    archive: IcebergArchive, table: Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = f"data/barnabas-{uuid.uuid4().hex}.parquet"
+    write_rows(archive.root / "full.parquet", 0, 8, 9)
+    known = ["partition", "offset", "timestamp"]
+    pq.write_table(pq.read_table(archive.root / "full.parquet"), archive.root / path, write_statistics=known)
+    archiver = archive.open()
+    size = (archive.root / path).stat().st_size
+    archiver.commit(archiver.load(), [DataFile(path, size, 1)], [range_of(0, 8, 9)], Purpose.ARCHIVE)
+    assert not caplog.records
+    assert len(list(table.refresh().scan("offset = 8").plan_files())) == 1
 
 
 @pytest.mark.parametrize(("partition_by", "length"), [("day", dt.timedelta(days=1)), ("hour", dt.timedelta(hours=1))])
