@@ -22,7 +22,7 @@ from .sources import MODULES, PACKAGES, ROOT, closure, libraries
 NAMES = tuple(PROJECTS)
 SOURCES = ("raftlog", "clients", "metadata_quorum", "broker", "spark")
 # Wanted by a part of the code that asks for an extra, or runs without it; pytest loads the plugin by itself.
-OF_EXTRAS = {"pyspark", "pyarrow", "google_crc32c", "pytest"}
+OF_EXTRAS = {"pyspark", "py4j", "pyarrow", "deltalake", "matplotlib", "obstore", "pyiceberg", "google_crc32c", "pytest"}
 
 
 def project(name: str) -> dict[str, Any]:
@@ -110,11 +110,11 @@ def test_classifiers_are_those_that_an_index_knows(name: str, wheels: Files) -> 
 def test_the_broker_requires_clients_of_its_own_version(wheels: Files) -> None:
     required = metadata_of(wheels["barnabas"]).get_all("Requires-Dist", [])
     assert f"barnabas-clients=={__version__}" in required
-    extras = {"pyspark", "pyarrow", "pandas"} | {"deltalake", "obstore", "pyiceberg"}
+    extras = {"pyspark", "pyarrow", "pandas"} | {"deltalake", "matplotlib", "obstore", "pyiceberg"}
     assert {Requirement(text).name for text in required if "extra ==" in text} == extras
 
 
-def test_one_command_is_installed(wheels: Files) -> None:
+def test_two_commands_are_installed(wheels: Files) -> None:
     with zipfile.ZipFile(wheels["barnabas"]) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith("entry_points.txt"))
         assert archive.read(name).decode().split() == [
@@ -122,6 +122,9 @@ def test_one_command_is_installed(wheels: Files) -> None:
             "barnabas",
             "=",
             "barnabas_broker.cli.entry:main",
+            "barnabas-spark",
+            "=",
+            "barnabas_spark.jobs.cli:main",
             "[pytest11]",
             "barnabas",
             "=",

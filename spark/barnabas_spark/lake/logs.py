@@ -6,8 +6,9 @@ A topic is asked for anew each time, because it may have been deleted and create
 import asyncio
 from collections.abc import Mapping
 
-from barnabas_clients.admin.offsets import OffsetSpec, list_offsets
+from barnabas_clients.admin.offsets import list_offsets
 from barnabas_clients.admin.topics import known_topics
+from barnabas_clients.admin.values import OffsetSpec
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.protocol.errors import error_for
 from barnabas_clients.protocol.offset_for_leader_epoch import (

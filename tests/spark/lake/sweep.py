@@ -22,6 +22,8 @@ from spark.lake.produced import PARTITIONS, Topic, expected_rows, file_rows, new
 from barnabas_raftlog.errors import BarnabasError
 from barnabas_spark.jobs.archiving import read_options
 from barnabas_spark.lake.archive import ArchiveResult, ArchiveSettings, RunPieces, archive
+from barnabas_spark.lake.formats.delta import DeltaFormat
+from barnabas_spark.lake.formats.iceberg import IcebergFormat
 from barnabas_spark.lake.formats.parquet import ParquetFormat
 from barnabas_spark.lake.layout import RECORD_SCHEMA, Layout
 from barnabas_spark.lake.store import DirectoryStore, Store
@@ -44,7 +46,17 @@ def _parquet(_root: Path, store: Store) -> TableFormat:
     return ParquetFormat(store, Layout(RECORD_SCHEMA, FILES.partition_by), checkpoint_every=2)
 
 
-FORMATS: dict[str, OpenTable] = {"parquet": _parquet}
+def _delta(root: Path, _store: Store) -> TableFormat:
+    layout = Layout(RECORD_SCHEMA, FILES.partition_by)
+    return DeltaFormat(str(root), layout.table_schema, layout.partition_columns)
+
+
+def _iceberg(root: Path, _store: Store) -> TableFormat:
+    return IcebergFormat(str(root), "lake.swept", RECORD_SCHEMA, FILES.partition_by)
+
+
+# The calls that Delta and Iceberg make of their own files are struck in `formats/sweep.py`.
+FORMATS: dict[str, OpenTable] = {"parquet": _parquet, "delta": _delta, "iceberg": _iceberg}
 
 
 class Swept(NamedTuple):

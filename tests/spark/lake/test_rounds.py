@@ -52,7 +52,7 @@ def test_holes_are_listed_and_filled_where_the_log_has_them() -> None:
     assert not holes_of(stored, logs(p0=(25, 70, 2)))[0][2]
 
     def filled(start: int, end: int, found: TopicLogs = log) -> list[tuple[int, ...]]:
-        return [(one.partition, *one[4:]) for one in backfill_splits(stored, found, start, end)]
+        return [(one.partition, *one[4:6]) for one in backfill_splits(stored, found, start, end)]
 
     assert filled(0, 2**63 - 1) == [(0, 20, 30), (1, 0, 5)]
     assert filled(25, 45) == [(0, 25, 30)]
@@ -64,10 +64,10 @@ def test_holes_are_listed_and_filled_where_the_log_has_them() -> None:
 def test_what_the_table_lacks_is_all_that_brokers_are_asked_for() -> None:
     stored = {key(0): [Span(10, 20), Span(30, 40)]}
     found = missing_splits(stored, logs(p0=(5, 50, 2), p1=(3, 4, 1), p2=(8, 8, 1)))
-    assert [(one.partition, *one[4:]) for one in found] == [(0, 5, 10), (0, 20, 30), (0, 40, 50), (1, 3, 4)]
+    assert [(one.partition, *one[4:6]) for one in found] == [(0, 5, 10), (0, 20, 30), (0, 40, 50), (1, 3, 4)]
     with pytest.raises(GapError, match=r"orders-0: the table lacks \[20, 30\), and the log starts at 25"):
         missing_splits(stored, logs(p0=(25, 50, 2)))
-    assert [one[4:] for one in missing_splits({key(0): [Span(0, 40)]}, logs(p0=(25, 50, 2)))] == [(40, 50)]
+    assert [one[4:6] for one in missing_splits({key(0): [Span(0, 40)]}, logs(p0=(25, 50, 2)))] == [(40, 50)]
 
 
 def test_gaps_are_found_between_the_table_and_the_log() -> None:

@@ -1,1 +1,1 @@
-"""The formats of tables. Each is a `TableFormat`."""
+"""The formats of a lake's table: each keeps what it says of offsets where its own readers keep it safe."""

@@ -1,6 +1,5 @@
 """Opens a table in the format that was asked for. Libraries are loaded for that one only."""
 
-from importlib import import_module
 from typing import Any
 
 from barnabas_spark.lake.layout import Layout
@@ -11,9 +10,9 @@ from barnabas_spark.lake.table import TableError
 __all__ = ["DATA_FOLDERS", "FORMATS", "open_table"]
 
 FORMATS = ("parquet", "delta", "iceberg")
-# Below the table. Readers of directories leave out what begins with _, as they should with a table of manifests.
-# Options of a location that are no options of Iceberg's catalog: the name of the table in it.
+# Options of a location that are not options of Iceberg's catalog: the name of the table in it.
 NAMED = ("table",)
+# Below the table. Readers of directories leave out what begins with _, as they should with a table of manifests.
 DATA_FOLDERS = {"parquet": "_data/", "delta": "data/", "iceberg": "data/"}
 
 
@@ -32,12 +31,13 @@ def open_table(kind: str, location: Location, layout: Layout, *, adopt: bool = F
         return ParquetFormat(open_store(location), layout)
     root = str(location.directory) if location.is_local else location.url
     if kind == "delta":
-        # By name, because these two need libraries that an executor may not have.
-        made = import_module("barnabas_spark.lake.formats.delta").DeltaFormat
-        return made(root, layout.table_schema, layout.partition_columns, dict(location.options), adopt)
+        from .delta import DeltaFormat  # noqa: PLC0415
+
+        return DeltaFormat(root, layout.table_schema, layout.partition_columns, dict(location.options), adopt)
     if kind == "iceberg":
+        from .iceberg import IcebergFormat  # noqa: PLC0415
+
         catalog = {name: value for name, value in location.options.items() if name not in NAMED}
         name = location.options.get("table", f"lake.{root.rstrip('/').rpartition('/')[2]}")
-        made = import_module("barnabas_spark.lake.formats.iceberg").IcebergFormat
-        return made(root, name, layout.schema, layout.partition_by, catalog or None, adopt)
+        return IcebergFormat(root, name, layout.schema, layout.partition_by, catalog or None, adopt)
     raise TableError(f"'{kind}' is not a format of tables; write one of {', '.join(FORMATS)}")

@@ -1,0 +1,116 @@
+"""`barnabas-spark archive`."""
+
+from typing import Annotated
+
+import typer
+
+from barnabas_spark.jobs.app import app
+from barnabas_spark.jobs.errors import UsageError
+from barnabas_spark.jobs.options import (
+    CODECS,
+    FORMATS,
+    PARTITIONINGS,
+    AsJson,
+    Bootstrap,
+    Compression,
+    FileSize,
+    Format,
+    Level,
+    Master,
+    PartitionBy,
+    RowGroup,
+    StoreOptions,
+    Topic,
+    one_of,
+    pairs,
+    size,
+)
+
+__all__ = ["archive"]
+
+To = Annotated[str, typer.Option("--to", metavar="DIR|URL", help="Where the table is: a directory, s3://..., gs://...")]
+RoundSize = Annotated[str, typer.Option("--round-size", help="Plain bytes of a commit, over all partitions.")]
+AcceptGap = Annotated[bool, typer.Option("--accept-gap", help="Go on where the log lost offsets.")]
+RestartTopic = Annotated[
+    bool, typer.Option("--restart-topic", help="Archive a topic that was created again into the same table.")
+]
+Adopt = Annotated[bool, typer.Option("--adopt", help="Take over a table whose marks are incomplete.")]
+Continuous = Annotated[bool, typer.Option("--continuous", help="Go on until SIGTERM.")]
+Interval = Annotated[float, typer.Option("--interval", help="Seconds between runs of --continuous.")]
+BackfillFrom = Annotated[
+    int | None, typer.Option("--from-offset", min=0, help="Fill holes from this offset on, and archive nothing else.")
+]
+BackfillTo = Annotated[int | None, typer.Option("--to-offset", min=1, help="Fill holes up to this offset, exclusive.")]
+Holes = Annotated[bool, typer.Option("--holes", help="List what the table lacks between its ranges, and do no more.")]
+Compact = Annotated[bool, typer.Option("--compact", help="Then replace small files by larger ones.")]
+RemoveOrphans = Annotated[
+    float | None,
+    typer.Option("--remove-orphans", metavar="HOURS", help="Then delete files older than so, in no version."),
+]
+
+
+@app.command()
+def archive(  # noqa: PLR0913, PLR0917 - one for each option
+    topic: Topic,
+    to: To,
+    kind: Format = "parquet",
+    bootstrap: Bootstrap = "localhost:9092",
+    master: Master = "",
+    partition_by: PartitionBy = "",
+    compression: Compression = "zstd",
+    level: Level = None,
+    file_size: FileSize = "256m",
+    row_group: RowGroup = "32m",
+    round_size: RoundSize = "1g",
+    accept_gap: AcceptGap = False,
+    restart_topic: RestartTopic = False,
+    adopt: Adopt = False,
+    continuous: Continuous = False,
+    interval: Interval = 10.0,
+    backfill_from: BackfillFrom = None,
+    backfill_to: BackfillTo = None,
+    holes: Holes = False,
+    compact: Compact = False,
+    remove_orphans: RemoveOrphans = None,
+    store_options: StoreOptions = None,
+    as_json: AsJson = False,
+) -> int:
+    """Land a topic in a table, exactly once: files and offsets are one commit.
+
+    The table ends where the topic ended when the run began. A run that failed, or was killed, is simply run again.
+    """
+    from barnabas_spark.jobs.archiving import ArchiveJob, run_archive, show_holes  # noqa: PLC0415 - see above
+    from barnabas_spark.lake.store import Location  # noqa: PLC0415 - loaded when it runs
+    from barnabas_spark.lake.writing import FileSettings  # noqa: PLC0415 - see above
+
+    one_of("--format", kind, FORMATS)
+    one_of("--compression", compression, CODECS)
+    one_of("--partition-by", partition_by, ("", *PARTITIONINGS))
+    sizes = (size("--row-group-size", row_group), size("--file-size", file_size))
+    job = ArchiveJob(
+        topic,
+        Location(to, pairs(store_options)),
+        kind,
+        bootstrap,
+        master,
+        FileSettings(compression, level, *sizes, partition_by),
+        size("--round-size", round_size),
+        accept_gap,
+        restart_topic,
+        adopt,
+        interval if continuous else None,
+        as_json,
+        _backfill(backfill_from, backfill_to),
+        compact,
+        None if remove_orphans is None else remove_orphans * 3600,
+    )
+    return show_holes(job) if holes else run_archive(job)
+
+
+def _backfill(start_offset: int | None, end_offset: int | None) -> tuple[int, int] | None:
+    if start_offset is None and end_offset is None:
+        return None
+    between = (start_offset or 0, 2**63 - 1 if end_offset is None else end_offset)
+    if between[0] >= between[1]:
+        raise UsageError(f"--from-offset {between[0]} is not before --to-offset {between[1]}")
+    return between

@@ -1,0 +1,76 @@
+"""Options that several jobs have, and how their values are read."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from .errors import UsageError
+
+__all__ = [
+    "CODECS",
+    "FORMATS",
+    "PARTITIONINGS",
+    "AsJson",
+    "Bootstrap",
+    "Compression",
+    "FileSize",
+    "Format",
+    "Level",
+    "Master",
+    "PartitionBy",
+    "RowGroup",
+    "StoreOptions",
+    "Topic",
+    "one_of",
+    "pairs",
+    "size",
+]
+
+FORMATS = ("parquet", "delta", "iceberg")
+PARTITIONINGS = ("day", "hour")
+CODECS = ("zstd", "snappy", "gzip", "lz4", "none")
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
+Format = Annotated[str, typer.Option("--format", help="parquet, delta or iceberg.")]
+Bootstrap = Annotated[
+    str, typer.Option("--bootstrap-server", "-b", envvar="BARNABAS_BOOTSTRAP_SERVER", help="Brokers, as host:port,...")
+]
+Master = Annotated[str, typer.Option("--master", help="The Spark master; local[*] if nothing else is configured.")]
+PartitionBy = Annotated[str, typer.Option("--partition-by", help="day or hour, of the timestamp in UTC.")]
+Compression = Annotated[str, typer.Option("--compression", help="zstd, snappy, gzip, lz4 or none.")]
+Level = Annotated[int | None, typer.Option("--compression-level", help="Of zstd or gzip.")]
+FileSize = Annotated[str, typer.Option("--file-size", help="Finish a file at this size.")]
+RowGroup = Annotated[str, typer.Option("--row-group-size", help="Plain bytes of a row group.")]
+StoreOptions = Annotated[
+    list[str] | None, typer.Option("--store-option", metavar="NAME=VALUE", help="Of the object store; repeatable.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
+
+
+def one_of(option: str, value: str, allowed: Sequence[str]) -> None:
+    """Raise `UsageError` if `value` is not one of `allowed`."""
+    if value not in allowed:
+        raise UsageError(f"{option}: '{value}' is not known; write one of {', '.join(filter(None, allowed))}")
+
+
+def size(option: str, text: str) -> int:
+    """Read a size such as 64m, in bytes; raises `UsageError`."""
+    plain = text.strip().lower().removesuffix("ib").removesuffix("b")
+    unit = plain[-1:] if plain[-1:] in "kmg" else ""
+    digits = plain.removesuffix(unit) if unit else plain
+    if not (digits.isascii() and digits.isdecimal() and int(digits)):
+        raise UsageError(f"{option}: '{text}' is not a size; write 64m, 1g or a number of bytes")
+    return int(digits) * _UNITS[unit]
+
+
+def pairs(given: Sequence[str] | None) -> dict[str, str]:
+    """Read the values of `--store-option`; raises `UsageError`."""
+    found = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise UsageError(f"--store-option: '{text}' is not NAME=VALUE")
+        found[name] = value
+    return found

@@ -1,0 +1,368 @@
+"""Commits files and ranges of offsets to a Delta table, onto exactly the version that was compared.
+
+deltalake writes version N+1 by creating its object, which one writer only can do. It is asked not to try again
+(`max_commit_retries=0`): on its own it would go on to N+2, and check only what Delta calls a conflict. Two archivers of
+different partitions are none, and a lower offset is none either.
+
+Ranges stand in the table twice: as application transactions (`delta_entries`), which last, and as text beside the
+commit (`userMetadata`, which `DESCRIBE HISTORY` shows), which is for people. The text has an id, too. Clients of stores
+repeat a request whose answer was lost, and then report a conflict with what they themselves have written: so the commit
+that is in the way is looked at before anybody is told that nothing was committed.
+
+A RESTORE takes rows away and leaves the transactions. Since the newest one of ours says which version wrote it, the
+commits after that version are looked through for one.
+"""
+
+import json
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import DeltaProtocolError, SchemaMismatchError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
+from pyarrow.fs import FileSystem, PyFileSystem
+
+from barnabas_spark.lake.ranges import CommittedRange, PartitionKey, Purpose, Span
+from barnabas_spark.lake.table import ConflictError, DataFile, TableError, TableState, UnknownOutcomeError
+
+from .delta_entries import VERSION, changes, spans_of
+from .delta_log import Restored, commit_info, entries_at, restore_since
+from .errors import UnreadableError
+from .vectors import COMPACTION, describe_commit, id_of_commit, is_archive_file, spans_after
+
+__all__ = ["DeltaFormat"]
+
+NO_PARTITION = ("", "__HIVE_DEFAULT_PARTITION__")
+ENDPOINTS = ("endpoint", "endpoint_url", "aws_endpoint", "aws_endpoint_url")
+NEVER_TRIED = (DeltaProtocolError, SchemaMismatchError, TypeError, ValueError)
+
+
+class DeltaFormat:
+    """One Delta table at `root`: a path, or a URL that deltalake knows. The first commit creates it if it is absent.
+
+    `schema` and `partition_by` are those of the files. With `adopt`, what the first `load` finds wrong is taken as it
+    is, as that method says; what goes wrong later is still refused.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        schema: pa.Schema,
+        partition_by: Sequence[str] = (),
+        storage_options: Mapping[str, str] | None = None,
+        adopt: bool = False,
+    ) -> None:
+        self.root = root
+        self._schema = Schema.from_arrow(schema)
+        self._partition_by = list(partition_by)
+        self._options = dict(storage_options or {})
+        if "://" in root:
+            _check_options(self._options)
+        self._adopt = adopt
+        self._adopted: int | None = None  # the version up to which RESTOREs were adopted
+        self._entries: tuple[int, dict[str, int]] | None = None  # of the version that was loaded last
+        self._table_id = ""
+        self._checked = -1  # up to this version there is no RESTORE that nobody has spoken of
+
+    def load(self) -> TableState:
+        """Return the newest version, with what it says of offsets.
+
+        Adopting: after a RESTORE, the table has the ranges that it had at the version that was restored.
+
+        Raises:
+            TableError: it cannot be read, other columns stand in it, its ranges contradict one another or were lost, or
+                a RESTORE since the last commit of ranges took some away.
+        """
+        try:
+            table = self._open(None)
+            if table is None:
+                return TableState(None, {})
+            version = table.version()
+            if self._table_id != (table_id := str(table.metadata().id)):
+                self._table_id, self._entries, self._checked = table_id, None, -1
+            entries = self._entries_at(version)
+            spans: Mapping[PartitionKey, Sequence[Span]] = spans_of(entries)
+            restored = self._restored(entries, version)
+            if restored is not None:
+                spans = self._spans_after_restore(spans, entries[VERSION], version, restored)
+            elif not entries:
+                self._check_nothing_archived(table)
+        except OSError as error:
+            raise UnreadableError(f"the Delta table {self.root} cannot be read: {_line(error)}") from error
+        self._check_columns(table)
+        self._entries = version, entries
+        return TableState(version, spans)
+
+    def commit(
+        self, state: TableState, files: Sequence[DataFile], ranges: Sequence[CommittedRange], purpose: Purpose
+    ) -> None:
+        """Add `files` and what `ranges` say in one commit onto exactly `state.version`. `files` may be empty."""
+        commit_id = uuid.uuid4().hex
+        version = _version(state)
+        spans = spans_after(state.spans, ranges, purpose)
+        try:
+            # A table that was not there is to be created, whatever is there now.
+            entries = {} if version is None else self._entries_at(version)
+            table = None if version is None else self._at(version)
+        except OSError as error:
+            raise UnreadableError(f"nothing was committed: {self.root} cannot be read: {_line(error)}") from error
+        new = 0 if version is None else version + 1
+        properties = CommitProperties(
+            custom_metadata={"userMetadata": describe_commit(commit_id, purpose.value, ranges)},
+            max_commit_retries=0,
+            app_transactions=[
+                Transaction(name, number)
+                for name, number in changes(entries, spans, [one.key for one in ranges], new).items()
+            ],
+        )
+        self._write(table, new, [_add(file, data_change=True) for file in files], properties, commit_id)
+
+    def rewrite(self, state: TableState, removed: Sequence[str], added: Sequence[DataFile]) -> None:
+        """Put `added` in the place of the live files `removed`, which have the same rows, onto exactly `state.version`.
+
+        Readers of changes see none (`dataChange` is false). Ranges stay what they are.
+
+        Raises:
+            TableError: a file is not live, or the numbers of rows differ.
+            ConflictError, UnknownOutcomeError: as of `commit`.
+        """
+        version = _version(state)
+        if version is None:
+            raise TableError(f"there was no table at {self.root}, so no file in it can be replaced")
+        table = self._at(version)
+        live = {action["path"]: action for action in _live(table)}
+        if missing := sorted(set(removed) - live.keys()):
+            raise TableError(f"{self.root} has no live file '{missing[0]}', so it cannot be replaced")
+        rows, rows_added = sum(live[path]["num_records"] or 0 for path in removed), sum(file.rows for file in added)
+        if rows != rows_added:
+            raise TableError(f"the files to replace have {rows} rows, and those in their place {rows_added}")
+        commit_id = uuid.uuid4().hex
+        properties = CommitProperties(
+            custom_metadata={"userMetadata": describe_commit(commit_id, COMPACTION)}, max_commit_retries=0
+        )
+        actions: list[AddAction | RemoveAction] = [
+            *(_remove(live[path], table.metadata().partition_columns) for path in removed),
+            *(_add(file, data_change=False) for file in added),
+        ]
+        self._write(table, version + 1, actions, properties, commit_id)
+
+    def files(self, state: TableState) -> Sequence[str]:
+        """Return the paths of the live files of a version, relative to the table, sorted."""
+        version = _version(state)
+        if version is None:
+            return []
+        table = self._at(version)
+        if pa.table(table.deletion_vectors().read_all()).num_rows:
+            raise TableError(f"{self.root} has deletion vectors: read it with a reader of Delta, not by its files")
+        return sorted(action["path"] for action in _live(table))
+
+    def _open(self, version: int | None) -> DeltaTable | None:
+        """Return the table at a version, or the newest one, or None where there is no table."""
+        try:
+            return DeltaTable(self.root, version=version, storage_options=self._options)
+        except TableNotFoundError:
+            return None
+        except Exception as error:
+            at = "" if version is None else f" at version {version}"
+            raise UnreadableError(f"the Delta table {self.root}{at} cannot be opened: {_line(error)}") from error
+
+    def _at(self, version: int) -> DeltaTable:
+        """Return the table at a version that was loaded; a new table in its place has other versions."""
+        table = self._open(version)
+        if table is None or (self._table_id and self._table_id != str(table.metadata().id)):
+            raise ConflictError(f"{self.root} was deleted, or replaced by another table, after it was looked at")
+        return table
+
+    def _log(self) -> FileSystem:
+        return PyFileSystem(DeltaStorageHandler(self.root, self._options))
+
+    def _entries_at(self, version: int) -> dict[str, int]:
+        if self._entries is not None and self._entries[0] == version:
+            return self._entries[1]
+        return entries_at(self._log(), version, self._entries)
+
+    def _write(
+        self,
+        table: DeltaTable | None,
+        version: int,
+        actions: list[AddAction | RemoveAction],
+        properties: CommitProperties,
+        commit_id: str,
+    ) -> None:
+        try:
+            if table is None:
+                create_table_with_add_actions(
+                    self.root,
+                    self._schema,
+                    [action for action in actions if isinstance(action, AddAction)],
+                    mode="error",
+                    partition_by=self._partition_by,
+                    storage_options=self._options,
+                    commit_properties=properties,
+                )
+            else:
+                table.create_write_transaction(
+                    actions,
+                    mode="append",
+                    schema=table.schema(),
+                    partition_by=table.metadata().partition_columns,
+                    commit_properties=properties,
+                )
+        except Exception as error:  # noqa: BLE001 - whatever it was, what became of the commit must be found out
+            self._settle(error, version, commit_id)
+
+    def _settle(self, error: Exception, version: int, commit_id: str) -> None:
+        """Find out what became of the commit of `version`, of which deltalake has raised `error`."""
+        try:
+            info = commit_info(self._log(), version)
+        except Exception as trouble:  # noqa: BLE001 - raised below, and it must not hide the first error
+            raise UnknownOutcomeError(
+                f"version {version} of {self.root} may have been committed, or not: {_line(error)}; and looking for it"
+                f" failed: {_line(trouble)}"
+            ) from error
+        if info is None and isinstance(error, NEVER_TRIED):
+            raise TableError(f"{self.root} does not take the commit: {_line(error)}") from error
+        if info is None:
+            raise UnknownOutcomeError(
+                f"version {version} of {self.root} is not there now, but a request may be under way: {_line(error)}"
+            ) from error
+        if id_of_commit(info.get("userMetadata")) != commit_id:
+            raise ConflictError(f"{self.root}: another writer has committed version {version}") from error
+
+    def _restored(self, entries: Mapping[str, int], version: int) -> Restored | None:
+        archived = entries.get(VERSION)
+        if archived is None:
+            return None
+        if archived > version:
+            raise TableError(
+                f"{self.root} is at version {version}, but its offsets were committed in version {archived}: its log"
+                " was cut or copied in part; bring it back, or archive to another place"
+            )
+        if (restored := restore_since(self._log(), max(archived, self._checked), version)) is None:
+            self._checked = version
+        return restored
+
+    def _spans_after_restore(
+        self, spans: Mapping[PartitionKey, Sequence[Span]], archived: int, version: int, restored: Restored
+    ) -> Mapping[PartitionKey, Sequence[Span]]:
+        """Return the spans whose rows are there after a RESTORE: `spans`, or others if those may be adopted."""
+        if self._adopt and self._adopted is None:
+            self._adopted = version
+        is_adopted = self._adopted is not None and restored.version <= self._adopted
+        try:
+            found = self._restored_spans(restored)
+        except TableError as error:
+            if is_adopted:
+                raise
+            raise TableError(f"{_refusal(self.root, restored, archived)} ({error})") from error
+        if found == spans:
+            self._checked = version  # It was undone, or it took away nothing of the archive's.
+        elif not is_adopted:
+            raise TableError(_refusal(self.root, restored, archived))
+        return spans if found is None else found
+
+    def _restored_spans(self, restored: Restored) -> Mapping[PartitionKey, Sequence[Span]] | None:
+        """Return the spans of the version that was restored, which may be a restored one itself. None: nobody knows."""
+        if restored.target is None:
+            return None
+        target = self._target(restored.target)
+        entries = entries_at(self._log(), target)
+        again = restore_since(self._log(), entries[VERSION], target) if VERSION in entries else None
+        return spans_of(entries) if again is None else self._restored_spans(again)
+
+    def _target(self, noted: Mapping[str, Any]) -> int:
+        if noted.get("version") is not None:
+            return int(noted["version"])
+        moment = noted.get("datetime") or noted.get("timestamp")
+        table = self._open(None)
+        if moment is None or table is None:
+            raise TableError(f"{self.root}: the RESTORE does not say to which version; restore it to one by number")
+        if str(moment).isdigit():
+            moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(int(moment) / 1000))
+        table.load_as_version(str(moment))
+        return table.version()
+
+    def _check_nothing_archived(self, table: DeltaTable) -> None:
+        if found := [action["path"] for action in _live(table) if is_archive_file(action["path"])]:
+            raise TableError(
+                f"{self.root} has files of an archive ({found[0]}), but nothing says which offsets are in them: the"
+                " application transactions 'barnabas...' were lost; restore them with the table, or archive to another"
+                " place"
+            )
+
+    def _check_columns(self, table: DeltaTable) -> None:
+        metadata = table.metadata()
+        if metadata.configuration.get("delta.columnMapping.mode", "none") != "none":
+            raise TableError(f"{self.root} maps its columns to other names; files cannot be added to it as they are")
+        there = {field.name: json.loads(field.to_json())["type"] for field in table.schema().fields}
+        for field in self._schema.fields:
+            wanted = json.loads(field.to_json())["type"]
+            if field.name not in there:
+                raise TableError(f"{self.root} has no column '{field.name}'; add it, or archive to another place")
+            if there[field.name] != wanted:
+                raise TableError(f"the column '{field.name}' of {self.root} is {there[field.name]}, and not {wanted}")
+        if list(metadata.partition_columns) != self._partition_by:
+            raise TableError(
+                f"{self.root} is partitioned by {list(metadata.partition_columns) or 'nothing'}, and not by"
+                f" {self._partition_by or 'nothing'}"
+            )
+
+
+def _check_options(options: dict[str, str]) -> None:
+    """See to it that versions are written by a conditional request.
+
+    Raises:
+        TableError: the options say otherwise.
+    """
+    lowered = {name.lower(): value for name, value in options.items()}
+    if lowered.get("aws_s3_allow_unsafe_rename", "false").lower() in {"true", "1"}:
+        raise TableError("AWS_S3_ALLOW_UNSAFE_RENAME lets two writers write one version of a Delta table; leave it out")
+    if lowered.get("aws_conditional_put", "etag") != "etag":
+        raise TableError("aws_conditional_put must be 'etag', or two writers write one version of a Delta table")
+    options.setdefault("aws_conditional_put", "etag")
+    if any(lowered.get(name, "").startswith("http://") for name in ENDPOINTS):
+        options.setdefault("allow_http", "true")
+
+
+def _version(state: TableState) -> int | None:
+    assert state.version is None or isinstance(state.version, int)
+    return state.version
+
+
+def _add(file: DataFile, data_change: bool) -> AddAction:
+    values = {name: None if value in NO_PARTITION else value for name, value in file.partition_values.items()}
+    statistics = json.dumps({"numRecords": file.rows})
+    return AddAction(file.path, file.size_bytes, values, time.time_ns() // 1_000_000, data_change, statistics)
+
+
+def _remove(live: Mapping[str, Any], partition_columns: Sequence[str]) -> RemoveAction:
+    values = {name: live["partition_values"].get(name) for name in partition_columns}
+    return RemoveAction(live["path"], False, time.time_ns() // 1_000_000, live["size_bytes"], values)
+
+
+def _live(table: DeltaTable) -> list[dict[str, Any]]:
+    """Return the live files, their paths as they are in the store."""
+    rows: list[dict[str, Any]] = pa.table(table.get_add_actions(flatten=False)).to_pylist()
+    return [{**row, "path": unquote(row["path"])} for row in rows]
+
+
+def _refusal(root: str, restored: Restored, archived: int) -> str:
+    if restored.target is None:
+        return (
+            f"the log of {root} no longer has the commit of version {restored.version}, so it cannot be known whether"
+            f" the table was restored since offsets were committed (version {archived}); if it was not, run once with"
+            " --adopt"
+        )
+    return (
+        f"{root} was restored (version {restored.version}) after offsets were committed (version {archived}): rows may"
+        " be gone that it says it has; undo the RESTORE, or run once with --adopt, which goes on from what was restored"
+    )
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
