@@ -19,7 +19,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from barnabas_clients.assignors import decode_assignment
+from barnabas_clients.assignors.subscription import decode_assignment
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.errors import ClientError
 from barnabas_clients.groups.coordinator import Coordinator, commit_offsets, delete_offsets, fetch_offsets

@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Literal, Self, overload
 
 from barnabas_clients.admin.values import ListedOffset, OffsetSpec
 from barnabas_clients.arguments import callable_of, names, seconds, shown, topic_name, whole_number
-from barnabas_clients.assignors import Assignor
+from barnabas_clients.assignors.assignor import Assignor
 from barnabas_clients.errors import DeadlineExceededError
 from barnabas_clients.place_arguments import offsets_of, partitions_of, timestamps_of
 from barnabas_clients.protocol.errors import ErrorCode, error_for

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NamedTuple, cast
 
 from barnabas_clients.arguments import INT32_MAX, flag, one_of, seconds, shown, text, whole_number
-from barnabas_clients.assignors import ASSIGNORS, Assignor
+from barnabas_clients.assignors.assignor import Assignor
+from barnabas_clients.assignors.built_in import ASSIGNORS
 from barnabas_clients.place_arguments import several
 
 from .fetch_plan import FetchSettings

@@ -27,13 +27,9 @@ from collections.abc import Collection, Mapping, Sequence
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from barnabas_clients.assignors import (
-    COOPERATIVE_STICKY,
-    NO_GENERATION,
-    RANGE,
-    Assignor,
-    RebalanceProtocol,
-    Subscription,
+from barnabas_clients.assignors.assignor import NO_GENERATION, Assignor, RebalanceProtocol, Subscription
+from barnabas_clients.assignors.built_in import COOPERATIVE_STICKY, RANGE
+from barnabas_clients.assignors.subscription import (
     decode_assignment,
     decode_subscription,
     encode_assignment,

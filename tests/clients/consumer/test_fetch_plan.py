@@ -4,7 +4,7 @@ from types import MappingProxyType
 
 import pytest
 
-from barnabas_clients.assignors import RANGE
+from barnabas_clients.assignors.built_in import RANGE
 from barnabas_clients.cluster.topic_view import BrokerAddress, PartitionView, TopicView
 from barnabas_clients.cluster.view import ClusterView
 from barnabas_clients.consumer.decoder import FetchedRecords

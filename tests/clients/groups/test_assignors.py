@@ -6,19 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_clients.assignors import (
-    ASSIGNORS,
-    COOPERATIVE_STICKY,
-    RANGE,
-    ROUND_ROBIN,
-    STICKY,
-    Assignment,
-    Assignor,
-    RebalanceProtocol,
-    Subscription,
-)
-from barnabas_clients.assignors.assignor import in_member_order
+from barnabas_clients.assignors.assignor import Assignment, Assignor, RebalanceProtocol, Subscription, in_member_order
 from barnabas_clients.assignors.balance import Claim, balance, owners_by_claim
+from barnabas_clients.assignors.built_in import ASSIGNORS, COOPERATIVE_STICKY, RANGE, ROUND_ROBIN, STICKY
 from barnabas_clients.topic_partition import TopicPartition
 
 TOPICS = ("a", "b", "c", "d")

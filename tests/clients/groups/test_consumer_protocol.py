@@ -9,10 +9,9 @@ from kio.schema.consumer_protocol_assignment.v3 import data as kio_assignment
 from kio.schema.consumer_protocol_subscription.v3 import data as kio_subscription
 from kio.serial import entity_reader, entity_writer
 
-from barnabas_clients.assignors import (
-    COOPERATIVE_STICKY,
-    STICKY,
-    Subscription,
+from barnabas_clients.assignors.assignor import Subscription
+from barnabas_clients.assignors.built_in import COOPERATIVE_STICKY, STICKY
+from barnabas_clients.assignors.subscription import (
     decode_assignment,
     decode_subscription,
     encode_assignment,

@@ -12,7 +12,7 @@ import pytest
 from machines import cluster_handle
 
 from barnabas_clients.admin import topics as admin
-from barnabas_clients.assignors import COOPERATIVE_STICKY
+from barnabas_clients.assignors.built_in import COOPERATIVE_STICKY
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.groups.coordinator import Coordinator, fetch_offsets
 from barnabas_clients.groups.session import GroupSettings

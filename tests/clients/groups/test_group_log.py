@@ -8,7 +8,8 @@ import pytest
 from clients.fake_broker import FakeBroker
 from clients.virtual import run_virtually, serving_virtually
 
-from barnabas_clients.assignors import COOPERATIVE_STICKY, RANGE, Assignor
+from barnabas_clients.assignors.assignor import Assignor
+from barnabas_clients.assignors.built_in import COOPERATIVE_STICKY, RANGE
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.groups.session import GroupSettings
 from barnabas_clients.protocol.errors import ErrorCode

@@ -10,15 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from barnabas_clients.assignors import (
-    COOPERATIVE_STICKY,
-    RANGE,
-    STICKY,
-    Assignor,
-    RebalanceProtocol,
-    decode_subscription,
-    encode_assignment,
-)
+from barnabas_clients.assignors.assignor import Assignor, RebalanceProtocol
+from barnabas_clients.assignors.built_in import COOPERATIVE_STICKY, RANGE, STICKY
+from barnabas_clients.assignors.subscription import decode_subscription, encode_assignment
 from barnabas_clients.groups.member import TRANSITIONS, GroupMember, GroupSettings, Situation, Verdict
 from barnabas_clients.protocol.errors import ErrorCode, error_for
 from barnabas_clients.protocol.join_group import JoinGroupResponse, JoinGroupResponseMember

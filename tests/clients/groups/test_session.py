@@ -8,7 +8,8 @@ import pytest
 from clients.conftest import Run
 from clients.fake_broker import Answer, FakeBroker, serving
 
-from barnabas_clients.assignors import COOPERATIVE_STICKY, RANGE, Assignor
+from barnabas_clients.assignors.assignor import Assignor
+from barnabas_clients.assignors.built_in import COOPERATIVE_STICKY, RANGE
 from barnabas_clients.backoff import Backoff
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.errors import CommitFailedError

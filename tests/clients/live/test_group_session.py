@@ -10,7 +10,8 @@ from clients.groups.settled_session import SettledSession
 
 from barnabas_clients.admin import topics as admin
 from barnabas_clients.admin.groups import describe_groups
-from barnabas_clients.assignors import ASSIGNORS, COOPERATIVE_STICKY, RANGE, Assignor
+from barnabas_clients.assignors.assignor import Assignor
+from barnabas_clients.assignors.built_in import ASSIGNORS, COOPERATIVE_STICKY, RANGE
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.errors import CommitFailedError
 from barnabas_clients.groups.session import GroupSettings
