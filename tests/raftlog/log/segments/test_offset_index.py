@@ -1,9 +1,15 @@
 """The sparse indexes against a list of frames: no lookup begins too late."""
 
+from typing import cast
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_raftlog.log.segments.offset_index import INTERVAL_BYTES, OffsetIndex, TimeIndex
+from barnabas_raftlog.log.machine.files import Files
+from barnabas_raftlog.log.machine.open_files import OpenFiles
+from barnabas_raftlog.log.segments.cold_reads import ROWS_ON_LOOP_MAX, ColdReads, NotCachedError
+from barnabas_raftlog.log.segments.offset_index import INTERVAL_BYTES, OffsetIndex, TimeIndex, parse_index, parse_times
 from barnabas_raftlog.log.segments.segment import Segment, index_files_from, parse_stem
 
 FRAMES = st.lists(st.tuples(st.integers(61, 3000), st.integers(0, 3), st.integers(0, 50)), max_size=40)
@@ -28,8 +34,8 @@ def reloaded(segment: Segment) -> None:
     times = segment.time_index
     segment.index = OffsetIndex(len(index))
     segment.time_index = TimeIndex(len(times))
-    segment.index.load(stored.get(segment.index_handle.path, b""), segment.size_bytes)
-    segment.time_index.load(stored.get(segment.time_handle.path, b""))
+    segment.index.load(parse_index(stored.get(segment.index_handle.path, b"")), segment.size_bytes)
+    segment.time_index.load(parse_times(stored.get(segment.time_handle.path, b"")))
     assert (len(segment.index), len(segment.time_index)) == (len(index), len(times))
 
 
@@ -91,9 +97,31 @@ def test_rows_that_make_no_sense_are_left_out() -> None:
     rows = bytearray(segment.index.unstored())
     rows[48:56] = bytes(8)
     index = OffsetIndex(len(segment.index))
-    index.load(rows, segment.size_bytes)
+    index.load(parse_index(rows), segment.size_bytes)
     assert len(index) == 2
     assert index.stored == 2
+
+
+def test_rows_beside_those_in_memory_are_left_out() -> None:
+    segment, _ = built([(3000, 1, time) for time in range(10)])
+    rows, times = segment.index.unstored(), segment.time_index.unstored()
+    index, time_index = OffsetIndex(9), TimeIndex(9)
+    # What is in memory begins where the third row of the file is.
+    index.add(15, 104, 3_000 * 4)
+    time_index.add(3, 103)
+    index.load(parse_index(rows), segment.size_bytes)
+    time_index.load(parse_times(times))
+    assert [index.before_index(at) for at in (13, 15)] == [(13, 102, 6_000), (15, 104, 12_000)]
+    assert (index.stored, index.missing, len(index)) == (1, 0, 2)
+    assert (time_index.stored, len(time_index)) == (1, 2)
+
+
+def test_many_rows_are_not_parsed_on_the_loop() -> None:
+    segment, _ = built([])
+    cold = ColdReads(cast("Files", None), cast("OpenFiles", None), None)  # It decides before it reads.
+    segment.index.missing = ROWS_ON_LOOP_MAX + 1
+    with pytest.raises(NotCachedError):
+        cold.rows(segment, blocking=False)
 
 
 def test_a_small_segment_gets_index_files_when_it_has_grown() -> None:
