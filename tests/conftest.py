@@ -13,6 +13,30 @@ from machines import cluster_handle
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 settings.load_profile("repeatable")
 
+# Tests of these calculate: in one process, without a port, in simulated time. A second worker of pytest-xdist runs them
+# beside all others, which start processes and are run one at a time, by one worker.
+CALCULATING = ("clients/protocol", "metadata_quorum", "raftlog", "seams", "sim", "test_architecture.py")
+HERE = Path(__file__).parent
+
+if WORKER := os.environ.get("PYTEST_XDIST_WORKER", ""):
+    # A folder of its own for each worker, and a short one, because the path of a Unix socket may have 107 bytes.
+    os.environ["TMPDIR"] = tempfile.tempdir = f"{tempfile.gettempdir()}/{WORKER}"
+    Path(tempfile.tempdir).mkdir(exist_ok=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if WORKER:
+        config.option.basetemp = Path(tempfile.gettempdir(), "t")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Name the group of each test, which one worker runs: the file of a test that calculates, or all others."""
+    for item in items:
+        path = item.path.relative_to(HERE)
+        is_calculating = any(path.is_relative_to(folder) for folder in CALCULATING)
+        item.add_marker(pytest.mark.xdist_group(path.as_posix() if is_calculating else "others"))
+
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_left_behind() -> Iterator[None]:
