@@ -12,10 +12,11 @@ from .audit.evidence import Evidence
 from .audit.findings import Finding, findings_of
 from .audit.gathering import Question, gather
 from .audit.summary import PartitionSummary, summaries_of
+from .audit.tables import partition_table
 from .output import print_table, say, say_json
 from .session import session
 
-__all__ = ["AuditJob", "run_audit"]
+__all__ = ["AuditJob", "run_audit", "verdict_of"]
 
 SOUND = 0
 WRONG = 1
@@ -44,6 +45,7 @@ def run_audit(job: AuditJob) -> int:
         seen = gather(spark, question, say)._replace(took_s=time.monotonic() - began)
     findings = findings_of(seen)
     summaries = summaries_of(seen, findings)
+    verdict = verdict_of(seen, summaries, findings)
     if job.as_json:
         _show_json(summaries, findings)
     else:
@@ -51,9 +53,9 @@ def run_audit(job: AuditJob) -> int:
     if job.report:
         from .audit.report import page_of  # noqa: PLC0415 - it loads matplotlib
 
-        Path(job.report).write_text(page_of(seen, summaries, findings), "utf-8")
+        Path(job.report).write_text(page_of(seen, summaries, findings, verdict), "utf-8")
         say(f"the report is {job.report}")
-    say(verdict_of(seen, summaries, findings))
+    say(verdict)
     return WRONG if any(one.is_wrong for one in findings) else SOUND
 
 
@@ -84,29 +86,6 @@ def _show(seen: Evidence, summaries: Sequence[PartitionSummary], findings: Seque
     print_table(columns, rows)
     if findings:
         print_table(("", "partition", "offsets", "what"), map(_finding_row, findings))
-
-
-def partition_table(seen: Evidence, summaries: Sequence[PartitionSummary]) -> tuple[list[str], list[list[object]]]:
-    """Return the columns and rows of the result table: those that say something here."""
-    has_ids = len({one.topic_id for one in summaries}) > 1
-    columns: list[tuple[str, object]] = [
-        ("topic id", (lambda one: one.topic_id) if has_ids else None),
-        ("partition", lambda one: one.partition),
-        ("from", (lambda one: one.start_offset) if seen.location else None),
-        ("to", (lambda one: one.end_offset) if seen.location else None),
-        ("rows", lambda one: one.rows),
-        ("without a row", lambda one: one.without_row),
-        ("commits proved", (lambda one: f"{one.claims_proved}/{one.claims}") if seen.location else None),
-        ("log proved", (lambda one: f"{one.log_proved}/{one.log_units}") if seen.log else None),
-        ("time goes back", lambda one: one.steps_back),
-        ("log from", (lambda one: one.log_start) if seen.logs else None),
-        ("log to", (lambda one: one.log_end) if seen.logs else None),
-        ("lag", (lambda one: one.lag) if seen.logs and seen.location else None),
-        ("group lag", (lambda one: one.group_lag) if seen.group else None),
-        ("", lambda one: "sound" if one.is_sound else "WRONG"),
-    ]
-    kept = [(name, value) for name, value in columns if callable(value)]
-    return [name for name, _ in kept], [[value(one) for _, value in kept] for one in summaries]
 
 
 def _finding_row(one: Finding) -> tuple[object, ...]:

@@ -1,6 +1,7 @@
-"""Runs a function over items on Spark's executors, a task an item, in waves, so that progress can be told."""
+"""Runs a function over items on Spark's executors, in waves, so that progress can be told."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from barnabas_raftlog.errors import BarnabasError
@@ -12,6 +13,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 TASKS_A_CORE = 4
+ITEMS_A_TASK = 4
 
 
 class TaskFailedError(BarnabasError):
@@ -25,10 +27,15 @@ def in_waves(spark: Any, items: Sequence[T], function: Callable[[T], R]) -> Iter
         TaskFailedError: an item failed for good.
     """
     context = spark.sparkContext
-    size = max(1, context.defaultParallelism * TASKS_A_CORE)
-    for at in range(0, len(items), size):
-        wave = items[at : at + size]
-        yield named_failure(lambda wave=wave: context.parallelize(wave, len(wave)).map(function).collect())
+    tasks = max(1, context.defaultParallelism * TASKS_A_CORE)
+    for at in range(0, len(items), tasks * ITEMS_A_TASK):
+        wave = items[at : at + tasks * ITEMS_A_TASK]
+        yield named_failure(partial(_run, context, wave, min(len(wave), tasks), function))
+
+
+def _run(context: Any, items: Sequence[T], tasks: int, function: Callable[[T], R]) -> list[R]:
+    results: list[R] = context.parallelize(items, tasks).map(function).collect()
+    return results
 
 
 def named_failure(work: Callable[[], R]) -> R:

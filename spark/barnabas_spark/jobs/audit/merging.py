@@ -17,7 +17,6 @@ from .fragments import Fragment, Measuring, fragment_from_plain
 
 __all__ = ["measure_sorted", "merge_units"]
 
-TASKS_MAX = 200
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _ROWS = pa.schema(
     [
@@ -51,12 +50,14 @@ def merge_units(
         texts = [json.dumps(one) for one in measure_sorted(batches)]
         yield pa.RecordBatch.from_arrays([pa.array(texts, pa.string())], names=["measure"])
 
+    context = spark.sparkContext
+    cores = context.defaultParallelism
     tasks = spark.createDataFrame(
-        spark.sparkContext.parallelize([(path,) for path in paths], min(len(paths), TASKS_MAX)), "path string"
+        context.parallelize([(path,) for path in paths], min(len(paths), 4 * cores)), "path string"
     )
     found = (
         tasks.mapInArrow(rows, _DDL)
-        .repartition(min(len(chosen), TASKS_MAX), "unit")
+        .repartition(min(len(chosen), 4 * cores), "unit")
         .sortWithinPartitions("unit", "offset")
         .mapInArrow(measures, "measure string")
         .collect()
