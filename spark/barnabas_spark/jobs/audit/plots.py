@@ -69,9 +69,7 @@ def file_sizes(sizes: Sequence[int]) -> str:
     if not sizes:
         return ""
     figure, axes = _figure("sizes", 2.3, 4.4)
-    unit, name = next(
-        pair for pair in ((1 << 20, "MiB"), (1 << 10, "KiB"), (1, "bytes")) if max(sizes) >= pair[0] or pair[0] == 1
-    )
+    unit, name = next(one for one in ((1 << 20, "MiB"), (1 << 10, "KiB"), (1, "bytes")) if max(sizes) >= one[0])
     axes.hist([size / unit for size in sizes], bins=min(30, max(5, len(sizes))), color=GOOD, linewidth=0, rwidth=0.92)
     axes.set_xlabel(name)
     axes.set_ylabel("files")

@@ -82,9 +82,8 @@ def _numbers(seen: Evidence, summaries: Sequence[PartitionSummary]) -> str:
         ("lag of the lake", f"{sum(lag):,}" if lag else ""),
         ("timestamps going back", f"{sum(one.steps_back for one in summaries):,}"),
     ]
-    cells = "".join(
-        f'<div><b>{_text(value)}</b><span class="soft">{name}</span></div>' for name, value in numbers if value
-    )
+    kept = [(name, value) for name, value in numbers if value]
+    cells = "".join(f'<div><b>{_text(value)}</b><span class="soft">{name}</span></div>' for name, value in kept)
     return f'<div class="numbers">{cells}</div>'
 
 
@@ -144,8 +143,8 @@ def _proved(seen: Evidence) -> str:
         "Every file of the table was read, and every row was assigned to the commit that covers its offset."
         if seen.location
         else "",
-        "A commit is proved if its rows are there, each offset once, and the CRC-32C over offsets, timestamps, keys, values"
-        " and headers is the one that was committed with them."
+        "A commit is proved if its rows are there, each offset once, and the CRC-32C over offsets, timestamps, keys,"
+        " values and headers is the one that was committed with them."
         if seen.location
         else "",
         "The log was read again, and its rows were compared in the same way." if seen.log and seen.location else "",
