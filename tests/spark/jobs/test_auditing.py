@@ -1,6 +1,5 @@
 """The command `audit`, on a session of Spark's and real brokers."""
 
-import json
 from pathlib import Path
 from typing import Any
 

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from barnabas_spark.lake.checksums import CHECKED_COLUMNS
 from barnabas_spark.lake.opening import open_store
 from barnabas_spark.lake.store import Location, MissingError
 
@@ -53,13 +52,14 @@ class _Places(NamedTuple):
 
 
 class UnitIndex(NamedTuple):
-    """Finds the unit of a row. Rows of the topics in `others` are left out."""
+    """Finds the unit of a row. Rows of the topics in `others`, which are ids, are left out."""
 
     places: dict[tuple[str, int], _Places]
     others: frozenset[str]
+    topic: str
 
 
-def index_of(units: Sequence[Unit], others: Collection[str] = ()) -> UnitIndex:
+def index_of(units: Sequence[Unit], others: Collection[str], topic: str) -> UnitIndex:
     """Return the index of units, which are sorted and disjoint."""
     by_key: dict[tuple[str, int], list[int]] = {}
     for number, unit in enumerate(units):
@@ -72,7 +72,7 @@ def index_of(units: Sequence[Unit], others: Collection[str] = ()) -> UnitIndex:
         )
         for key, numbers in by_key.items()
     }
-    return UnitIndex(places, frozenset(others))
+    return UnitIndex(places, frozenset(others), topic)
 
 
 def scan_file(path: str, location: Location, index: UnitIndex) -> FileFound:
@@ -93,6 +93,7 @@ def scan_file(path: str, location: Location, index: UnitIndex) -> FileFound:
                 if number < 0:
                     _count_strange(strange, where, part)
                 else:
+                    _check_name(part, index.topic)
                     measuring.add(number, part)
     except MissingError:
         return found._replace(trouble="it is not there", is_missing=True)
@@ -103,17 +104,17 @@ def scan_file(path: str, location: Location, index: UnitIndex) -> FileFound:
 
 
 def file_batches(location: Location, path: str) -> Iterator[tuple[int, Any]]:
-    """Yield the size of a file, and its rows with the columns that are checked, as far as it has them."""
+    """Yield the size of a file, and its rows with all of its columns."""
     with open_store(location).open(path) as stream:
-        file = pq.ParquetFile(stream)
+        file = pq.ParquetFile(stream, page_checksum_verification=True)
         names = set(file.schema_arrow.names)
         lacking = [name for name in (*_WHERE, "offset", "timestamp") if name not in names]
         if lacking:
             raise ValueError(f"it has no column '{lacking[0]}'")
         size_bytes = stream.seek(0, 2)
-        chosen = [name for name in (*_WHERE, *CHECKED_COLUMNS) if name in names]
         yield size_bytes, _NO_ROWS
-        for batch in file.iter_batches(BATCH_ROWS, columns=chosen):
+        # All columns, also those that no checksum covers: damage to any of them is found only by reading it.
+        for batch in file.iter_batches(BATCH_ROWS):
             yield size_bytes, batch
 
 
@@ -149,6 +150,13 @@ def _by_partition(batch: Any) -> Iterator[tuple[tuple[str, int], Any]]:
         part = batch.filter(pc.and_(pc.equal(ids, topic_id), pc.equal(partitions, partition)))
         if part.num_rows:
             yield (topic_id, partition), part
+
+
+def _check_name(part: Any, topic: str) -> None:
+    """Check the one column of a record that is not in its checksum."""
+    names = pc.unique(part.column("topic")).to_pylist() if "topic" in part.schema.names else [topic]
+    if names != [topic]:
+        raise ValueError(f"it has rows of a topic {next(name for name in names if name != topic)!r}")
 
 
 def _count_strange(strange: dict[tuple[str, int], Strange], where: tuple[str, int], part: Any) -> None:

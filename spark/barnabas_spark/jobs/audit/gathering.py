@@ -134,7 +134,7 @@ def _with_files(spark: Any, seen: Evidence, lake: Lake, tell: Callable[[str], No
     """Read all files, then those again whose rows are mixed."""
     paths = list(lake.table.files(lake.state))
     others = {key.topic_id for key in lake.state.spans} - {key.topic_id for key in seen.spans}
-    index = index_of(seen.units, others)
+    index = index_of(seen.units, others, seen.topic)
     files: list[FileFound] = []
     for wave in in_waves(spark, paths, partial(scan_file, location=lake.location, index=index)):
         files += wave

@@ -15,7 +15,7 @@ from barnabas_spark.lake.store import Location
 from .files import UnitIndex, file_batches, rows_by_unit
 from .fragments import Fragment, Measuring, fragment_from_plain
 
-__all__ = ["measure_sorted", "merge_units"]
+__all__ = ["measure_sorted", "merge_units", "rows_of"]
 
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _ROWS = pa.schema(
@@ -44,7 +44,7 @@ def merge_units(
     def rows(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
             for path in batch.column(0).to_pylist():
-                yield from _rows_of(location, path, chosen, index)
+                yield from rows_of(location, path, chosen, index)
 
     def measures(batches: Iterator[Any]) -> Iterator[Any]:
         texts = [json.dumps(one) for one in measure_sorted(batches)]
@@ -66,7 +66,8 @@ def merge_units(
     return {one.unit: one for one in fragments}
 
 
-def _rows_of(location: Location, path: str, chosen: Collection[int], index: UnitIndex) -> Iterator[Any]:
+def rows_of(location: Location, path: str, chosen: Collection[int], index: UnitIndex) -> Iterator[Any]:
+    """Yield the rows of a file that are of some units, with the number of their unit."""
     for _, batch in file_batches(location, path):
         for number, _, part in rows_by_unit(batch, index):
             if number in chosen:

@@ -30,9 +30,12 @@ def rows_over_time(timeline: Timeline) -> str:
     if not timeline.counts:
         return ""
     figure, axes = _figure("time", 2.6)
+    from matplotlib.dates import ConciseDateFormatter  # noqa: PLC0415 - after the backend was chosen
+
     times = [_moment(at * timeline.width_s) for at, _ in timeline.counts]
     width = timedelta(seconds=timeline.width_s)
     axes.bar(times, [count for _, count in timeline.counts], width=width, align="edge", color=GOOD, linewidth=0)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(axes.xaxis.get_major_locator(), tz=UTC))
     axes.set_ylabel(f"rows in {_duration(timeline.width_s)}")
     _with_thousands(axes.yaxis)
     return _svg(figure, "rows over time")
@@ -59,6 +62,7 @@ def coverage(seen: Evidence, findings: Sequence[Finding]) -> str:
     axes.set_yticks(range(len(keys)), [_name(key, keys) for key in keys])
     axes.set_ylim(len(keys) - 0.4, -0.5)
     axes.set_xlabel("offset")
+    axes.set_ylabel("partition")
     _with_thousands(axes.xaxis)
     axes.margins(x=0.02)
     return _svg(figure, "offsets of each partition")
@@ -90,6 +94,7 @@ def lags(summaries: Sequence[PartitionSummary]) -> str:
     axes.set_xticks(places, [str(one.partition) for one in found])
     axes.set_xlabel("partition")
     axes.set_ylabel("offsets behind the log")
+    axes.yaxis.get_major_locator().set_params(integer=True)
     axes.set_ylim(0, max(1, *(max(one.lag or 0, one.group_lag or 0) for one in found)) * 1.1)
     _with_thousands(axes.yaxis)
     return _svg(figure, "lag")
