@@ -35,7 +35,8 @@ def rows_over_time(timeline: Timeline) -> str:
     times = [_moment(at * timeline.width_s) for at, _ in timeline.counts]
     width = timedelta(seconds=timeline.width_s)
     axes.bar(times, [count for _, count in timeline.counts], width=width, align="edge", color=GOOD, linewidth=0)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(axes.xaxis.get_major_locator(), tz=UTC))
+    formatter: Any = ConciseDateFormatter
+    axes.xaxis.set_major_formatter(formatter(axes.xaxis.get_major_locator(), tz=UTC))
     axes.set_ylabel(f"rows in {_duration(timeline.width_s)}")
     _with_thousands(axes.yaxis)
     return _svg(figure, "rows over time")
