@@ -8,6 +8,8 @@ import typer
 
 from .app import app
 from .commands import archive as _archive  # noqa: F401 - adds itself to the command
+from .commands import audit as _audit  # noqa: F401 - likewise
+from .commands import backfill as _backfill  # noqa: F401 - likewise
 from .errors import guarded
 from .output import complain
 

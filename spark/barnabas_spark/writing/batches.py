@@ -32,19 +32,23 @@ ROW_OVERHEAD_BYTES: Final = 24
 RECORDS_MAX: Final = 1 << 20
 """Of one batch. Three bytes hold the place of each, and brokers count in 32 bits."""
 _VARINT_BYTES_MAX: Final = 5
+_LONG_VARINT_BYTES_MAX: Final = 8
+"""Of the distance between two timestamps, as far as these fit in microseconds."""
 
 
 class RecordColumns(NamedTuple):
     """Rows that are to become records, in order: Arrow columns of one length, each in one piece.
 
     `keys` and `values` are binary; None stands for a column of nulls. `headers` is a list of structs of a name (string)
-    and a value (binary); None stands for no headers.
+    and a value (binary); None stands for no headers. `timestamps` are milliseconds since 1970, as integers of numpy;
+    None: all records of a batch have the timestamp that its header gets as its base.
     """
 
     row_count: int
     keys: Any = None
     values: Any = None
     headers: Any = None
+    timestamps: Any = None
 
 
 class Built(NamedTuple):
@@ -66,8 +70,9 @@ def build_batches(
 ) -> list[Built]:
     """Return the rows as batches, in order. No batch holds rows of two runs.
 
-    The records have the timestamp that their header gets as its base. Run i ends before row `run_ends[i]`; the last run
-    ends with the last row. Runs may be empty.
+    Without timestamps of their own, the records have the one that their header gets as its base. With them, that must
+    be the timestamp of the first row. Run i ends before row `run_ends[i]`; the last run ends with the last row. Runs
+    may be empty.
     """
     if not columns.row_count:
         return []
@@ -95,6 +100,8 @@ def row_sizes(columns: RecordColumns) -> Ints:
     for strings in (columns.keys, columns.values):
         if strings is not None:
             sizes += np.maximum(places(strings)[1], 0)
+    if columns.timestamps is not None:
+        sizes += _LONG_VARINT_BYTES_MAX
     if columns.headers is not None:
         offsets, pairs = _pairs(columns.headers)
         names, values = (np.maximum(places(pairs.field(side))[1], 0) for side in (0, 1))
@@ -159,11 +166,14 @@ def _records(columns: RecordColumns, starts: Ints, ends: Ints) -> Any:
     else:
         tail = _headers(columns.headers)
         tail_sizes = places(tail)[1]
-    bodies = 2 + _varint_sizes(deltas) + tail_sizes
+    zeros = np.zeros(count, np.int64)
+    times = zeros
+    if columns.timestamps is not None:
+        times = columns.timestamps - np.repeat(columns.timestamps[starts], ends - starts)
+    bodies = 1 + _varint_sizes(times) + _varint_sizes(deltas) + tail_sizes
     for sizes in (key_sizes, value_sizes):
         bodies += _varint_sizes(sizes) + np.maximum(sizes, 0)
-    zeros = np.zeros(count, np.int64)
-    before_key = [bodies, zeros, zeros, deltas, key_sizes]
+    before_key = [bodies, zeros, times, deltas, key_sizes]
     if columns.keys is None:
         pieces = [_varints([*before_key, value_sizes], starts)]
     else:
@@ -205,11 +215,11 @@ def _zigzag(values: Ints) -> Ints:
 
 
 def _varint_sizes(values: Ints) -> Ints:
-    """Return how many bytes the zigzag varint of each value takes; values have 31 bits and a sign."""
+    """Return how many bytes the zigzag varint of each value takes; values have 54 bits and a sign."""
     zigzag = _zigzag(values)
     sizes = np.ones(len(values), np.int64)
     most = int(zigzag.max(initial=0))
-    for place in range(1, _VARINT_BYTES_MAX):
+    for place in range(1, _LONG_VARINT_BYTES_MAX):
         if most < 1 << 7 * place:
             break
         sizes += zigzag >= 1 << 7 * place
@@ -226,7 +236,7 @@ def _varints(columns: Sequence[Ints], first_rows: Ints | None = None) -> Any:
     for values in columns:
         zigzag = _zigzag(values)
         most = int(zigzag.max(initial=0))
-        encoded.append((zigzag, next(n for n in range(1, _VARINT_BYTES_MAX + 1) if most < 1 << 7 * n)))
+        encoded.append((zigzag, next(n for n in range(1, _LONG_VARINT_BYTES_MAX + 1) if most < 1 << 7 * n)))
     width = sum(each for _, each in encoded)
     table = np.empty((count, width), np.uint8)
     is_there = np.ones((count, width), np.bool_)

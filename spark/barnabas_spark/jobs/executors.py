@@ -1,0 +1,57 @@
+"""Runs a function over items on Spark's executors, in waves, so that progress can be told."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from barnabas_raftlog.errors import BarnabasError
+from barnabas_spark.lake.tasks import task_failure
+
+__all__ = ["TaskFailedError", "in_waves", "named_failure"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+TASKS_A_CORE = 4
+ITEMS_A_TASK = 4
+
+
+class TaskFailedError(BarnabasError):
+    """A task failed as often as Spark allows."""
+
+
+def in_waves(spark: Any, items: Sequence[T], function: Callable[[T], R]) -> Iterator[list[R]]:
+    """Yield the results of a wave of items, in their order. The function travels to executors. Classic sessions only.
+
+    Raises:
+        TaskFailedError: an item failed for good.
+    """
+    context = spark.sparkContext
+    tasks = max(1, context.defaultParallelism * TASKS_A_CORE)
+    for at in range(0, len(items), tasks * ITEMS_A_TASK):
+        wave = items[at : at + tasks * ITEMS_A_TASK]
+        yield named_failure(partial(_run, context, wave, min(len(wave), tasks), function))
+
+
+def _run(context: Any, items: Sequence[T], tasks: int, function: Callable[[T], R]) -> list[R]:
+    results: list[R] = context.parallelize(items, tasks).map(function).collect()
+    return results
+
+
+def named_failure(work: Callable[[], R]) -> R:
+    """Do some work of Spark's, and name what fails in a task.
+
+    Raises:
+        TaskFailedError: a task failed for good.
+    """
+    from py4j.protocol import (  # type: ignore[import-untyped]  # noqa: PLC0415 - comes with PySpark
+        Py4JJavaError,
+    )
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - see above
+
+    try:
+        return work()
+    except Py4JJavaError as error:
+        raise TaskFailedError(f"a task failed for good: {task_failure(str(error.java_exception))}") from error
+    except PySparkException as error:
+        raise TaskFailedError(f"a task failed for good: {task_failure(str(error))}") from error

@@ -1,0 +1,62 @@
+"""Finds a table that is there: its format, if nobody says it, and its newest version."""
+
+from typing import Any, NamedTuple
+
+from barnabas_spark.lake.formats.choosing import open_table
+from barnabas_spark.lake.layout import PARTITIONINGS, Layout
+from barnabas_spark.lake.opening import open_store
+from barnabas_spark.lake.store import Location, MissingError, Store
+from barnabas_spark.lake.table import TableError, TableState
+
+__all__ = ["Lake", "find_lake"]
+
+_SIGNS = {"parquet": "_manifests/", "delta": "_delta_log/", "iceberg": "metadata/"}
+
+
+class Lake(NamedTuple):
+    """A table at one version."""
+
+    location: Location
+    kind: str
+    table: Any
+    state: TableState
+
+
+def find_lake(location: Location, kind: str = "") -> Lake:
+    """Open the table at a location, for reading only.
+
+    Raises:
+        TableError: there is none, or it cannot be trusted.
+    """
+    chosen = kind or _kind(open_store(location), location)
+    table, state = _loaded(chosen, location)
+    if not state.version and not state.spans:
+        raise TableError(f"there is no {chosen} table at {location.url}")
+    return Lake(location, chosen, table, state)
+
+
+def _loaded(kind: str, location: Location) -> tuple[Any, TableState]:
+    """Open and load a table, however it is partitioned: Delta and Iceberg tables want to be told."""
+    refused: TableError | None = None
+    for partition_by in PARTITIONINGS:
+        table = open_table(kind, location, Layout(partition_by=partition_by), is_probed=False)
+        try:
+            return table, table.load()
+        except TableError as error:
+            if "is partitioned by" not in str(error):
+                raise
+            refused = refused or error
+    assert refused is not None, "there is a way to be partitioned"
+    raise refused
+
+
+def _kind(store: Store, location: Location) -> str:
+    for kind, folder in _SIGNS.items():
+        try:
+            if any(True for _ in store.list(folder)):
+                return kind
+        except MissingError:
+            continue
+    if not location.is_local and location.options.get("uri"):
+        return "iceberg"
+    raise TableError(f"there is no table at {location.url}; --format says what to look for")
