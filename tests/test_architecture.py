@@ -76,14 +76,15 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         " < groups producer < admin < consumer"
     ),
     "barnabas_spark": (
-        "garbage options < clusters planning < reading schemas writing < snapshots streaming < source lake < jobs"
+        "garbage options < clusters planning < reading schemas writing < snapshots streaming < source lake < latest < jobs"
     ),
     "barnabas_spark.snapshots": "vector < store",
-    "barnabas_spark.jobs": "app output session < errors < archiving options < commands < cli < __main__",
+    "barnabas_spark.jobs": "app output session < errors < archiving options < compacting windowing < commands < cli < __main__",
     "barnabas_spark.lake": (
         "checksums layout ranges schemas < table < store rounds < committing logs object_store < opening"
         " < formats writing < archive compaction read < orphans tasks"
     ),
+    "barnabas_spark.latest": "choosing < archived read writing < run merging < tasks",
     "barnabas_spark.lake.formats": (
         "errors vectors manifests < delta_entries iceberg parquet < delta_log < delta < choosing"
     ),
