@@ -9,6 +9,7 @@ import typer
 from .app import app
 from .commands import archive as _archive  # noqa: F401 - adds itself to the command
 from .commands import compact as _compact  # noqa: F401 - see above
+from .commands import windows as _windows  # noqa: F401 - see above
 from .errors import guarded
 from .output import complain
 
