@@ -87,7 +87,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         "checksums layout ranges schemas < table < store rounds < committing logs object_store < opening"
         " < formats writing < archive compaction read < orphans tasks"
     ),
-    "barnabas_spark.latest": "choosing < archived read writing < run merging < tasks",
+    "barnabas_spark.latest": "choosing < read writing < archived merging run < tasks",
     "barnabas_spark.windows": "progress sink < query",
     "barnabas_spark.lake.formats": (
         "errors vectors manifests < delta_entries iceberg parquet < delta_log < delta < choosing"

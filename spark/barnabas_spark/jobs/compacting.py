@@ -7,16 +7,23 @@ from typing import NamedTuple
 from barnabas_spark.lake.formats.choosing import DATA_FOLDERS, open_table
 from barnabas_spark.lake.store import Location
 from barnabas_spark.lake.writing import FileSettings
+from barnabas_spark.latest.archived import ArchivedChangelog, ReadArchive
+from barnabas_spark.latest.merging import merge
 from barnabas_spark.latest.read import LATEST_LAYOUT
-from barnabas_spark.latest.run import CompactResult, TopicChangelog, compact
-from barnabas_spark.latest.tasks import sift_on_spark
-from barnabas_spark.latest.writing import ReadTopic
+from barnabas_spark.latest.run import Changelog, CompactResult, TopicChangelog, compact
+from barnabas_spark.latest.tasks import merge_on_spark, sift_on_spark
+from barnabas_spark.latest.writing import ReadRange, ReadTopic
 
 from .archiving import read_options
 from .output import print_table, say, say_json, shown_bytes
 from .session import session
 
-__all__ = ["CompactJob", "run_compact"]
+__all__ = ["MERGED_FORMATS", "CompactJob", "run_compact"]
+
+# Files of a partition: with more, a run merges them. A reader opens all of them, and passes over what was superseded.
+FILES_MAX = 16
+# The other formats' tables replace files only by files with as many rows.
+MERGED_FORMATS = ("parquet",)
 
 
 class CompactJob(NamedTuple):
@@ -32,6 +39,9 @@ class CompactJob(NamedTuple):
     accept_gap: bool = False
     adopt: bool = False
     as_json: bool = False
+    archive: Location | None = None
+    archive_kind: str = "parquet"
+    merges: bool = False
 
 
 def run_compact(job: CompactJob) -> int:
@@ -39,15 +49,29 @@ def run_compact(job: CompactJob) -> int:
     files = job.files._replace(folder=DATA_FOLDERS[job.kind])
     table = open_table(job.kind, job.location, LATEST_LAYOUT, adopt=job.adopt)
     table.load()
-    options = read_options(job.bootstrap, job.topic)
-    changelog = TopicChangelog(options, job.topic)
+    changelog, read = _changelog(job)
     with session("compact", job.master) as spark:
         began = time.monotonic()
-        run_pieces = sift_on_spark(spark, ReadTopic(options), job.location, files)
+        run_pieces = sift_on_spark(spark, read, job.location, files)
         tell = partial(_tell, began)
         result = compact(table, changelog, run_pieces, job.round_bytes, accept_gap=job.accept_gap, tell=tell)
         _show(result, time.monotonic() - began, as_json=job.as_json)
+        if job.kind in MERGED_FORMATS:
+            merged = merge(table, 1 if job.merges else FILES_MAX, merge_on_spark(spark, job.location, files))
+            if merged is not None:
+                say(
+                    f"{merged.files_before} files became {merged.files_after}: "
+                    f"{merged.rows_before:,} rows, {merged.rows_after:,} of them the latest"
+                )
     return 0
+
+
+def _changelog(job: CompactJob) -> tuple[Changelog, ReadRange]:
+    """Return where records come from, and what reads them."""
+    if job.archive is not None:
+        return ArchivedChangelog(job.archive_kind, job.archive, job.topic), ReadArchive(job.archive)
+    options = read_options(job.bootstrap, job.topic)
+    return TopicChangelog(options, job.topic), ReadTopic(options)
 
 
 def _tell(began: float, result: CompactResult) -> None:

@@ -53,6 +53,9 @@ class Changelog(Protocol):
     def check(self, stored: Spans) -> None:
         """Raise `TableError` if this is not the log that the table was made from."""
 
+    def gaps(self, stored: Spans) -> Sequence[Gap]:
+        """Return the offsets behind the table's end that are gone for good."""
+
     def missing(self, stored: Spans) -> Sequence[Split]:
         """Return what a table lacks, ranges of one partition in the order of offsets."""
 
@@ -69,6 +72,9 @@ class TopicChangelog:
 
     def check(self, stored: Spans) -> None:
         check_ends(stored, self.logs, ask_epoch_ends(self._options, self.logs.topic, epochs_to_ask(stored, self.logs)))
+
+    def gaps(self, stored: Spans) -> Sequence[Gap]:
+        return gaps_before(stored, self.logs)
 
     def missing(self, stored: Spans) -> Sequence[Split]:
         return missing_splits(stored, self.logs)
@@ -124,7 +130,7 @@ class _Run:
         """Compare the table with the changelog, and commit gaps that were accepted."""
         stored = self.table.load().spans
         _check_table(self.table, stored, self.logs)
-        gaps = gaps_before(stored, self.logs)
+        gaps = self.changelog.gaps(stored)
         if gaps and not accept_gap:
             raise GapError(f"{_said(self.logs, gaps)}: what lies between is gone; --accept-gap goes on behind it")
         self.changelog.check(stored)

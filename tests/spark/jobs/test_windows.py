@@ -101,7 +101,7 @@ def test_windows_of_the_demos_input_are_those_of_a_dict_and_a_restart_goes_on(
     words = [topic.name, "-b", topic.bootstrap, "--window", "20s", "--slide", "10s", "--watermark", "15s"]
     words += ["--time-field", "at", "--by", "line.file", "--sum", "line.size", "--checkpoint", str(tmp_path / "c")]
     words += ["--limit", "100000"]
-    model = Model()
+    model, late = Model(), 0
     # The second run has lines of the first one's time, and more that are newer.
     for arrived in (lines(slice(0, 2000)), [*lines(slice(0, 100)), *lines(slice(2000, 3000))]):
         produce(topic, arrived)
