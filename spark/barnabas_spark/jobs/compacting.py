@@ -100,7 +100,7 @@ def _show(result: CompactResult, took_s: float, *, as_json: bool) -> None:
                 "now ends at",
                 "records",
                 "latest",
-                "of them deleted",
+                "deleted",
                 "null keys",
                 "files",
                 "gap",

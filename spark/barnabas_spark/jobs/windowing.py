@@ -48,6 +48,9 @@ class WindowsJob(NamedTuple):
 def run_windows(job: WindowsJob) -> int:
     """Run it; return the exit status."""
     with session("windows", job.master) as spark, tempfile.TemporaryDirectory() as nowhere:
+        if spark.sparkContext.appName.startswith("barnabas-spark"):
+            # Ours: what goes wrong is said in one line, and not in Spark's hundreds.
+            spark.sparkContext.setLogLevel("OFF")
         sink = WindowSink(job.to, job.limit)
         watched = Watched()
         checkpoint = job.checkpoint or (f"{job.to.rstrip('/')}/_checkpoint" if job.to else nowhere)
@@ -172,5 +175,6 @@ def _asked_to_stop(query: Any) -> Iterator[None]:
 def _reason(error: Exception) -> str:
     """Return what went wrong in a query, in one line: the exception of Python if there is one, else Spark's message."""
     text = str(error)
-    first = text.strip().split("\n", 1)[0]
-    return task_failure(text) if "Traceback (most recent call last)" in text else first
+    if "Traceback (most recent call last)" in text:
+        return task_failure(text)
+    return text.strip().split("\n", 1)[0].rpartition(" terminated with exception: ")[2]

@@ -13,10 +13,11 @@ table.
 """
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from barnabas_spark.lake.archive import LOST_ROUNDS_MAX, PIECE_BYTES_MIN, ArchiveError
+from barnabas_spark.lake.archive import LOST_ROUNDS_MAX, PIECE_BYTES_MIN, ROUND_S_MAX, ArchiveError
 from barnabas_spark.lake.committing import commit_ranges, pause
 from barnabas_spark.lake.logs import ask_epoch_ends, ask_logs
 from barnabas_spark.lake.ranges import CommittedRange, NotNextError, Purpose
@@ -152,7 +153,11 @@ class _Run:
 
     def round(self, pieces: Sequence[SiftedPiece]) -> bool:
         """Sift and commit the pieces; return False if another run was faster."""
+        began = time.monotonic()
         results = self.run_pieces(pieces)
+        # Files that old may be taken for orphans, as in an archive.
+        if time.monotonic() - began > ROUND_S_MAX:
+            raise ArchiveError(f"a round took longer than {ROUND_S_MAX / 3600:g} hours; give --round-size less")
         for one in results:
             if isinstance(one, Unreadable):
                 self.unreadable[one.split.partition] = one.reason

@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from spark.jobs.demo_input import produce_all, source
 from spark.lake.produced import Topic, new_topic
 
-from barnabas_spark.jobs import cli
+from barnabas_spark.jobs import cli, windowing
 from barnabas_spark.jobs.durations import duration_ms
 from barnabas_spark.jobs.errors import UsageError
 from barnabas_spark.windows.progress import Watched
@@ -119,21 +120,33 @@ def test_windows_of_the_demos_input_are_those_of_a_dict_and_a_restart_goes_on(
 @pytest.mark.spark
 @pytest.mark.process
 @pytest.mark.slow
-def test_closed_windows_are_written_and_counted_by_key_and_timestamp(
-    spark: Any, cluster: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_closed_windows_are_written_once_though_a_continuous_run_is_stopped(
+    spark: Any, cluster: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = new_topic(cluster.bootstrap)
     files = [name for name, _ in list(source())[:1000]]
     now_ms = BASE_MS + 300 * 86_400_000
-    produce_all(topic, ((name, b"", now_ms + number * 100) for number, name in enumerate(files)))
+    produce_all(topic, ((name, b"", now_ms + number * 100) for number, name in enumerate(files[:500])))
     words = [topic.name, "-b", topic.bootstrap, "--window", "10s", "--watermark", "5s", "--by", "key"]
     results = tmp_path / "results"
+    told: list[str] = []
+
+    def say(line: str) -> None:
+        told.append(line)
+        if len(told) == 1:
+            signal.raise_signal(signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(windowing, "say", say)
+        run(capfd, *words, "--to", str(results), "--continuous", "--interval", "10ms")
+    produce_all(topic, ((name, b"", now_ms + number * 100) for number, name in enumerate(files[500:], 500)))
     ((counted,), _) = run(capfd, *words, "--to", str(results))
     # The newest is at 99.9 s: at 94.9 s, windows up to 90 s are closed.
     expected = Counter((number // 100, name.decode()) for number, name in enumerate(files) if number < 900)
     rows = duckdb.read_parquet(f"{results}/batch=*/*.parquet").project('epoch_ms(start), "group", records').fetchall()
     assert {((at - now_ms) // 10_000, name): records for at, name, records in rows} == dict(expected)
-    assert (counted["records"], counted["windows"], counted["late"]) == (1000, len(expected), 0)
+    assert len(rows) == len(expected)
+    assert (counted["late"], counted["open_windows"]) == (0, len(set(files[900:])))
     assert cli.main(["windows", *words, "--to", str(results), "--checkpoint", str(tmp_path / "other")]) == 1
     assert "has windows of another checkpoint" in capfd.readouterr().err
 
