@@ -76,14 +76,19 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         " < groups producer < admin < consumer"
     ),
     "barnabas_spark": (
-        "garbage options < clusters planning < reading schemas writing < snapshots streaming < source lake < jobs"
+        "garbage options < clusters planning < reading schemas writing < snapshots streaming < source lake"
+        " < latest windows < jobs"
     ),
     "barnabas_spark.snapshots": "vector < store",
-    "barnabas_spark.jobs": "app output session < errors < archiving options < commands < cli < __main__",
+    "barnabas_spark.jobs": (
+        "app output session < errors < archiving durations options < compacting windowing < commands < cli < __main__"
+    ),
     "barnabas_spark.lake": (
         "checksums layout ranges schemas < table < store rounds < committing logs object_store < opening"
         " < formats writing < archive compaction read < orphans tasks"
     ),
+    "barnabas_spark.latest": "choosing < read writing < archived merging run < tasks",
+    "barnabas_spark.windows": "progress sink < query",
     "barnabas_spark.lake.formats": (
         "errors vectors manifests < delta_entries iceberg parquet < delta_log < delta < choosing"
     ),
@@ -128,7 +133,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_broker.process": "descriptors",
     "barnabas_broker.status": "packing verdict",
     "barnabas_broker.timing": "deadlines pieces",
-    "barnabas_spark": "options planning snapshots.vector writing.layout writing.partitioning",
+    "barnabas_spark": "options planning snapshots.vector windows.progress writing.layout writing.partitioning",
     "barnabas_spark.lake": "formats.delta_entries formats.manifests formats.vectors ranges rounds table",
     "barnabas_spark.streaming": "offsets continuation starting",
 }

@@ -7,9 +7,7 @@ from typing import Any
 import typer
 
 from .app import app
-from .commands import archive as _archive  # noqa: F401 - adds itself to the command
-from .commands import audit as _audit  # noqa: F401 - likewise
-from .commands import backfill as _backfill  # noqa: F401 - likewise
+from .commands import archive, audit, backfill, compact, windows  # noqa: F401 - each adds itself to the command
 from .errors import guarded
 from .output import complain
 

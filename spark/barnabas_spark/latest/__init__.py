@@ -1,0 +1,1 @@
+"""Tables with the latest record of each key of a changelog. Begin with `run`."""
