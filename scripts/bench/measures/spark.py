@@ -21,6 +21,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 
+from confluent_kafka import KafkaException
 from rich.console import Console
 from rich.table import Table
 
@@ -49,7 +50,7 @@ CONNECTOR_ROUNDS = 7
 CONNECTOR_SECONDS = 120.0
 QUICK = Sizes(rounds=1, rows=60_000, wide_rows=40_000, stream_s=6.0, warm_s=4.0)
 TABLE_WIDTH = 170
-FAILURES = (AskedInVainError, RuntimeError, OSError, ValueError)
+FAILURES = (AskedInVainError, KafkaException, RuntimeError, OSError, ValueError)
 
 
 class Run:

@@ -13,7 +13,6 @@ from typing import Any
 __all__ = ["Streams"]
 
 CLOCK = "reflect('java.lang.System', 'currentTimeMillis')"
-START_LIMIT_S = 120.0
 LOOK_S = 0.05
 EVERY_MICRO_BATCH = {"processingTime": "0 seconds"}
 
@@ -56,7 +55,7 @@ class Streams:
     def start(
         self, source: str, options: dict[str, str], sink: str, sink_options: dict[str, str], trigger: dict[str, str]
     ) -> dict[str, Any]:
-        """Start a query whose sink tells when rows come; return when its first trigger is done or under way."""
+        """Start a query whose sink tells when rows come; it need not be under way when this returns."""
         frame = self._spark.readStream.format(source).options(**options).load()
         writer = frame.selectExpr("unix_millis(timestamp) as sent_ms", f"cast({CLOCK} as long) as at_ms").writeStream
         self._name = f"arrivals_{uuid.uuid4().hex[:8]}"
@@ -69,27 +68,28 @@ class Streams:
             # The one output mode of real-time mode. Without an aggregate it is the same as append.
             writer = writer.outputMode("update")
         self._query = writer.option("checkpointLocation", self._checkpoint()).trigger(**trigger).start()
-        deadline = time.monotonic() + START_LIMIT_S
-        while not self._is_up() and time.monotonic() < deadline:
+        return {}
+
+    def wait(self, rows: int, limit_s: float) -> dict[str, Any]:
+        """Return when so many rows were read in micro-batches that are done.
+
+        Raises:
+            RuntimeError: they were not, in time.
+        """
+        deadline = time.monotonic() + limit_s
+        while (found := sum(one["numInputRows"] for one in self._batches())) < rows:
             if self._query.exception() is not None:
                 raise RuntimeError(str(self._query.exception()))
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{found} rows came in {limit_s:.0f} s, not {rows}")
             time.sleep(LOOK_S)
         return {}
 
-    def _is_up(self) -> bool:
-        status = self._query.status
-        return bool(status["isDataAvailable"] or self._query.recentProgress or status["isTriggerActive"])
-
-    def stop(self, until_rows: int, limit_s: float) -> dict[str, Any]:
-        """Wait until so many rows were read, end the query, and return what came: pairs of milliseconds.
+    def stop(self) -> dict[str, Any]:
+        """End the query; return what came, pairs of milliseconds.
 
         Also how many micro-batches had rows, and the median of their durations.
         """
-        deadline = time.monotonic() + limit_s
-        while sum(one["numInputRows"] for one in self._batches()) < until_rows and time.monotonic() < deadline:
-            if self._query.exception() is not None:
-                raise RuntimeError(str(self._query.exception()))
-            time.sleep(LOOK_S)
         durations = sorted(one["durationMs"]["triggerExecution"] for one in self._batches())
         self._query.stop()
         middle = durations[len(durations) // 2] if durations else 0

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from machines.modules import module_command, module_environment
 
@@ -17,6 +17,7 @@ __all__ = ["Topics", "Under", "written_by"]
 
 REPLICAS = 3
 LEADERS_LIMIT_S = 90.0
+OFFSETS_LIMIT_S = 30.0
 WRITE_LIMIT_S = 900.0
 LOOK_S = 0.1
 
@@ -62,9 +63,22 @@ class Topics:
             yield topic
 
     def records(self, topic: str, partitions: int) -> int:
-        """Return the sum of the high watermarks."""
+        """Return the sum of the high watermarks.
+
+        Raises:
+            KafkaException: they could not be had for half a minute, in which leaders may have moved.
+        """
         asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
-        return sum(told.result(30).offset for told in self._admin.list_offsets(asked, request_timeout=30).values())
+        deadline = time.monotonic() + OFFSETS_LIMIT_S
+        while True:
+            told = self._admin.list_offsets(asked, request_timeout=OFFSETS_LIMIT_S).values()
+            try:
+                return sum(one.result(OFFSETS_LIMIT_S).offset for one in told)
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
+            self._admin.list_topics(topic, timeout=OFFSETS_LIMIT_S)  # where the leaders are now
+            time.sleep(LOOK_S)
 
     def _is_led(self, name: str, partitions: int) -> bool:
         found = self._admin.list_topics(name, timeout=30).topics[name].partitions

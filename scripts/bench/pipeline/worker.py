@@ -52,6 +52,7 @@ def calls_of(spark: Any, folder: Path) -> dict[str, Callable[..., dict[str, Any]
         "write": reading.write,
         "backlog": streaming.backlog,
         "start": streaming.start,
+        "wait": streaming.wait,
         "stop": streaming.stop,
         "archive_ours": archiving.ours,
         "archive_theirs": archiving.theirs,
