@@ -1,0 +1,32 @@
+"""JSON: `valueFormat=json` beside `from_json`, over our source and over Spark's."""
+
+from collections.abc import Iterator
+
+from bench.pipeline.lines import Line, at_least
+from bench.pipeline.stage import OURS, PARTITIONS, THEIRS, Stage
+
+__all__ = ["measure"]
+
+SCHEMA = "order_id long, customer string, amount double, paid boolean, note string"
+OURS_AND_FROM_JSON = "ours and from_json"
+THEIRS_AND_FROM_JSON = "Spark's and from_json"
+
+
+def measure(stage: Stage) -> Iterator[Line]:
+    """Read five fields of seven of orders of 300 bytes."""
+    rows = stage.sizes.rows
+    with stage.topics.filled([1] * PARTITIONS, rows, kind="orders") as topic:
+        value = stage.options(topic, columns="value")
+        decoded = value | {"valueFormat": "json", "valueSchema": SCHEMA}
+        plain = stage.options(topic)
+        found = stage.seconds(
+            "json",
+            {
+                OURS: lambda: stage.spark.ask("read_json", source=OURS, options=decoded, schema=SCHEMA),
+                OURS_AND_FROM_JSON: lambda: stage.spark.ask("read_json", source=OURS, options=value, schema=SCHEMA),
+                THEIRS_AND_FROM_JSON: lambda: stage.spark.ask("read_json", source=THEIRS, options=plain, schema=SCHEMA),
+            },
+        )
+        rates = {side: [rows / one for one in seconds] for side, seconds in found.items()}
+        for side, limit in ((OURS_AND_FROM_JSON, None), (THEIRS_AND_FROM_JSON, at_least(2.0))):
+            yield Line("json", "valueFormat=json", stage.mode, "rows/s", rates[OURS], rates[side], side, limit)

@@ -1,0 +1,41 @@
+"""Shapes of topics: many small partitions, and one partition with nearly everything."""
+
+from collections.abc import Iterator
+from functools import partial
+
+from bench.pipeline.lines import Line, at_most, not_above
+from bench.pipeline.stage import OURS, PARTITIONS, THEIRS, Stage
+
+__all__ = ["measure"]
+
+MANY = 256
+RECORDS_EACH = 4
+SMALL_LIMIT_S = 2.0
+SKEWED = [99] + [1] * (PARTITIONS - 1)  # 90 % in the first
+
+
+def measure(stage: Stage) -> Iterator[Line]:
+    with stage.topics.filled([1] * MANY, MANY * RECORDS_EACH) as topic:
+        small = stage.seconds(
+            "256 partitions",
+            {
+                source: partial(stage.spark.ask, "read", source=source, options=stage.options(topic))
+                for source in (OURS, THEIRS)
+            },
+        )
+    limit = not_above(SMALL_LIMIT_S)
+    yield Line("shapes", "256 partitions", stage.mode, "s", small[OURS], small[THEIRS], "Spark's source", limit)
+    rows = stage.sizes.wide_rows
+    with stage.topics.filled([1] * PARTITIONS, rows) as even, stage.topics.filled(SKEWED, rows) as skewed:
+        found = stage.seconds(
+            "skew",
+            {
+                f"{source} {name}": partial(stage.spark.ask, "read", source=source, options=stage.options(one))
+                for source in (OURS, THEIRS)
+                for name, one in (("skewed", skewed), ("even", even))
+            },
+        )
+    for source, limit_of in ((OURS, at_most(1.3)), (THEIRS, None)):
+        what = "90 % in one of 12" + ("" if source == OURS else ", Spark's source")
+        ours, theirs = found[f"{source} skewed"], found[f"{source} even"]
+        yield Line("shapes", what, stage.mode, "s", ours, theirs, "12 even ones", limit_of)

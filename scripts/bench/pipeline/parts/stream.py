@@ -1,0 +1,59 @@
+"""Streams of micro-batches: latency at a fixed rate, and a backlog; 12 partitions, our source beside Spark's own.
+
+Both queries have the trigger `processingTime="0 seconds"`. The latencies are those into the sink `memory`, with
+the clock that its tasks read for each row. The backlog goes into `noop`.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from bench.pipeline.flow import flow
+from bench.pipeline.lines import Line, at_least, at_most
+from bench.pipeline.stage import OURS, PARTITIONS, THEIRS, Stage
+from bench.pipeline.streams import EVERY_MICRO_BATCH
+
+__all__ = ["measure"]
+
+SIDES = (OURS, THEIRS)
+BESIDE = "Spark's source"
+BACKLOG_BYTES = 100
+
+
+def measure(stage: Stage) -> Iterator[Line]:
+    found = stage.turns("stream", {source: _latencies_of(stage, source) for source in SIDES})
+    for metric in ("p50_ms", "p99_ms"):
+        ours, theirs = ([one[metric] for one in found[source]] for source in SIDES)
+        what = f"{stage.sizes.rate:,} records/s into memory, {metric[:3]}"
+        remark = f"micro-batches of {found[OURS][-1]['batch_ms']} and {found[THEIRS][-1]['batch_ms']} ms"
+        yield Line("stream", what, stage.mode, "ms", ours, theirs, BESIDE, at_most(1.2), remark)
+    if stage.mode == "page-cache":
+        yield from _backlog(stage)
+
+
+def _latencies_of(stage: Stage, source: str) -> Callable[[], dict[str, Any]]:
+    def once() -> dict[str, Any]:
+        found, told = flow(stage.spark, stage.topics, stage.sizes, source, PARTITIONS, EVERY_MICRO_BATCH)
+        return found._asdict() | told
+
+    return once
+
+
+def _backlog(stage: Stage) -> Iterator[Line]:
+    rows = stage.sizes.rows
+    with stage.topics.filled([1] * PARTITIONS, rows, record_bytes=BACKLOG_BYTES) as topic:
+        options = stage.options(topic)
+        found = stage.turns(
+            "backlog",
+            {
+                source: partial(stage.spark.ask, "backlog", source=source, options=options, rows=rows)
+                for source in SIDES
+            },
+        )
+    for what, metric, limit in (
+        ("its micro-batches", "batch_seconds", at_least(2.0)),
+        ("from start()", "seconds", None),
+    ):
+        ours, theirs = ([rows / one[metric] for one in found[source]] for source in SIDES)
+        name = f"backlog of {rows:,} into noop, {what}"
+        yield Line("stream", name, stage.mode, "rows/s", ours, theirs, BESIDE, limit)

@@ -1,0 +1,38 @@
+"""Writes: our sink beside Spark's own, with the defaults of each, and both with large batches."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from bench.pipeline.lines import Line, at_least
+from bench.pipeline.stage import OURS, PARTITIONS, THEIRS, Stage
+
+__all__ = ["measure"]
+
+LARGE_BATCHES = {"kafka.batch.size": "786432", "kafka.linger.ms": "20", "kafka.buffer.memory": "67108864"}
+VALUE_BYTES = (1024, 100)
+
+
+def measure(stage: Stage) -> Iterator[Line]:
+    """Write keyed rows that Spark has in memory, each time into a new topic."""
+    for value_bytes in VALUE_BYTES:
+        for name, options in (("defaults", {}), ("large batches", LARGE_BATCHES)):
+            what = f"{value_bytes} B, {name}"
+            rows = stage.sizes.wide_rows
+            found = stage.seconds(
+                f"write, {what}", {sink: _into(stage, sink, value_bytes, options) for sink in (OURS, THEIRS)}
+            )
+            ours, theirs = ([rows / one for one in found[sink]] for sink in (OURS, THEIRS))
+            yield Line("write", what, stage.mode, "rows/s", ours, theirs, "Spark's sink", at_least(1.0))
+
+
+def _into(stage: Stage, sink: str, value_bytes: int, options: dict[str, str]) -> Callable[[], dict[str, Any]]:
+    def once() -> dict[str, Any]:
+        rows = stage.sizes.wide_rows
+        with stage.topics.new(PARTITIONS) as topic:
+            given = {"kafka.bootstrap.servers": stage.topics.bootstrap, "topic": topic, **options}
+            answer = stage.spark.ask("write", sink=sink, options=given, rows=rows, value_bytes=value_bytes)
+            if (found := stage.topics.records(topic, PARTITIONS)) != rows:
+                raise RuntimeError(f"{sink} wrote {found} records, not {rows}")
+            return answer
+
+    return once

@@ -1,0 +1,72 @@
+"""What every part of the Spark benchmark measures with: a cluster, sessions, sizes, and turns that alternate."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from rich.console import Console
+
+from .spark_process import SparkProcess
+from .topics import Topics
+
+__all__ = ["OURS", "THEIRS", "Sizes", "Stage", "alternate"]
+
+OURS = "barnabas"  # as formats are called
+THEIRS = "kafka"
+PARTITIONS = 12
+
+
+class Sizes(NamedTuple):
+    """How much is measured. `rows` are those of JSON, backlog and archive; `wide_rows` have values of 1 KiB."""
+
+    rounds: int = 5
+    rows: int = 1_000_000
+    wide_rows: int = 500_000
+    stream_s: float = 20.0
+    warm_s: float = 8.0
+    rate: int = 1_000
+
+
+class Stage(NamedTuple):
+    """One cluster of Barnabas that is up, and the sessions. `before` is that of another commit, if there is one."""
+
+    mode: str
+    topics: Topics
+    spark: SparkProcess
+    before: SparkProcess | None
+    sizes: Sizes
+    console: Console
+
+    def options(self, topic: str, **more: str) -> dict[str, str]:
+        """Return the options of a read of a topic, from its start."""
+        return {
+            "kafka.bootstrap.servers": self.topics.bootstrap,
+            "subscribe": topic,
+            "startingOffsets": "earliest",
+            **more,
+        }
+
+    def seconds(self, name: str, rounds: Mapping[str, Callable[[], dict[str, Any]]]) -> dict[str, list[float]]:
+        """Measure each side once to warm it, then in turns; return the `seconds` of each side's rounds."""
+        return {
+            side: [float(answer["seconds"]) for answer in answers] for side, answers in self.turns(name, rounds).items()
+        }
+
+    def turns(self, name: str, rounds: Mapping[str, Callable[[], dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
+        """As `seconds`, with all that was answered."""
+        for side in rounds.values():
+            side()
+        return alternate(rounds, self.sizes.rounds, lambda text: self.console.print(f"{name}, {self.mode}: {text}"))
+
+
+def alternate(
+    sides: Mapping[str, Callable[[], dict[str, Any]]], rounds: int, tell: Callable[[str], None]
+) -> dict[str, list[dict[str, Any]]]:
+    """Call each side once a round, in an order that is turned round from round to round; return the answers."""
+    answers: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
+    for number in range(rounds):
+        for side in sides if number % 2 == 0 else reversed(list(sides)):
+            answer = sides[side]()
+            answers[side].append(answer)
+            figures = ", ".join(f"{key} {value:,.2f}" for key, value in answer.items() if isinstance(value, float))
+            tell(f"round {number + 1}: {side}: {figures}")
+    return answers
