@@ -81,8 +81,14 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     ),
     "barnabas_spark.snapshots": "vector < store",
     "barnabas_spark.jobs": (
-        "app output session < errors < archiving durations options < compacting windowing < commands < cli < __main__"
+        "app output session < errors executors lakes < archiving audit backfill durations options"
+        " < auditing backfilling compacting windowing < commands < cli < __main__"
     ),
+    "barnabas_spark.jobs.audit": (
+        "timeline units < commits fragments < files topics < evidence merging < findings gathering < summary"
+        " < plots tables < report"
+    ),
+    "barnabas_spark.jobs.backfill": "marker rows < target < writing",
     "barnabas_spark.lake": (
         "checksums layout ranges schemas < table < store rounds < committing logs object_store < opening"
         " < formats writing < archive compaction read < orphans tasks"
@@ -136,6 +142,8 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_spark": "options planning snapshots.vector windows.progress writing.layout writing.partitioning",
     "barnabas_spark.lake": "formats.delta_entries formats.manifests formats.vectors ranges rounds table",
     "barnabas_spark.streaming": "offsets continuation starting",
+    "barnabas_spark.jobs.audit": "timeline units",
+    "barnabas_spark.jobs.backfill": "marker",
 }
 PURE = tuple(f"{folder}.{name}" for folder, names in PURE_PARTS.items() for name in names.split())
 PURE_STDLIB = {

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from spark.jobs.one_process import OneProcess, merged_here
 from spark.lake.produced import PARTITIONS, Topic, new_topic, produce
@@ -279,6 +279,20 @@ def test_lag_is_shown_and_is_not_wrong(own_lake: Lake) -> None:
     seen = own_lake.seen()
     assert findings_of(seen) == []
     assert [one.lag for one in summaries_of(seen, [])] == [5, 5, 5]
+
+
+def test_the_lag_of_a_group_is_shown_and_a_group_that_is_beyond_the_log_is_wrong(lake: Lake) -> None:
+    group = f"readers-{lake.topic.name}"
+    consumer = Consumer({"bootstrap.servers": lake.topic.bootstrap, "group.id": group})
+    places = [TopicPartition(lake.topic.name, 0, 25), TopicPartition(lake.topic.name, 1, 41)]
+    consumer.commit(offsets=places, asynchronous=False)
+    consumer.close()
+    seen = lake.seen(group=group)
+    found = findings_of(seen)
+    assert [(one.kind, one.partition, one.start_offset, one.end_offset) for one in found] == [
+        ("group ahead of the log", 1, 40, 41)
+    ]
+    assert [one.group_lag for one in summaries_of(seen, found)] == [15, 0, None]
 
 
 def test_a_topic_alone_is_read_whole(lake: Lake) -> None:

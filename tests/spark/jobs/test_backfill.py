@@ -44,7 +44,7 @@ def batches(numbers: range, *, killed_after: int | None = None) -> Iterator[Any]
             (one.partition, one.partition, one.offset, int(one.timestamp.timestamp() * 1000), one.key, one.value)
             for one in rows[at : at + 5]
         ]
-        values = [dict(zip(COLUMNS, column, strict=False)) for column in columns]
+        values: list[dict[str, Any]] = [dict(zip(COLUMNS, column, strict=False)) for column in columns]
         for value, one in zip(values, rows[at : at + 5], strict=True):
             value["headers"] = one.headers
         yield pa.RecordBatch.from_pylist(values, schema=_SCHEMA)

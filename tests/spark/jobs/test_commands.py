@@ -96,7 +96,8 @@ def test_the_audit_says_what_others_compute(
         if one["rows"]
     ] == rows
     assert sum(row[1] for row in rows) >= LINES
-    assert all(one["claims_proved"] == one["claims"] > 1 and one["log_proved"] == one["log_units"] for one in said)
+    assert all(one["claims_proved"] == one["claims"] and one["log_proved"] == one["log_units"] for one in said)
+    assert sum(one["claims"] for one in said) > PARTITIONS
     assert report.read_text().count("<svg") == 4
 
 

@@ -25,7 +25,7 @@ class MarkerError(BarnabasError):
 class Marker(NamedTuple):
     """What is written. `version` is that of the table, `where` an expression of Spark SQL, `partitions` keep or by-key.
 
-    `target_id` is the id of the target, and `partition_count` the number of its partitions, which decides where keys go.
+    `target_id` is the id of the target, and `partition_count` the number of its partitions.
     """
 
     target_id: str
