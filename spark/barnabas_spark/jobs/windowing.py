@@ -99,7 +99,7 @@ def _wait(query: Any, watched: Watched, sink: WindowSink, job: WindowsJob) -> No
         if watched.take(json.loads(one.json) for one in query.recentProgress):
             counted = watched.counted
             say(
-                f"{counted.batches} batches: {counted.records:,} records, {sink.windows:,} windows closed, "
+                f"{_batches(counted)}: {counted.records:,} records, {sink.windows:,} windows closed, "
                 f"{counted.open_windows:,} open, {counted.late:,} late"
             )
         if job.interval_s is not None and not job.to:
@@ -117,10 +117,14 @@ def _show(job: WindowsJob, sink: WindowSink, counted: Counted, took_s: float) ->
     not_shown = sink.windows - len(sink.shown) if not job.to and job.interval_s is None else 0
     more = f" ({not_shown:,} not shown: --limit)" if not_shown else ""
     say(
-        f"{counted.records:,} records in {counted.batches} batches, {took_s:.1f} s: "
+        f"{counted.records:,} records in {_batches(counted)}, {took_s:.1f} s: "
         f"{sink.windows:,} windows closed{more}, {counted.open_windows:,} still open; "
         f"{counted.late:,} late, {counted.without_time:,} without a time; watermark {counted.watermark or 'none yet'}"
     )
+
+
+def _batches(counted: Counted) -> str:
+    return "1 batch" if counted.batches == 1 else f"{counted.batches} batches"
 
 
 def _print_windows(job: WindowsJob, sink: WindowSink, *, is_last: bool = False) -> None:

@@ -22,7 +22,7 @@ from barnabas_spark.lake.table import TableError
 from barnabas_spark.lake.writing import FileSettings, Unreadable
 from barnabas_spark.latest.merging import files_to_merge, merge, merge_files
 from barnabas_spark.latest.read import LATEST_LAYOUT, read_latest
-from barnabas_spark.latest.run import TopicChangelog, compact
+from barnabas_spark.latest.run import CompactResult, TopicChangelog, compact
 from barnabas_spark.latest.writing import ReadTopic, Sifted, SiftedPiece, write_sifted
 from barnabas_spark.planning.plan import Split
 
@@ -130,7 +130,7 @@ def test_ranges_in_any_order_and_runs_at_once_leave_the_table_exact(cluster: Any
 
     compact(table, Middle(options, topic.name), sifted)
     other = ParquetFormat(DirectoryStore(tmp_path), LATEST_LAYOUT)
-    raced = []
+    raced: list[CompactResult] = []
 
     def overtaken(pieces: Sequence[SiftedPiece]) -> list[Sifted | Unreadable]:
         found = sifted(pieces)
