@@ -1,12 +1,14 @@
 """The Spark benchmark without Spark: percentiles, verdicts, turns that alternate, and the shares of a load."""
 
+import os
 from collections import Counter
 
 import pytest
 from bench.measures import spark as spark_bench
 from bench.pipeline.lines import Line, at_least, at_most, latencies_of, noise_of, not_above
 from bench.pipeline.load import TURN, turns
-from bench.pipeline.stage import alternate
+from bench.pipeline.processor_time import Spent, processor_s, spent_of, tree_s
+from bench.pipeline.stage import Timed, alternate
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -103,3 +105,22 @@ def test_the_table_shows_medians_ratio_limit_and_verdict() -> None:
     table = spark_bench.table_of([line([1.0, 2.0, 3.0, 5.0], [1.0], limit=at_least(3.0))])
     cells = [next(iter(column.cells)) for column in table.columns]
     assert cells[4:12] == ["2.50", "1.00 to 5.00", "1.00", "1.00 to 1.00", "2.50", ">= 3x", "", "BROKEN"]
+
+
+def test_the_times_of_a_process_are_found_behind_any_name() -> None:
+    assert spent_of("7 (a) (S 1 2) R 3 7 7 0 -1 0 0 0 0 0 100 50 25 25 20 0", 100) == Spent(3, 2.0)
+
+
+def test_the_time_of_a_process_is_that_of_all_below_it() -> None:
+    processes = {1: Spent(0, 1.0), 2: Spent(1, 2.0), 3: Spent(2, 4.0), 4: Spent(1, 8.0), 5: Spent(99, 16.0)}
+    assert [tree_s(pid, processes) for pid in (1, 2, 4, 5, 6)] == [15.0, 6.0, 8.0, 16.0, 0.0]
+
+
+def test_this_process_has_used_some_time() -> None:
+    assert processor_s(os.getpid()) > 0
+
+
+def test_rates_and_costs_come_from_the_rounds_of_a_side() -> None:
+    ours, theirs = Timed([1.0, 2.0, 4.0], [3.0, 1.0, 2.0]), Timed([2.0], [5.0])
+    assert ours.rates(8) == [8.0, 4.0, 2.0]
+    assert ours.cost_beside(theirs) == "Spark's processor time: 2.00 s, and 5.00"

@@ -41,7 +41,9 @@ def flow(
         spark.ask("start", source=source, options=options, sink=sink, sink_options=sink_options, trigger=trigger)
         records = 0
         written = None
+        before_s = 0.0
         for seconds in (sizes.warm_s, sizes.stream_s):
+            before_s = spark.cpu_s
             with written_by(_load(topics, topic, partitions, sizes.rate, seconds)) as under:
                 written = under.wait()
             records += written.records
@@ -49,13 +51,14 @@ def flow(
                 _wait_for(topics, target, partitions, records)
             else:
                 spark.ask("wait", rows=records, limit_s=DRAIN_LIMIT_S)
+        spent_s = spark.cpu_s - before_s
         told = spark.ask("stop")
     assert written is not None
     arrivals = [(int(sent), int(at)) for sent, at in told.pop("arrivals")]
     if len(arrivals) < records:
         raise RuntimeError(f"{len(arrivals)} records came to the sink, not {records}")
     found = latencies_of(arrivals, written.start_ms, written.end_ms + 1)
-    return found, told | {"late_p99_ms": written.late_p99_ms, "load_cpu_s": written.cpu_s}
+    return found, told | {"late_p99_ms": written.late_p99_ms, "load_cpu_s": written.cpu_s, "cpu_s": spent_s}
 
 
 def _load(topics: Topics, topic: str, partitions: int, rate: int, seconds: float) -> Writing:

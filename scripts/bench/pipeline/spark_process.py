@@ -16,6 +16,8 @@ from machines.modules import SCRIPTS, module_command
 
 from bench import systems
 
+from .processor_time import processor_s
+
 __all__ = ["AskedInVainError", "SparkProcess", "spark_process"]
 
 STOP_LIMIT_S = 60.0
@@ -34,14 +36,20 @@ class SparkProcess:
         self._name = name
         self._said = said
 
+    @property
+    def cpu_s(self) -> float:
+        """Processor seconds of the session so far: of the JVM and of all its Python workers."""
+        return processor_s(self._process.pid)
+
     def ask(self, call: str, **arguments: Any) -> dict[str, Any]:
-        """Return what a function of the worker returns.
+        """Return what a function of the worker returns, and as `cpu_s` the processor seconds of the session meanwhile.
 
         Raises:
             AskedInVainError: it has failed, or the process has ended.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
+        before_s = self.cpu_s
         try:
             self._process.stdin.write(json.dumps({"call": call, "arguments": arguments}) + "\n")
             self._process.stdin.flush()
@@ -55,7 +63,7 @@ class SparkProcess:
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise AskedInVainError(f"{self._name}: {call}: {answer['error']}")
-        return answer
+        return answer | {"cpu_s": self.cpu_s - before_s}
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """What every part of the Spark benchmark measures with: a cluster, sessions, sizes, and turns that alternate."""
 
-from collections.abc import Callable, Mapping
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rich.console import Console
@@ -8,7 +9,7 @@ from rich.console import Console
 from .spark_process import SparkProcess
 from .topics import Topics
 
-__all__ = ["OURS", "THEIRS", "Sizes", "Stage", "alternate"]
+__all__ = ["OURS", "PARTITIONS", "THEIRS", "Sizes", "Stage", "Timed", "alternate", "timed"]
 
 OURS = "barnabas"  # as formats are called
 THEIRS = "kafka"
@@ -24,6 +25,27 @@ class Sizes(NamedTuple):
     stream_s: float = 20.0
     warm_s: float = 8.0
     rate: int = 1_000
+
+
+class Timed(NamedTuple):
+    """The rounds of one side: seconds of each, and the processor seconds of Spark's processes."""
+
+    seconds: Sequence[float]
+    cpu_s: Sequence[float]
+
+    def rates(self, rows: int) -> list[float]:
+        """Return the rows per second of each round."""
+        return [rows / one for one in self.seconds]
+
+    def cost_beside(self, other: "Timed") -> str:
+        """Return the remark that compares processor time, of which other work on the machine changes little."""
+        ours, theirs = statistics.median(self.cpu_s), statistics.median(other.cpu_s)
+        return f"Spark's processor time: {ours:.2f} s, and {theirs:.2f}"
+
+
+def timed(answers: Sequence[dict[str, Any]]) -> Timed:
+    """Return the times that answers have."""
+    return Timed([float(one["seconds"]) for one in answers], [float(one["cpu_s"]) for one in answers])
 
 
 class Stage(NamedTuple):
@@ -45,14 +67,12 @@ class Stage(NamedTuple):
             **more,
         }
 
-    def seconds(self, name: str, rounds: Mapping[str, Callable[[], dict[str, Any]]]) -> dict[str, list[float]]:
-        """Measure each side once to warm it, then in turns; return the `seconds` of each side's rounds."""
-        return {
-            side: [float(answer["seconds"]) for answer in answers] for side, answers in self.turns(name, rounds).items()
-        }
+    def timed(self, name: str, rounds: Mapping[str, Callable[[], dict[str, Any]]]) -> dict[str, Timed]:
+        """Measure each side once to warm it, then in turns; return the times of each side's rounds."""
+        return {side: timed(answers) for side, answers in self.turns(name, rounds).items()}
 
     def turns(self, name: str, rounds: Mapping[str, Callable[[], dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
-        """As `seconds`, with all that was answered."""
+        """As `timed`, with all that was answered."""
         for side in rounds.values():
             side()
         return alternate(rounds, self.sizes.rounds, lambda text: self.console.print(f"{name}, {self.mode}: {text}"))

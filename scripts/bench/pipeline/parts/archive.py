@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bench.pipeline.lines import Line, at_least
-from bench.pipeline.stage import OURS, PARTITIONS, THEIRS, Stage
+from bench.pipeline.stage import OURS, PARTITIONS, THEIRS, Stage, timed
 
 __all__ = ["measure"]
 
@@ -32,8 +32,10 @@ def measure(stage: Stage) -> Iterator[Line]:
         )
     for side in found.values():
         _check(side[0], rows, first["group_rows"])
-    ours, theirs = ([rows / one["seconds"] for one in found[side]] for side in (OURS, THEIRS))
+    times = {side: timed(answers) for side, answers in found.items()}
+    ours, theirs = (times[side].rates(rows) for side in (OURS, THEIRS))
     remark = (
+        f"{times[OURS].cost_beside(times[THEIRS])}; "
         f"{CODEC} {LEVEL}, row groups of {first['group_rows']:,} rows; "
         f"{found[OURS][0]['stored_bytes'] / 2**20:.0f} and {found[THEIRS][0]['stored_bytes'] / 2**20:.0f} MiB"
     )

@@ -35,8 +35,11 @@ def _lines(
     }
     if before is not None:
         sides[BEFORE] = lambda: before.ask("read", source=OURS, options=ours)
-    found = stage.seconds(f"batch, {what}", sides)
-    rates = {side: [stage.sizes.wide_rows / one for one in seconds] for side, seconds in found.items()}
-    yield Line("batch", what, stage.mode, "rows/s", rates[OURS], rates[THEIRS], "Spark's source")
+    found = stage.timed(f"batch, {what}", sides)
+    rates = {side: times.rates(stage.sizes.wide_rows) for side, times in found.items()}
+    remark = found[OURS].cost_beside(found[THEIRS])
+    yield Line("batch", what, stage.mode, "rows/s", rates[OURS], rates[THEIRS], "Spark's source", remark=remark)
     if before is not None:
-        yield Line("batch", what, stage.mode, "rows/s", rates[OURS], rates[BEFORE], BEFORE, at_least(NO_SLOWER))
+        remark = found[OURS].cost_beside(found[BEFORE])
+        limit = at_least(NO_SLOWER)
+        yield Line("batch", what, stage.mode, "rows/s", rates[OURS], rates[BEFORE], BEFORE, limit, remark)

@@ -19,7 +19,7 @@ def measure(stage: Stage) -> Iterator[Line]:
         value = stage.options(topic, columns="value")
         decoded = value | {"valueFormat": "json", "valueSchema": SCHEMA}
         plain = stage.options(topic)
-        found = stage.seconds(
+        found = stage.timed(
             "json",
             {
                 OURS: lambda: stage.spark.ask("read_json", source=OURS, options=decoded, schema=SCHEMA),
@@ -27,6 +27,7 @@ def measure(stage: Stage) -> Iterator[Line]:
                 THEIRS_AND_FROM_JSON: lambda: stage.spark.ask("read_json", source=THEIRS, options=plain, schema=SCHEMA),
             },
         )
-        rates = {side: [rows / one for one in seconds] for side, seconds in found.items()}
         for side, limit in ((OURS_AND_FROM_JSON, None), (THEIRS_AND_FROM_JSON, at_least(2.0))):
-            yield Line("json", "valueFormat=json", stage.mode, "rows/s", rates[OURS], rates[side], side, limit)
+            ours, theirs = found[OURS].rates(rows), found[side].rates(rows)
+            remark = found[OURS].cost_beside(found[side])
+            yield Line("json", "valueFormat=json", stage.mode, "rows/s", ours, theirs, side, limit, remark)

@@ -16,7 +16,7 @@ SKEWED = [99] + [1] * (PARTITIONS - 1)  # 90 % in the first
 
 def measure(stage: Stage) -> Iterator[Line]:
     with stage.topics.filled([1] * MANY, MANY * RECORDS_EACH) as topic:
-        small = stage.seconds(
+        small = stage.timed(
             "256 partitions",
             {
                 source: partial(stage.spark.ask, "read", source=source, options=stage.options(topic))
@@ -24,10 +24,13 @@ def measure(stage: Stage) -> Iterator[Line]:
             },
         )
     limit = not_above(SMALL_LIMIT_S)
-    yield Line("shapes", "256 partitions", stage.mode, "s", small[OURS], small[THEIRS], "Spark's source", limit)
+    ours, theirs = small[OURS], small[THEIRS]
+    remark = ours.cost_beside(theirs)
+    what = f"{MANY} partitions"
+    yield Line("shapes", what, stage.mode, "s", ours.seconds, theirs.seconds, "Spark's source", limit, remark)
     rows = stage.sizes.wide_rows
     with stage.topics.filled([1] * PARTITIONS, rows) as even, stage.topics.filled(SKEWED, rows) as skewed:
-        found = stage.seconds(
+        found = stage.timed(
             "skew",
             {
                 f"{source} {name}": partial(stage.spark.ask, "read", source=source, options=stage.options(one))
@@ -38,4 +41,5 @@ def measure(stage: Stage) -> Iterator[Line]:
     for source, limit_of in ((OURS, at_most(1.3)), (THEIRS, None)):
         what = "90 % in one of 12" + ("" if source == OURS else ", Spark's source")
         ours, theirs = found[f"{source} skewed"], found[f"{source} even"]
-        yield Line("shapes", what, stage.mode, "s", ours, theirs, "12 even ones", limit_of)
+        remark = ours.cost_beside(theirs)
+        yield Line("shapes", what, stage.mode, "s", ours.seconds, theirs.seconds, "12 even ones", limit_of, remark)

@@ -4,13 +4,14 @@ Both queries have the trigger `processingTime="0 seconds"`. The latencies are th
 the clock that its tasks read for each row. The backlog goes into `noop`.
 """
 
+import statistics
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 from bench.pipeline.flow import flow
 from bench.pipeline.lines import Line, at_least, at_most
-from bench.pipeline.stage import OURS, PARTITIONS, THEIRS, Stage
+from bench.pipeline.stage import OURS, PARTITIONS, THEIRS, Stage, timed
 from bench.pipeline.streams import EVERY_MICRO_BATCH
 
 __all__ = ["measure"]
@@ -18,6 +19,7 @@ __all__ = ["measure"]
 SIDES = (OURS, THEIRS)
 BESIDE = "Spark's source"
 BACKLOG_BYTES = 100
+TOLD = ("batch_ms", "cpu_s")
 
 
 def measure(stage: Stage) -> Iterator[Line]:
@@ -25,7 +27,9 @@ def measure(stage: Stage) -> Iterator[Line]:
     for metric in ("p50_ms", "p99_ms"):
         ours, theirs = ([one[metric] for one in found[source]] for source in SIDES)
         what = f"{stage.sizes.rate:,} records/s into memory, {metric[:3]}"
-        remark = f"micro-batches of {found[OURS][-1]['batch_ms']} and {found[THEIRS][-1]['batch_ms']} ms"
+        middle_ms, cpu_s = ([statistics.median(one[key] for one in found[side]) for side in SIDES] for key in TOLD)
+        remark = f"micro-batches of {middle_ms[0]:.0f} and {middle_ms[1]:.0f} ms; "
+        remark += f"Spark's processor time: {cpu_s[0]:.1f} s, and {cpu_s[1]:.1f}"
         yield Line("stream", what, stage.mode, "ms", ours, theirs, BESIDE, at_most(1.2), remark)
     if stage.mode == "page-cache":
         yield from _backlog(stage)
@@ -56,4 +60,5 @@ def _backlog(stage: Stage) -> Iterator[Line]:
     ):
         ours, theirs = ([rows / one[metric] for one in found[source]] for source in SIDES)
         name = f"backlog of {rows:,} into noop, {what}"
-        yield Line("stream", name, stage.mode, "rows/s", ours, theirs, BESIDE, limit)
+        remark = timed(found[OURS]).cost_beside(timed(found[THEIRS]))
+        yield Line("stream", name, stage.mode, "rows/s", ours, theirs, BESIDE, limit, remark)

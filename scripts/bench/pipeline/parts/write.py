@@ -18,11 +18,12 @@ def measure(stage: Stage) -> Iterator[Line]:
         for name, options in (("defaults", {}), ("large batches", LARGE_BATCHES)):
             what = f"{value_bytes} B, {name}"
             rows = stage.sizes.wide_rows
-            found = stage.seconds(
+            found = stage.timed(
                 f"write, {what}", {sink: _into(stage, sink, value_bytes, options) for sink in (OURS, THEIRS)}
             )
-            ours, theirs = ([rows / one for one in found[sink]] for sink in (OURS, THEIRS))
-            yield Line("write", what, stage.mode, "rows/s", ours, theirs, "Spark's sink", at_least(1.0))
+            ours, theirs = (found[sink].rates(rows) for sink in (OURS, THEIRS))
+            remark = found[OURS].cost_beside(found[THEIRS])
+            yield Line("write", what, stage.mode, "rows/s", ours, theirs, "Spark's sink", at_least(1.0), remark)
 
 
 def _into(stage: Stage, sink: str, value_bytes: int, options: dict[str, str]) -> Callable[[], dict[str, Any]]:
