@@ -3,13 +3,14 @@
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
 from typing import Any, NamedTuple
 
 from barnabas_spark.lake.archive import ArchiveResult, ArchiveSettings, RunPieces, archive
+from barnabas_spark.lake.committing import pause
 from barnabas_spark.lake.compaction import commit_compaction, groups_of
 from barnabas_spark.lake.formats.choosing import DATA_FOLDERS, open_as_it_is, open_rejects, open_table
 from barnabas_spark.lake.layout import Layout
@@ -18,6 +19,7 @@ from barnabas_spark.lake.opening import open_store
 from barnabas_spark.lake.orphans import remove_orphans
 from barnabas_spark.lake.rounds import holes_of
 from barnabas_spark.lake.store import Location
+from barnabas_spark.lake.table import TableError
 from barnabas_spark.lake.tasks import rewrite_on_spark, run_on_spark
 from barnabas_spark.lake.values.evolving import evolve_table
 from barnabas_spark.lake.values.rejects import is_ahead
@@ -28,7 +30,7 @@ from barnabas_spark.options.reads import ReadOptions, parse_read_options
 from .output import print_table, say, say_json, shown_bytes
 from .session import session
 
-__all__ = ["ArchiveJob", "read_options", "run_archive", "show_holes"]
+__all__ = ["ArchiveJob", "Tables", "open_tables", "read_options", "run_archive", "show_holes"]
 
 
 class ArchiveJob(NamedTuple):
@@ -77,12 +79,11 @@ def run_archive(job: ArchiveJob) -> int:
     open_as_it_is(job.kind, job.location, job.files.partition_by, adopt=job.adopt)[0].load()
     with session("archive", job.master) as spark, _asked_to_stop() as stopping:
         given = read_value_schema(job.value_schema) if job.value_schema else None
-        tables = _opened(spark, job, settings, given)
+        pieces = partial(_pieces, spark)
+        tables = open_tables(job, settings, given, pieces)
         while True:
             began = time.monotonic()
-            result = archive(
-                tables.table, settings, _pieces(spark, tables), rejects=tables.rejects, tell=partial(_tell, began)
-            )
+            result = archive(tables.table, settings, pieces(tables), rejects=tables.rejects, tell=partial(_tell, began))
             _show(result, time.monotonic() - began, as_json=job.as_json, has_rejects=tables.rejects is not None)
             _tidy(spark, tables.table, job, job.location, tables.files._replace(schema=tables.layout.schema))
             if tables.rejects is not None:
@@ -92,10 +93,10 @@ def run_archive(job: ArchiveJob) -> int:
             if job.interval_s is None or stopping.wait(job.interval_s):
                 return 0
             if tables.table.layout_of() not in {None, tables.layout}:
-                tables = _opened(spark, job, settings, given)
+                tables = open_tables(job, settings, given, pieces)
 
 
-class _Tables(NamedTuple):
+class Tables(NamedTuple):
     """The tables of a job, and how files are written for them. `layout` is that of the first one."""
 
     table: Any
@@ -106,21 +107,40 @@ class _Tables(NamedTuple):
     settings: ArchiveSettings
 
 
-def _opened(spark: Any, job: ArchiveJob, settings: ArchiveSettings, given: Mapping[str, Any] | None) -> _Tables:
-    """Open the tables of a job, and give the first one the columns of its schema, if it lacks some."""
+def open_tables(
+    job: ArchiveJob,
+    settings: ArchiveSettings,
+    given: Mapping[str, Any] | None,
+    pieces: Callable[[Tables], RunPieces],
+    wait: Callable[[int], None] = pause,
+) -> Tables:
+    """Open the tables of a job, and give the first one the columns of a schema, if it lacks some. `pieces` runs them.
+
+    Raises:
+        SchemaChangeError: the schema does not fit the table; nothing was committed.
+        ArchiveError, TableError: as `archive`.
+    """
     table, layout = open_as_it_is(
         job.kind, job.location, job.files.partition_by, given, job.value_prefix, adopt=job.adopt
     )
     has_values = given is not None or layout.values
     rejects: Any = open_rejects(job.kind, job.rejects, adopt=job.adopt) if has_values else None
-    tables = _Tables(table, layout, rejects, _files(job, layout), job, settings)
-    state = table.load()
-    if given is None or table.layout_of(state) is None:
+    tables = Tables(table, layout, rejects, _files(job, layout), job, settings)
+    if rejects is None:
         return tables
-    if layout.values and is_ahead(state.spans, rejects.load().spans):
+    state, known = table.load(), rejects.load().spans
+    if known and table.layout_of(state) is None:
+        raise TableError(
+            f"{job.rejects.url} has rejects of a table at {job.location.url}, and there is none: give another"
+            " --rejects, or bring the table back"
+        )
+    if given is None:
+        return tables
+    if layout.values and is_ahead(state.spans, known):
         # Those of a driver that died: their values are decoded as their rejects were, before the schema changes.
-        archive(table, settings._replace(only_known=True), _pieces(spark, tables), rejects=rejects)
-    layout = evolve_table(table, given, job.value_prefix)
+        archive(table, settings._replace(only_known=True), pieces(tables), rejects=rejects, wait=wait)
+    # Before anything is committed to the table of rejects: the schema of its rejects is always that of the table.
+    layout = evolve_table(table, layout, given, job.value_prefix, wait=wait)
     return tables._replace(layout=layout, files=_files(job, layout))
 
 
@@ -133,7 +153,7 @@ def _files(job: ArchiveJob, layout: Layout) -> FileSettings:
     )
 
 
-def _pieces(spark: Any, tables: _Tables) -> RunPieces:
+def _pieces(spark: Any, tables: Tables) -> RunPieces:
     job = tables.job
     rejects = None if tables.rejects is None else job.rejects
     return run_on_spark(spark, job.location, tables.settings.options, tables.files, rejects)

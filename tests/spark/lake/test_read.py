@@ -1,5 +1,6 @@
 """One DataFrame of a table and of what the brokers have beyond it: no row twice, and none missing."""
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +14,10 @@ from pyiceberg.catalog import load_catalog
 from spark.lake.buckets import bucket, s3_server
 from spark.lake.produced import PARTITIONS, Topic, expected_rows, new_topic, produce
 from spark.lake.sweep import FILES, in_process, settings_for
+from spark.lake.values.sweep import ROWS as VALUE_ROWS
+from spark.lake.values.sweep import fill_values, new_values
 
+from barnabas_spark.jobs import cli
 from barnabas_spark.lake.archive import archive
 from barnabas_spark.lake.formats.choosing import DATA_FOLDERS, open_table
 from barnabas_spark.lake.formats.parquet import ParquetFormat
@@ -140,6 +144,29 @@ def test_a_row_of_another_writer_is_read_as_well(spark: Any, topic: Topic, tmp_p
 def open_files(lake: Lake) -> list[str]:
     table = open_table(lake.kind, lake.location, None)
     return list(table.files(table.load()))
+
+
+def test_the_command_decodes_values_and_the_tail_is_decoded_as_the_table_is(
+    spark: Any, cluster: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    topic, to = new_values(cluster.bootstrap), str(tmp_path / "lake")
+    words = ["archive", topic.name, "--to", to, "-b", topic.bootstrap, "--format", "delta", "--partition-by", "day"]
+    capfd.readouterr()
+    assert cli.main([*words, "--value-schema", "id int, more string", "--json"]) == 0
+    assert [json.loads(line)["rejects"] for line in capfd.readouterr().out.splitlines()] == [2, 2]
+    fill_values(topic)
+    frame = read_all(spark, topic.name, lake=to, bootstrap=topic.bootstrap, table_format="delta")
+    tail = frame.where(f"offset >= {VALUE_ROWS // 2}").orderBy("partition", "offset").select("id", "more", "value")
+    head = frame.where(f"offset < {VALUE_ROWS // 2}").orderBy("partition", "offset").select("id", "more", "value")
+    assert [*map(tuple, tail.collect())] == [*map(tuple, head.collect())]
+    assert cli.main([*words, "--compact"]) == 0  # with the schema of the table
+    assert "rejects" in capfd.readouterr().out
+    rejects = read_lake(spark, f"{to}_rejects", table_format="delta").select("value", "reason").distinct().collect()
+    assert [*map(tuple, rejects)] == [(b'{"id": "x"}', "field 'id' is not int32: \"x\"")]
+    assert cli.main([*words, "--value-schema", "id string"]) == 1
+    assert "'id' is int there, and string now" in capfd.readouterr().err
+    assert cli.main([*words, "--value-schema", "id binary"]) == 2
+    assert "value.id: binary is not decoded from JSON" in capfd.readouterr().err
 
 
 def test_a_hole_in_the_table_is_read_from_the_brokers(spark: Any, topic: Topic, tmp_path: Path) -> None:

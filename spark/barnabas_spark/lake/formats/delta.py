@@ -186,13 +186,13 @@ class DeltaFormat:
     def evolve(self, state: TableState, layout: Layout) -> None:
         """Give the table more columns, or fields in those that it has, in one commit onto exactly `state.version`.
 
+        A table that is not there is made.
+
         Raises:
             TableError: a column is to be wider.
             ConflictError, UnknownOutcomeError: as of `commit`.
         """
         version = _version(state)
-        assert version is not None, "there is no table yet"
-        table = self._at(version)
         archived = layout._replace(schema=layout.archived_schema)
         schema = Schema.from_arrow(marked(archived.table_schema, layout.values))
         names = {name for name, _ in layout.values}
@@ -200,6 +200,11 @@ class DeltaFormat:
             custom_metadata={"userMetadata": describe_commit(commit_id := uuid.uuid4().hex, EVOLUTION)},
             max_commit_retries=0,
         )
+        if version is None:
+            self._schema = schema
+            self._write(None, 0, [], properties, commit_id)
+            return
+        table = self._at(version)
         try:
             fields = [field for field in schema.fields if field.name in names]
             table.alter.add_columns(fields, commit_properties=properties)

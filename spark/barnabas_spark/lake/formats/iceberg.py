@@ -204,14 +204,20 @@ class IcebergFormat:
     def evolve(self, state: TableState, layout: Layout) -> None:
         """Give the table more columns, more fields in them, or wider ones, in one commit onto the columns of now.
 
+        A table that is not there is made.
+
         Raises:
             TableError: pyiceberg does not take them.
             UnknownOutcomeError: it may have gone through: look at the columns.
         """
         assert self._schema is not None, "it was opened to be read"
         table, schema = self._table(), marked(layout.archived_schema, layout.values)
-        if table is None:
+        if table is None and state.version is not None:
             raise ConflictError(f"there is no table {self.identifier} any more, which was at {state.version}")
+        if table is None:
+            self._schema = schema
+            self._create()
+            return
         once = _Once(self._catalog())
         try:
             transaction = _copy(table, once).transaction()

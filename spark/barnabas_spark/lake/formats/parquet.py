@@ -87,7 +87,7 @@ class ParquetFormat:
         self._commit(state, _COMPACTION, added=added, removed=removed)
 
     def evolve(self, state: TableState, layout: Layout) -> None:
-        """Give the table other columns, in one commit: more of them, or wider ones.
+        """Give the table other columns, in one commit: more of them, or wider ones. It is made if it is not there.
 
         Raises:
             ConflictError, UnknownOutcomeError: as `commit`.

@@ -56,9 +56,9 @@ def evolved(stored: Layout, given: Mapping[str, Any] | None, prefix: str = "") -
 
 
 def evolve_table(
-    table: Any, given: Mapping[str, Any] | None, prefix: str, *, wait: Callable[[int], None] = pause
+    table: Any, base: Layout, given: Mapping[str, Any] | None, prefix: str, *, wait: Callable[[int], None] = pause
 ) -> Layout:
-    """Give a table that is there the columns of a schema; return its layout.
+    """Give a table the columns of a schema, or make it from `base` with them; return its layout.
 
     Raises:
         SchemaChangeError: the schema does not fit.
@@ -72,9 +72,9 @@ def evolve_table(
             wait(rounds)
         try:
             state = table.load()
-            stored: Layout = table.layout_of(state)
-            wanted, changes = evolved(stored, given, prefix)
-            if wanted.values == stored.values and wanted.schema == stored.schema:
+            stored: Layout | None = table.layout_of(state)
+            wanted, changes = evolved(stored or base, given, prefix)
+            if stored is not None and wanted == stored:
                 return stored
             table.evolve(state, wanted)
         except (ConflictError, StoreError, OSError) as error:

@@ -2,8 +2,9 @@
 
 Two tables are two commits, and a driver can die between them. *The rejects are committed first, with the same ranges.*
 So wherever the table is, its rejects are there: none is ever missing. A run that finds the rejects ahead writes those
-offsets into the table, up to where the rejects are, and no rejects of them. What is in the rejects depends on the
-records and on the schema alone, and the schema changes only where neither table is ahead (archiving.py).
+offsets into the table, up to where the rejects are, and no rejects of them. What is a reject depends on the record and
+on the schema alone. The schema stands in the table before the first rejects are committed, and changes only where no
+rejects are ahead (archiving.py): so a record without fields is one of which there is a reject.
 """
 
 from collections.abc import Mapping, Sequence
