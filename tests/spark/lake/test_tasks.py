@@ -150,8 +150,6 @@ def test_an_attempt_that_is_killed_is_made_again_and_its_files_are_not_taken(top
     environment = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "SPARK_LOCAL_IP": "127.0.0.1"}
     words = [sys.executable, __file__, topic.bootstrap, topic.name, str(tmp_path)]
     environment["PYSPARK_PYTHON"] = sys.executable
-    # A JVM that begins soon, because it ends soon.
-    environment["JDK_JAVA_OPTIONS"] = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
     subprocess.run(words, env=os.environ | environment, check=True, timeout=120)
     assert not (tmp_path / "armed").exists()
     assert_is_exact(tmp_path / "lake", topic, 90)
