@@ -90,14 +90,16 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     ),
     "barnabas_spark.jobs.backfill": "marker rows < target < writing",
     "barnabas_spark.lake": (
-        "checksums layout ranges schemas < table < store rounds < committing logs object_store < opening"
+        "checksums layout ranges < table < schemas store rounds < committing logs object_store < opening < values"
         " < formats writing < archive compaction read < orphans tasks"
     ),
     "barnabas_spark.latest": "choosing < read writing < archived merging run < tasks",
     "barnabas_spark.windows": "progress sink < query",
     "barnabas_spark.lake.formats": (
-        "errors vectors manifests < delta_entries iceberg parquet < delta_log < delta < choosing"
+        "errors vectors manifests < delta_entries delta_reading iceberg_reading parquet < delta_log iceberg < delta"
+        " < choosing"
     ),
+    "barnabas_spark.lake.values": "columns decoding evolution rejects texts < evolving",
     "barnabas_spark.streaming": "offsets < continuation < ownership starting watch < stream < reader",
     "barnabas_spark.options": "names < connections tables values < reads writes < streams",
     "barnabas_spark.writing": (
@@ -140,7 +142,9 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_broker.status": "packing verdict",
     "barnabas_broker.timing": "deadlines pieces",
     "barnabas_spark": "options planning snapshots.vector windows.progress writing.layout writing.partitioning",
-    "barnabas_spark.lake": "formats.delta_entries formats.manifests formats.vectors ranges rounds table",
+    "barnabas_spark.lake": (
+        "formats.delta_entries formats.manifests formats.vectors ranges rounds table values.evolution values.rejects"
+    ),
     "barnabas_spark.streaming": "offsets continuation starting",
     "barnabas_spark.jobs.audit": "timeline units",
     "barnabas_spark.jobs.backfill": "marker",

@@ -29,7 +29,7 @@ from barnabas_spark.options.names import OptionError, without_copies
 from barnabas_spark.options.reads import ReadOptions
 from barnabas_spark.options.tables import comment_for, is_table
 
-__all__ = ["HEADER_TYPE", "Projection", "comments_of", "declared", "projection"]
+__all__ = ["HEADER_TYPE", "Projection", "comments_of", "declared", "json_type", "projection"]
 
 HEADER_TYPE = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 _TYPES = {
@@ -110,6 +110,17 @@ def projection(schema: StructType, options: ReadOptions) -> Projection:
         elif field.name == "value" and options.value_format == "string":
             value_type = _arrow_type(field)
     return Projection(tuple(field.name for field in schema.fields), value_type)
+
+
+def json_type(fields: StructType) -> Any:
+    """Return the Arrow type of values whose JSON has these fields.
+
+    Raises:
+        OptionError: a field has a type that is not decoded from JSON, or must not be null.
+    """
+    value = StructField("value", fields)
+    _check_json(value)
+    return _arrow_type(value)
 
 
 def _types(options: ReadOptions) -> dict[str, DataType]:

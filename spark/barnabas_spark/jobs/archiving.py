@@ -3,30 +3,34 @@
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
 from typing import Any, NamedTuple
 
-from barnabas_spark.lake.archive import ArchiveResult, ArchiveSettings, archive
+from barnabas_spark.lake.archive import ArchiveResult, ArchiveSettings, RunPieces, archive
+from barnabas_spark.lake.committing import pause
 from barnabas_spark.lake.compaction import commit_compaction, groups_of
-from barnabas_spark.lake.formats.choosing import DATA_FOLDERS, open_table
+from barnabas_spark.lake.formats.choosing import DATA_FOLDERS, open_as_it_is, open_rejects, open_table
 from barnabas_spark.lake.layout import Layout
 from barnabas_spark.lake.logs import ask_logs
 from barnabas_spark.lake.opening import open_store
 from barnabas_spark.lake.orphans import remove_orphans
 from barnabas_spark.lake.rounds import holes_of
 from barnabas_spark.lake.store import Location
-from barnabas_spark.lake.table import DataFile, TableError
+from barnabas_spark.lake.table import TableError
 from barnabas_spark.lake.tasks import rewrite_on_spark, run_on_spark
+from barnabas_spark.lake.values.evolving import evolve_table
+from barnabas_spark.lake.values.rejects import is_ahead
+from barnabas_spark.lake.values.texts import read_value_schema
 from barnabas_spark.lake.writing import FileSettings
 from barnabas_spark.options.reads import ReadOptions, parse_read_options
 
 from .output import print_table, say, say_json, shown_bytes
 from .session import session
 
-__all__ = ["ArchiveJob", "read_options", "run_archive", "show_holes"]
+__all__ = ["ArchiveJob", "Tables", "open_tables", "read_options", "run_archive", "show_holes"]
 
 
 class ArchiveJob(NamedTuple):
@@ -47,6 +51,17 @@ class ArchiveJob(NamedTuple):
     backfill: tuple[int, int] | None = None
     compacts: bool = False
     orphans_age_s: float | None = None
+    value_schema: str = ""
+    value_prefix: str = ""
+    rejects_url: str = ""
+
+    @property
+    def rejects(self) -> Location:
+        """Where what does not fit the schema of values goes: a table of its own."""
+        options = dict(self.location.options)
+        if "table" in options:
+            options["table"] += "_rejects"
+        return Location(self.rejects_url or f"{self.location.url.rstrip('/')}_rejects", options)
 
 
 def read_options(bootstrap: str, topic: str) -> ReadOptions:
@@ -59,24 +74,89 @@ def read_options(bootstrap: str, topic: str) -> ReadOptions:
 def run_archive(job: ArchiveJob) -> int:
     """Run it; return the exit status."""
     options = read_options(job.bootstrap, job.topic)
-    files = job.files._replace(folder=DATA_FOLDERS[job.kind])
-    table = open_table(job.kind, job.location, Layout(partition_by=files.partition_by), adopt=job.adopt)
     settings = ArchiveSettings(job.topic, options, job.round_bytes, job.accept_gap, job.restart_topic, job.backfill)
-    table.load()
+    # Before Spark starts, which takes seconds.
+    open_as_it_is(job.kind, job.location, job.files.partition_by, adopt=job.adopt)[0].load()
     with session("archive", job.master) as spark, _asked_to_stop() as stopping:
-        files = files._replace(
-            partition_by=getattr(table, "layout", Layout(partition_by=files.partition_by)).partition_by
-        )
-        run_pieces = run_on_spark(spark, job.location, options, files)
+        given = read_value_schema(job.value_schema) if job.value_schema else None
+        pieces = partial(_pieces, spark)
+        tables = open_tables(job, settings, given, pieces)
         while True:
             began = time.monotonic()
-            result = archive(table, settings, run_pieces, tell=partial(_tell, began))
-            _show(result, time.monotonic() - began, as_json=job.as_json)
-            _tidy(spark, table, job, files)
+            result = archive(tables.table, settings, pieces(tables), rejects=tables.rejects, tell=partial(_tell, began))
+            _show(result, time.monotonic() - began, as_json=job.as_json, has_rejects=tables.rejects is not None)
+            _tidy(spark, tables.table, job, job.location, tables.files._replace(schema=tables.layout.schema))
+            if tables.rejects is not None:
+                _tidy(spark, tables.rejects, job, job.rejects, tables.files.of_rejects)
             # A gap is accepted once, when somebody looks: one that comes later stops the job.
             settings = settings._replace(accept_gap=False, restart_topic=False)
             if job.interval_s is None or stopping.wait(job.interval_s):
                 return 0
+            if tables.table.layout_of() not in {None, tables.layout}:
+                tables = open_tables(job, settings, given, pieces)
+
+
+class Tables(NamedTuple):
+    """The tables of a job, and how files are written for them. `layout` is that of the first one."""
+
+    table: Any
+    layout: Layout
+    rejects: Any
+    files: FileSettings
+    job: ArchiveJob
+    settings: ArchiveSettings
+
+
+def open_tables(
+    job: ArchiveJob,
+    settings: ArchiveSettings,
+    given: Mapping[str, Any] | None,
+    pieces: Callable[[Tables], RunPieces],
+    wait: Callable[[int], None] = pause,
+) -> Tables:
+    """Open the tables of a job, and give the first one the columns of a schema, if it lacks some. `pieces` runs them.
+
+    Raises:
+        SchemaChangeError: the schema does not fit the table; nothing was committed.
+        ArchiveError, TableError: as `archive`.
+    """
+    table, layout = open_as_it_is(
+        job.kind, job.location, job.files.partition_by, given, job.value_prefix, adopt=job.adopt
+    )
+    has_values = given is not None or layout.values
+    rejects: Any = open_rejects(job.kind, job.rejects, adopt=job.adopt) if has_values else None
+    tables = Tables(table, layout, rejects, _files(job, layout), job, settings)
+    if rejects is None:
+        return tables
+    state, known = table.load(), rejects.load().spans
+    if known and table.layout_of(state) is None:
+        raise TableError(
+            f"{job.rejects.url} has rejects of a table at {job.location.url}, and there is none: give another"
+            " --rejects, or bring the table back"
+        )
+    if given is None:
+        return tables
+    if layout.values and is_ahead(state.spans, known):
+        # Those of a driver that died: their values are decoded as their rejects were, before the schema changes.
+        archive(table, settings._replace(only_known=True), pieces(tables), rejects=rejects, wait=wait)
+    # Before anything is committed to the table of rejects: the schema of its rejects is always that of the table.
+    layout = evolve_table(table, layout, given, job.value_prefix, wait=wait)
+    return tables._replace(layout=layout, files=_files(job, layout))
+
+
+def _files(job: ArchiveJob, layout: Layout) -> FileSettings:
+    return job.files._replace(
+        folder=DATA_FOLDERS[job.kind],
+        partition_by=layout.partition_by,
+        schema=layout.archived_schema,
+        values=layout.values,
+    )
+
+
+def _pieces(spark: Any, tables: Tables) -> RunPieces:
+    job = tables.job
+    rejects = None if tables.rejects is None else job.rejects
+    return run_on_spark(spark, job.location, tables.settings.options, tables.files, rejects)
 
 
 @contextmanager
@@ -95,28 +175,21 @@ def _asked_to_stop() -> Iterator[threading.Event]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _tidy(spark: Any, table: Any, job: ArchiveJob, files: FileSettings) -> None:
+def _tidy(spark: Any, table: Any, job: ArchiveJob, location: Location, files: FileSettings) -> None:
     """Compact files and remove orphans, as far as that was asked for."""
     if job.compacts:
-        groups = groups_of(_data_files(table), files.file_bytes)
+        groups = groups_of(table.data_files(table.load()), files.file_bytes)
         if groups:
-            done = commit_compaction(table, rewrite_on_spark(spark, job.location, files, groups))
+            done = commit_compaction(table, rewrite_on_spark(spark, location, files, groups))
             say(f"{done.files_before} files became {done.files_after}, {done.rows:,} rows")
     if job.orphans_age_s is not None:
-        removed = remove_orphans(table, open_store(job.location), files.folder, job.orphans_age_s)
+        removed = remove_orphans(table, open_store(location), files.folder, job.orphans_age_s)
         say(f"{len(removed)} orphans were removed")
-
-
-def _data_files(table: Any) -> Sequence[DataFile]:
-    if not hasattr(table, "data_files"):
-        raise TableError("this format compacts its files itself: OPTIMIZE for Delta, rewrite_data_files for Iceberg")
-    files: Sequence[DataFile] = table.data_files(table.load())
-    return files
 
 
 def show_holes(job: ArchiveJob) -> int:
     """Print the holes of a table, one a line; return the exit status."""
-    table = open_table(job.kind, job.location, Layout(), adopt=job.adopt, is_probed=False)
+    table = open_table(job.kind, job.location, None, adopt=job.adopt, is_probed=False)
     logs = ask_logs(read_options(job.bootstrap, job.topic), job.topic)
     rows = [
         (
@@ -154,25 +227,26 @@ def _commits(count: int) -> str:
     return "1 commit" if count == 1 else f"{count} commits"
 
 
-def _show(result: ArchiveResult, took_s: float, *, as_json: bool) -> None:
+def _show(result: ArchiveResult, took_s: float, *, as_json: bool, has_rejects: bool) -> None:
     if as_json:
         say_json(one._asdict() | {"topic_id": result.topic_id} for one in result.partitions)
         return
-    print_table(
-        ("partition", "from", "to", "rows", "files", "plain", "stored", "gap"),
+    columns = ("partition", "from", "to", "rows", "files", "plain", "stored", "gap", "rejects")
+    shown = [
         (
-            (
-                one.partition,
-                one.start_offset,
-                one.end_offset,
-                one.rows,
-                one.files,
-                shown_bytes(one.plain_bytes),
-                shown_bytes(one.file_bytes),
-                one.gap or None,
-            )
-            for one in result.partitions
-        ),
-    )
+            one.partition,
+            one.start_offset,
+            one.end_offset,
+            one.rows,
+            one.files,
+            shown_bytes(one.plain_bytes),
+            shown_bytes(one.file_bytes),
+            one.gap or None,
+            one.rejects,
+        )
+        for one in result.partitions
+    ]
+    width = len(columns) - (not has_rejects)
+    print_table(columns[:width], [row[:width] for row in shown])
     rows = sum(one.rows for one in result.partitions)
     say(f"{rows:,} rows in {_commits(result.rounds)}, {took_s:.1f} s")

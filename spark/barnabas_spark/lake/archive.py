@@ -7,6 +7,9 @@ nothing that was committed; the next run begins where the table ends.
 Several archivers of one topic into one table harm nobody. The ranges of one of them are committed, the others find that
 out, leave their files as orphans, and go on behind.
 
+*Rejects,* where the table has columns of the value, are committed before the rows, to a table of their own, with the
+same ranges (values/rejects.py).
+
 A partition that cannot be read (offsets that went away while it was read, a corrupt batch) is left out of further
 rounds, and is an error at the end. The others are archived first.
 """
@@ -36,6 +39,7 @@ from .rounds import (
     next_splits,
 )
 from .table import TableFormat
+from .values.rejects import known_part
 from .writing import Piece, Unreadable, Written
 
 __all__ = ["ArchiveError", "ArchiveResult", "ArchiveSettings", "Archived", "RunPieces", "archive"]
@@ -61,6 +65,7 @@ class ArchiveSettings(NamedTuple):
     """One topic, and how to read it. `round_bytes` are plain bytes of rows, over all partitions.
 
     `backfill` are offsets [start, end): holes between them are filled, and nothing is archived behind the table's end.
+    `only_known` are offsets whose rejects are committed already: nothing else is archived.
     """
 
     topic: str
@@ -69,6 +74,7 @@ class ArchiveSettings(NamedTuple):
     accept_gap: bool = False
     restart_topic: bool = False
     backfill: tuple[int, int] | None = None
+    only_known: bool = False
 
 
 class Archived(NamedTuple):
@@ -82,6 +88,7 @@ class Archived(NamedTuple):
     file_bytes: int = 0
     files: int = 0
     gap: int = 0
+    rejects: int = 0
 
 
 class ArchiveResult(NamedTuple):
@@ -98,9 +105,15 @@ class _Run:
     """One run under way."""
 
     def __init__(
-        self, table: TableFormat, settings: ArchiveSettings, run_pieces: RunPieces, wait: Callable[[int], None]
+        self,
+        table: TableFormat,
+        settings: ArchiveSettings,
+        run_pieces: RunPieces,
+        wait: Callable[[int], None],
+        rejects: TableFormat | None,
     ) -> None:
         self.table = table
+        self.rejects = rejects
         self.settings = settings
         self.run_pieces = run_pieces
         self.wait = wait
@@ -136,7 +149,18 @@ class _Run:
         self.stored = self.table.load().spans
         splits = [one for one in self._left() if one.partition not in self.unreadable]
         share = max(PIECE_BYTES_MIN, self.settings.round_bytes // max(1, len(splits)))
-        return [Piece(one, self.logs.topic_id, min(share, self.settings.round_bytes)) for one in splits]
+        bytes_max = min(share, self.settings.round_bytes)
+        if self.rejects is None:
+            return [Piece(one, self.logs.topic_id, bytes_max) for one in splits]
+        known = self.rejects.load().spans
+        found = []
+        for one in splits:
+            spans = known.get(self.logs.key(one.partition), ())
+            end_offset, is_known = known_part(one.start_offset, one.end_offset, spans)
+            if is_known or not self.settings.only_known:
+                split = one._replace(end_offset=end_offset)
+                found.append(Piece(split, self.logs.topic_id, bytes_max, is_known))
+        return found
 
     def round(self, pieces: Sequence[Piece]) -> bool:
         """Read, write and commit the pieces; return False if another archiver was faster."""
@@ -161,6 +185,7 @@ class _Run:
             for one in written
         ]
         try:
+            self._commit_rejects(written)
             purpose = Purpose.ARCHIVE if self.settings.backfill is None else Purpose.BACKFILL
             commit_ranges(self.table, files, ranges, purpose, wait=self.wait)
         except NotNextError as error:
@@ -169,6 +194,20 @@ class _Run:
         for one in written:
             self._count(_archived(one))
         return True
+
+    def _commit_rejects(self, written: Sequence[Written]) -> None:
+        """Commit the rejects of pieces, those that have none as well, unless they are committed already."""
+        new = [one for one in written if not one.is_known]
+        if self.rejects is None or not new:
+            return
+        ranges = [
+            self._range(one.split.partition, one.start_offset, one.end_offset)._replace(
+                rows=one.rejected.rows, crc=one.rejected.checksum.value if one.rejected.rows else 0
+            )
+            for one in new
+        ]
+        files = [file for one in new for file in one.rejected.files]
+        commit_ranges(self.rejects, files, ranges, Purpose.REJECTS, wait=self.wait)
 
     def result(self) -> ArchiveResult:
         left = sum(one.end_offset - one.start_offset for one in self._left())
@@ -205,10 +244,13 @@ def archive(
     settings: ArchiveSettings,
     run_pieces: RunPieces,
     *,
+    rejects: TableFormat | None = None,
     tell: Callable[[ArchiveResult], None] = lambda _: None,
     wait: Callable[[int], None] = pause,
 ) -> ArchiveResult:
     """Bring a table to where the logs of a topic end now. `tell` hears before each round how far it is.
+
+    `rejects` is the table of what does not fit the schema of the values; `run_pieces` must write files for it.
 
     Raises:
         GapError, LostLogError, OtherTopicError: the table and the logs do not fit; nothing was committed.
@@ -216,7 +258,7 @@ def archive(
         TableError: the table cannot be trusted, or a commit was given up.
         KafkaError, ClientError: the topic does not exist, or no broker answers.
     """
-    run = _Run(table, settings, run_pieces, wait)
+    run = _Run(table, settings, run_pieces, wait, rejects)
     run.begin()
     lost = 0
     while pieces := run.pieces():
@@ -244,6 +286,7 @@ def _archived(one: Written) -> Archived:
         one.plain_bytes,
         sum(file.size_bytes for file in one.files),
         len(one.files),
+        rejects=one.rejected.rows,
     )
 
 

@@ -13,10 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .committing import ROUNDS_MAX, NotCommittedError, pause
-from .layout import RECORD_SCHEMA, partition_path
+from .formats.vectors import is_archive_file
+from .layout import partition_path
 from .opening import open_store
 from .store import Location
 from .table import ConflictError, DataFile, TableError, UnknownOutcomeError
+from .values.columns import with_columns
 from .writing import FileSettings, parquet_writer
 
 __all__ = ["Compaction", "Group", "Rewritten", "commit_compaction", "groups_of", "rewrite_group"]
@@ -46,10 +48,13 @@ class Compaction(NamedTuple):
 
 
 def groups_of(files: Sequence[DataFile], file_bytes: int) -> list[Group]:
-    """Return the files to replace: neighbours that together are no larger than `file_bytes`, two of them at least."""
+    """Return the files to replace: neighbours that together are no larger than `file_bytes`, two of them at least.
+
+    Files of other writers are theirs.
+    """
     found: list[Group] = []
     waiting: list[DataFile] = []
-    small = [one for one in files if one.size_bytes < file_bytes]
+    small = [one for one in files if one.size_bytes < file_bytes and is_archive_file(one.path)]
     for one in sorted(small, key=lambda one: (sorted(one.partition_values.items()), one.path)):
         is_other = waiting and waiting[0].partition_values != one.partition_values
         if is_other or sum(each.size_bytes for each in waiting) + one.size_bytes > file_bytes:
@@ -72,7 +77,7 @@ def rewrite_group(group: Group, location: Location, settings: FileSettings) -> R
     try:
         rows = 0
         with parquet_writer(file.stream, settings) as writer:
-            for batches in _row_groups(location, group, settings.row_group_bytes):
+            for batches in _row_groups(location, group, settings):
                 writer.write_table(batches, row_group_size=batches.num_rows)
                 rows += batches.num_rows
         written = DataFile(path, file.finish(), rows, dict(values))
@@ -84,16 +89,17 @@ def rewrite_group(group: Group, location: Location, settings: FileSettings) -> R
     return Rewritten(group, written)
 
 
-def _row_groups(location: Location, group: Group, row_group_bytes: int) -> Iterator[Any]:
+def _row_groups(location: Location, group: Group, settings: FileSettings) -> Iterator[Any]:
+    """Yield the rows with the columns of now: what a file lacks is null, and what became wider is wide."""
     store = open_store(location)
     waiting: list[Any] = []
     size_bytes = 0
     for one in group.files:
         with store.open(one.path) as stream:
             for batch in pq.ParquetFile(stream).iter_batches(BATCH_ROWS):
-                waiting.append(batch.select(RECORD_SCHEMA.names).cast(RECORD_SCHEMA))
+                waiting.append(with_columns(batch, settings.schema))
                 size_bytes += batch.nbytes
-                if size_bytes >= row_group_bytes:
+                if size_bytes >= settings.row_group_bytes:
                     yield pa.Table.from_batches(waiting).combine_chunks()
                     waiting, size_bytes = [], 0
     if waiting:

@@ -13,7 +13,10 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-__all__ = ["PARTITION_TYPES", "RECORD_COLUMNS", "RECORD_SCHEMA", "Layout", "partition_path"]
+__all__ = ["FIELD", "PARTITION_TYPES", "RECORD_COLUMNS", "RECORD_SCHEMA", "Layout", "marked", "partition_path"]
+
+# In the metadata of a column that is decoded from the JSON of the value: the name of its field there.
+FIELD = "barnabas.field"
 
 HEADER_TYPE = pa.struct([("key", pa.string()), ("value", pa.binary())])
 RECORD_SCHEMA = pa.schema(
@@ -35,20 +38,38 @@ PARTITIONINGS: Mapping[str, tuple[str, ...]] = {"": (), "day": ("date",), "hour"
 
 
 class Layout(NamedTuple):
-    """What a file of a table has, and by what it is partitioned: a key of `PARTITIONINGS`."""
+    """What a file of a table has, and by what it is partitioned: a key of `PARTITIONINGS`.
+
+    `values` are the columns that are decoded from the JSON of `value`, and the fields that they have there. Where
+    partitions are hidden, as in Iceberg, they are no columns of the table.
+    """
 
     schema: Any = RECORD_SCHEMA
     partition_by: str = ""
+    values: tuple[tuple[str, str], ...] = ()
+    is_hidden: bool = False
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
         return PARTITIONINGS[self.partition_by]
 
     @property
+    def archived_schema(self) -> Any:
+        """The columns that an archive writes: those of records and of values, and none of others."""
+        names = {*RECORD_SCHEMA.names, *(name for name, _ in self.values)}
+        return pa.schema([one for one in self.schema if one.name in names])
+
+    @property
     def table_schema(self) -> Any:
         """The columns of the table: those of its files, and those by which it is partitioned."""
-        fields = [*self.schema, *(pa.field(name, PARTITION_TYPES[name]) for name in self.partition_columns)]
-        return pa.schema(fields)
+        names = () if self.is_hidden else self.partition_columns
+        return pa.schema([*self.schema, *(pa.field(name, PARTITION_TYPES[name]) for name in names)])
+
+
+def marked(schema: Any, values: Sequence[tuple[str, str]]) -> Any:
+    """Return a schema whose columns say of which field of the value they are, in their metadata."""
+    fields = dict(values)
+    return pa.schema([one.with_metadata({FIELD: fields[one.name]}) if one.name in fields else one for one in schema])
 
 
 def partition_path(values: Sequence[tuple[str, str]]) -> str:

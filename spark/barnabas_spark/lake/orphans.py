@@ -22,12 +22,10 @@ def remove_orphans(table: Any, store: Store, folder: str, age_s: float) -> list[
     """Delete the orphans in a folder that are older than `age_s`; return their paths.
 
     Raises:
-        TableError: the age is below `AGE_S_MIN`, or the format does not say which files its older versions have.
+        TableError: the age is below `AGE_S_MIN`.
     """
     if age_s < AGE_S_MIN:
         raise TableError(f"files are removed as orphans after {AGE_S_MIN / 3600:g} hours at the least")
-    if not hasattr(table, "referenced"):
-        raise TableError("this format removes orphans itself: VACUUM for Delta, remove_orphan_files for Iceberg")
     since_ms = int((time.time() - age_s) * 1000)
     old = [one.path for one in store.list(folder) if one.modified_ms < since_ms and _is_ours(one.path)]
     kept = table.referenced(since_ms) if old else set()

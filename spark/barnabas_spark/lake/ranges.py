@@ -51,11 +51,15 @@ class CommittedRange(NamedTuple):
 
 
 class Purpose(Enum):
-    """What a commit is for. `GAP` records that offsets are gone for good, without rows."""
+    """What a commit is for. `GAP` records that offsets are gone for good, without rows.
+
+    `REJECTS` goes into the table of rejects, wherever it has nothing: it need not follow what is there.
+    """
 
     ARCHIVE = "archive"
     BACKFILL = "backfill"
     GAP = "gap"
+    REJECTS = "rejects"
 
 
 class NotNextError(BarnabasError):
@@ -85,7 +89,7 @@ def check_next(
         if one.key in seen:
             raise NotNextError(one, spans, "the commit has another range of this partition")
         seen.add(one.key)
-        if purpose is Purpose.BACKFILL:
+        if purpose in {Purpose.BACKFILL, Purpose.REJECTS}:
             hit = [span for span in spans if span.start_offset < one.end_offset and one.start_offset < span.end_offset]
             if hit:
                 raise NotNextError(one, spans, f"the table has [{hit[0].start_offset}, {hit[0].end_offset})")

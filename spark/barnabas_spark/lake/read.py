@@ -2,11 +2,13 @@
 
 `read_lake` shows a table at one version. `read_all` adds the rest of the topic: of each partition, the rows of the
 ranges that the table has come from its files, and those of all other offsets from the brokers, up to one watermark.
-So no row is there twice, and none is missing. The version and the watermarks are fixed by the call, and every action on
+So no row is there twice, and none is missing. Values of the brokers' rows are decoded with the table's schema; one that
+does not fit has nulls, as in the table. The version and the watermarks are fixed by the call, and every action on
 the DataFrame shows them.
 
 Files in directories are read by Spark itself. Files in object stores are read by Python workers through `obstore`,
-because Spark would need jars for that. Both choose files by the table's own list.
+because Spark would need jars for that; so are those of a Delta table whose paths do not say their partitions. All go by
+the table's own list of files, and a table whose rows were deleted beside its files is refused.
 """
 
 import json
@@ -25,25 +27,25 @@ from .layout import Layout
 from .logs import ask_epoch_ends, ask_logs
 from .opening import open_store
 from .rounds import check_ends, check_topic, epochs_to_ask, gaps_before, missing_splits
-from .schemas import spark_schema
+from .schemas import schema_from_json, spark_schema
 from .store import Location
-from .table import TableError, TableState
+from .table import DataFile, TableError, TableState
+from .values.columns import widened
+from .values.decoding import ValueColumns
 from .writing import READ_COLUMNS, time_values, with_topic_id
 
 __all__ = ["read_all", "read_lake"]
 
 FILES_PER_TASK = 4
+# The partition of nulls has no value, or is called so.
+NULLS = (None, "", "__HIVE_DEFAULT_PARTITION__")
 
 
 class _Opened(NamedTuple):
     table: Any
     location: Location
     state: TableState
-
-    @property
-    def layout(self) -> Layout:
-        layout: Layout = getattr(self.table, "layout", Layout())
-        return layout
+    layout: Layout
 
 
 def read_lake(
@@ -59,10 +61,7 @@ def read_lake(
     Raises:
         TableError: there is no table, or it cannot be trusted.
     """
-    opened = _open(location, table_format, store_options)
-    if version is not None:
-        opened = opened._replace(state=TableState(version, {}))
-    return _rows(spark, opened)
+    return _rows(spark, _open(location, table_format, store_options, version))
 
 
 def read_all(
@@ -102,38 +101,56 @@ def read_all(
     return rows.unionByName(_tail(spark, splits, logs.topic_id, reading, opened.layout)) if splits else rows
 
 
-def _open(location: str, table_format: str, store_options: Mapping[str, str] | None) -> _Opened:
+def _open(location: str, table_format: str, store_options: Mapping[str, str] | None, version: object = None) -> _Opened:
     where = Location(location, dict(store_options or {}))
-    table = open_table(table_format, where, Layout(), is_probed=False)
-    state = table.load()
-    if not state.version and not state.spans:
+    table = open_table(table_format, where, None, is_probed=False)
+    state = table.load() if version is None else TableState(version, {})
+    layout = table.layout_of(state)
+    if layout is None or (state.version is None and not state.spans):
         raise TableError(f"there is no {table_format} table at {location}")
-    return _Opened(table, where, state)
+    return _Opened(table, where, state, layout)
 
 
 def _rows(spark: Any, opened: _Opened) -> Any:
     layout, location = opened.layout, opened.location
-    files = list(opened.table.files(opened.state))
+    files: Sequence[DataFile] = opened.table.data_files(opened.state)
     schema = spark_schema(layout.table_schema)
     if not files:
         return spark.createDataFrame([], schema)
-    if location.is_local:
+    if location.is_local and (folder := _folder(files, layout)) is not None:
         root = location.directory
-        folder = root / files[0].split("/", 1)[0]
-        paths = [str(root / path) for path in files]
-        return spark.read.schema(schema).option("basePath", str(folder)).parquet(*paths)
-    tasks = [json.dumps(files[at : at + FILES_PER_TASK]) for at in range(0, len(files), FILES_PER_TASK)]
-    return _from_tasks(
-        spark, tasks, lambda task: _file_batches(location, json.loads(task), layout.table_schema), schema
-    )
+        paths = [str(root / one.path) for one in files]
+        reading = spark.read.schema(schema)
+        return (reading.option("basePath", str(root / folder)) if folder else reading).parquet(*paths)
+    listed = [(one.path, dict(one.partition_values)) for one in files]
+    tasks = [json.dumps(listed[at : at + FILES_PER_TASK]) for at in range(0, len(files), FILES_PER_TASK)]
+    # As Python workers hand it over: without the sizes in memory that a table may have.
+    columns = schema_from_json(schema.jsonValue())
+    return _from_tasks(spark, tasks, lambda task: _file_batches(location, json.loads(task), columns), schema)
+
+
+def _folder(files: Sequence[DataFile], layout: Layout) -> str | None:
+    """Return the folder below which the paths say the partitions, as Spark reads them, or None if they do not."""
+    names = layout.partition_columns
+    if not names or layout.is_hidden:
+        return ""
+    folders = set()
+    for one in files:
+        said = "".join(f"{name}={one.partition_values[name]}/" for name in names)
+        before, found, rest = f"/{one.path}".partition(f"/{said}")
+        if not found or "/" in rest:
+            return None
+        folders.add(before.removeprefix("/"))
+    return folders.pop() if len(folders) == 1 else None
 
 
 def _tail(spark: Any, splits: Sequence[Split], topic_id: str, options: ReadOptions, layout: Layout) -> Any:
     tasks = [str(number) for number in range(len(splits))]
 
     def read(task: str) -> Iterator[Any]:
+        columns = ValueColumns(layout)
         for batch in read_split(splits[int(task)], options, READ_COLUMNS):
-            yield from time_values(with_topic_id(batch, topic_id), layout)
+            yield from time_values(columns.decode(with_topic_id(batch, topic_id)).rows, layout)
 
     return _from_tasks(spark, tasks, read, spark_schema(layout.table_schema))
 
@@ -150,14 +167,12 @@ def _from_tasks(spark: Any, tasks: Sequence[str], read: Callable[[str], Iterator
     return spark.createDataFrame(texts, "task string").mapInArrow(run, schema)
 
 
-def _file_batches(location: Location, paths: Sequence[str], schema: Any) -> Iterator[Any]:
+def _file_batches(location: Location, files: Sequence[tuple[str, Mapping[str, str]]], schema: Any) -> Iterator[Any]:
     """Yield the rows of some files with the columns of a table; a column that a file lacks is null."""
     store = open_store(location)
-    for path in paths:
-        values = dict(part.split("=", 1) for part in path.split("/") if "=" in part)
+    for path, values in files:
         with store.open(path) as stream:
-            file = pq.ParquetFile(stream)
-            for batch in file.iter_batches():
+            for batch in pq.ParquetFile(stream).iter_batches():
                 yield pa.RecordBatch.from_arrays(
                     [_column(batch, field, values.get(field.name)) for field in schema], schema=schema
                 )
@@ -165,7 +180,7 @@ def _file_batches(location: Location, paths: Sequence[str], schema: Any) -> Iter
 
 def _column(batch: Any, field: Any, value: str | None) -> Any:
     if field.name in batch.schema.names:
-        return batch.column(field.name).cast(field.type)
-    if value is None:
+        return widened(batch.column(field.name), field.type)
+    if value in NULLS:
         return pa.nulls(batch.num_rows, field.type)
     return pa.array([value] * batch.num_rows, pa.string()).cast(field.type)

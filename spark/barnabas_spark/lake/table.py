@@ -44,7 +44,10 @@ class TableState(NamedTuple):
 
 
 class TableFormat(Protocol):
-    """One table. Its methods block; they run on the driver, in one thread."""
+    """One table. Its methods block; they run on the driver, in one thread.
+
+    All formats also have `layout_of`, `evolve`, `data_files`, `rewrite` and `referenced`, for those who read and tidy.
+    """
 
     def load(self) -> TableState:
         """Return the newest version, with what it says of offsets; a table that is not there yet has none.

@@ -15,7 +15,9 @@ from .writing import FileSettings, Piece, Unreadable, Written, write_piece
 __all__ = ["rewrite_on_spark", "run_on_spark", "task_failure"]
 
 
-def run_on_spark(spark: Any, location: Location, options: ReadOptions, settings: FileSettings) -> RunPieces:
+def run_on_spark(
+    spark: Any, location: Location, options: ReadOptions, settings: FileSettings, rejects: Location | None = None
+) -> RunPieces:
     """Return what runs pieces, one a task, and returns one result of each, in their order.
 
     Whatever attempts Spark makes of a task, it hands over the result of one. Needs a classic session.
@@ -23,7 +25,7 @@ def run_on_spark(spark: Any, location: Location, options: ReadOptions, settings:
     The function raises `ArchiveError` if a task failed as often as Spark allows.
     """
     context = spark.sparkContext
-    write = partial(write_piece, location=location, options=options, settings=settings)
+    write = partial(write_piece, location=location, options=options, settings=settings, rejects=rejects)
 
     def run(pieces: Sequence[Piece]) -> Sequence[Written | Unreadable]:
         return _collected(context, pieces, write)

@@ -8,6 +8,9 @@ bounded without knowing sizes before.
 a failure. The driver takes the one result that Spark hands over, and commits its files only; those of the others are
 orphans. An attempt that fails deletes its own files, which nobody can know of.
 
+*Values* are decoded here, into columns beside those of a record. Copies of records whose value does not fit go into
+files of a second store (values/decoding.py), as part of the same attempt.
+
 *The same rows give the same files,* whatever batches they come in. Row groups, files and the end of a range are cut at
 rows, by the plain bytes of the rows before. In tables that are partitioned by time, only the rows and their order are
 the same: which file is finished for another depends on the batches.
@@ -37,11 +40,13 @@ from .layout import PARTITIONINGS, RECORD_SCHEMA, Layout, partition_path
 from .opening import open_store
 from .store import Location, NewFile, Store
 from .table import DataFile
+from .values.decoding import REJECT_SCHEMA, Decoded, ValueColumns
 
 __all__ = [
     "READ_COLUMNS",
     "FileSettings",
     "Piece",
+    "Rejected",
     "Unreadable",
     "Written",
     "parquet_writer",
@@ -63,7 +68,10 @@ _WITH_STATISTICS = ["topic", "topicId", "partition", "offset", "timestamp"]
 
 
 class FileSettings(NamedTuple):
-    """How files are written. Sizes are in bytes: of plain rows for a row group, of the file itself for a file."""
+    """How files are written. Sizes are in bytes: of plain rows for a row group, of the file itself for a file.
+
+    `schema` and `values` are those of a `Layout`.
+    """
 
     codec: str = "zstd"
     level: int | None = None
@@ -71,14 +79,33 @@ class FileSettings(NamedTuple):
     file_bytes: int = 256 << 20
     partition_by: str = ""
     folder: str = "_data/"
+    schema: Any = RECORD_SCHEMA
+    values: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def of_rejects(self) -> "FileSettings":
+        """The same for files of rejects."""
+        return self._replace(schema=REJECT_SCHEMA, values=(), partition_by="")
 
 
 class Piece(NamedTuple):
-    """The range of one task, which may stop earlier, at the first row with which it has read `bytes_max`."""
+    """The range of one task, which may stop earlier, at the first row with which it has read `bytes_max`.
+
+    `is_known` says that its rejects are in their table already, so that they are not written again.
+    """
 
     split: Split
     topic_id: str
     bytes_max: int
+    is_known: bool = False
+
+
+class Rejected(NamedTuple):
+    """What one attempt has written of records whose value does not fit."""
+
+    rows: int = 0
+    checksum: RowsChecksum = RowsChecksum()
+    files: tuple[DataFile, ...] = ()
 
 
 class Written(NamedTuple):
@@ -91,6 +118,8 @@ class Written(NamedTuple):
     plain_bytes: int
     checksum: RowsChecksum
     files: tuple[DataFile, ...]
+    is_known: bool = False
+    rejected: Rejected = Rejected()
 
 
 class Unreadable(NamedTuple):
@@ -100,30 +129,39 @@ class Unreadable(NamedTuple):
     reason: str
 
 
-def write_piece(piece: Piece, location: Location, options: ReadOptions, settings: FileSettings) -> Written | Unreadable:
+def write_piece(
+    piece: Piece, location: Location, options: ReadOptions, settings: FileSettings, rejects: Location | None = None
+) -> Written | Unreadable:
     """Read a range and write it. Another attempt may do the same at the same time.
 
     Raises:
         StoreError, ClientError, KafkaError: another attempt may succeed.
     """
-    return write_to(open_store(location), piece, options, settings)
+    rejects_store = None if rejects is None else open_store(rejects)
+    return write_to(open_store(location), piece, options, settings, rejects_store)
 
 
-def write_to(store: Store, piece: Piece, options: ReadOptions, settings: FileSettings) -> Written | Unreadable:
-    """Do the same in a store that is open."""
+def write_to(
+    store: Store, piece: Piece, options: ReadOptions, settings: FileSettings, rejects: Store | None = None
+) -> Written | Unreadable:
+    """Do the same in stores that are open. Without one for rejects, there are only the rows."""
+    rejected = _Rejects(None if piece.is_known else rejects, piece, settings)
     files = _Files(store, piece, settings)
     try:
-        return _write(files, piece, options)
+        return _write(files, rejected, piece, options)
     except (DataLossError, CorruptRecordsError) as error:
+        rejected.abandon()
         files.abandon()
         return Unreadable(piece.split, str(error))
     except BaseException:
+        rejected.abandon()
         files.abandon()
         raise
 
 
-def _write(files: "_Files", piece: Piece, options: ReadOptions) -> Written:
+def _write(files: "_Files", rejects: "_Rejects", piece: Piece, options: ReadOptions) -> Written:
     split = piece.split
+    columns = ValueColumns(files.layout)
     checksum, rows, plain_bytes, end_offset = RowsChecksum(), 0, 0, split.end_offset
     batches = read_split(split, options, READ_COLUMNS)
     with contextlib.closing(batches):  # type: ignore[type-var]  # a generator, which leaves no request under way
@@ -135,11 +173,17 @@ def _write(files: "_Files", piece: Piece, options: ReadOptions) -> Written:
             checksum = checksum.extended(taken)
             rows += taken.num_rows
             plain_bytes += int(sizes.sum())
-            files.add(with_topic_id(taken, piece.topic_id), sizes)
+            decoded = columns.decode(with_topic_id(taken, piece.topic_id))
+            files.add(decoded.rows, sizes)
+            rejects.add(decoded, sizes)
             if plain_bytes >= piece.bytes_max:
                 end_offset = taken.column("offset")[-1].as_py() + 1
                 break
-    return Written(split, split.start_offset, end_offset, rows, plain_bytes, checksum, files.finish())
+    rejected = rejects.finish()
+    written = files.finish()
+    return Written(
+        split, split.start_offset, end_offset, rows, plain_bytes, checksum, written, piece.is_known, rejected
+    )
 
 
 def _row_bytes(batch: Any) -> Any:
@@ -161,15 +205,16 @@ def with_topic_id(batch: Any, topic_id: str) -> Any:
 
 
 def parquet_writer(stream: Any, settings: FileSettings) -> Any:
-    """Return pyarrow's writer of a file with the columns of a record."""
+    """Return pyarrow's writer of a file with the columns of `settings`."""
+    values = [settings.schema.field(name) for name, _ in settings.values]
     return pq.ParquetWriter(
         stream,
-        RECORD_SCHEMA,
+        settings.schema,
         compression=settings.codec,
         compression_level=settings.level,
-        use_dictionary=_IN_DICTIONARY,
+        use_dictionary=_IN_DICTIONARY + [one.name for one in values if pa.types.is_string(one.type)],
         column_encoding=_DELTAS,
-        write_statistics=_WITH_STATISTICS,
+        write_statistics=_WITH_STATISTICS + [one.name for one in values if pa.types.is_primitive(one.type)],
         store_schema=False,
     )
 
@@ -185,6 +230,10 @@ class _Files:
         self._open: dict[tuple[tuple[str, str], ...], _OneFile] = {}
         self._finished: list[DataFile] = []
         self._begun = 0
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self._settings.schema, self._settings.partition_by, self._settings.values)
 
     def add(self, batch: Any, sizes: Any) -> None:
         for values, rows in _by_time(batch, self._settings.partition_by):
@@ -224,6 +273,27 @@ class _Files:
         # It stays among the open ones until it is finished: a failure here abandons it, too.
         self._finished.append(self._open[values].finish(dict(values)))
         del self._open[values]
+
+
+class _Rejects:
+    """The files of the rejects of one attempt, if there is a store for them."""
+
+    def __init__(self, store: Store | None, piece: Piece, settings: FileSettings) -> None:
+        self._files = None if store is None else _Files(store, piece, settings.of_rejects)
+        self._checksum, self._rows = RowsChecksum(), 0
+
+    def add(self, decoded: Decoded, sizes: Any) -> None:
+        if self._files is not None and decoded.rejects is not None:
+            self._checksum = self._checksum.extended(decoded.rejects)
+            self._rows += decoded.rejects.num_rows
+            self._files.add(decoded.rejects, sizes[decoded.is_reject])
+
+    def finish(self) -> Rejected:
+        return Rejected() if self._files is None else Rejected(self._rows, self._checksum, self._files.finish())
+
+    def abandon(self) -> None:
+        if self._files is not None:
+            self._files.abandon()
 
 
 class _OneFile:
@@ -276,6 +346,9 @@ class _OneFile:
 def time_values(batch: Any, layout: Layout) -> Iterator[Any]:
     """Yield the rows of such a batch with the columns of the table, those by which it is partitioned, too."""
     schema = layout.table_schema
+    if layout.is_hidden:
+        yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+        return
     for values, rows in _by_time(batch, layout.partition_by):
         part = batch if rows is None else batch.filter(pa.array(rows))
         columns = [

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import IO, Any, TypeVar
 
+from barnabas_spark.lake.layout import Layout
 from barnabas_spark.lake.ranges import CommittedRange, Purpose
 from barnabas_spark.lake.store import NewFile, Store, StoredFile
 from barnabas_spark.lake.table import DataFile, TableFormat, TableState, UnknownOutcomeError
@@ -111,19 +112,28 @@ class FaultyTable:
     """A table whose calls may fail. What its own calls to a store do, the store's wrapper decides."""
 
     def __init__(self, table: TableFormat, strike: Strike) -> None:
-        self._table = table
+        self._table: Any = table
         self._strike = strike
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._table, name)
 
     def load(self) -> TableState:
-        return self._strike.call("load", self._table.load)
+        state: TableState = self._strike.call("load", self._table.load)
+        return state
 
     def commit(
         self, state: TableState, files: Sequence[DataFile], ranges: Sequence[CommittedRange], purpose: Purpose
     ) -> None:
         self._strike.call("commit", lambda: self._table.commit(state, files, ranges, purpose), UnknownOutcomeError)
 
+    def evolve(self, state: TableState, layout: Layout) -> None:
+        self._strike.call("evolve", lambda: self._table.evolve(state, layout), UnknownOutcomeError)
+
+    def layout_of(self, state: TableState | None = None) -> Layout | None:
+        found: Layout | None = self._strike.call("layout_of", lambda: self._table.layout_of(state))
+        return found
+
     def files(self, state: TableState) -> Sequence[str]:
-        return self._strike.call("files", lambda: self._table.files(state))
+        paths: Sequence[str] = self._strike.call("files", lambda: self._table.files(state))
+        return paths

@@ -3,6 +3,8 @@
 After the fault the archive is simply run again, as an operator would. Then every row that was produced is in the live
 files of the table once, as DuckDB reads them, and the table's ranges are all offsets, each once.
 
+`values/sweep.py` does the same with a schema of the values and a table of rejects.
+
 A format plugs in as a function that opens a table in a directory, over a store that may fail:
 
     python tests/spark/lake/sweep.py --bootstrap-server localhost:9092 --format parquet

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_raftlog.wire.crc32c import crc32c
@@ -37,6 +37,7 @@ def checksum_of(rows: Sequence[dict[str, Any]]) -> RowsChecksum:
     return RowsChecksum().extended(batch_of(rows))
 
 
+@settings(max_examples=40)
 @given(st.lists(ROW, max_size=12), st.integers(0, 12))
 def test_batches_do_not_change_it(rows: list[dict[str, Any]], cut: int) -> None:
     whole, batch = checksum_of(rows), batch_of(rows)
@@ -44,6 +45,7 @@ def test_batches_do_not_change_it(rows: list[dict[str, Any]], cut: int) -> None:
     assert combined([RowsChecksum().extended(batch.slice(0, cut)), RowsChecksum().extended(batch.slice(cut))]) == whole
 
 
+@settings(max_examples=60)
 @given(st.lists(ROW, min_size=1, max_size=6), st.data())
 def test_a_changed_row_changes_it(rows: list[dict[str, Any]], data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(rows) - 1))

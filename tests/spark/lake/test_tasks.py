@@ -135,11 +135,11 @@ def test_a_task_that_is_killed_for_good_fails_the_run_and_the_next_one_is_exact(
     armed.touch()
     table = ParquetFormat(DirectoryStore(root))
     with pytest.raises(Exception, match=r"(?i)crashed|connection"):
-        archive(table, settings_for(topic, 900), killing(spark, topic, root, armed))
+        archive(table, settings_for(topic), killing(spark, topic, root, armed))
     assert not armed.exists()
     assert table.load().version == 0
     assert [*root.glob("data/**/*.parquet")], "the killed attempt had written files"
-    location, settings = Location(str(root)), settings_for(topic, 900)
+    location, settings = Location(str(root)), settings_for(topic, 2_000)
     archive(table, settings, run_on_spark(spark, location, settings.options, FILES))
     assert_is_exact(root, topic, 90)
 
@@ -149,7 +149,8 @@ def test_an_attempt_that_is_killed_is_made_again_and_its_files_are_not_taken(top
     (tmp_path / "armed").touch()
     environment = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "SPARK_LOCAL_IP": "127.0.0.1"}
     words = [sys.executable, __file__, topic.bootstrap, topic.name, str(tmp_path)]
-    subprocess.run(words, env=os.environ | environment | {"PYSPARK_PYTHON": sys.executable}, check=True, timeout=120)
+    environment["PYSPARK_PYTHON"] = sys.executable
+    subprocess.run(words, env=os.environ | environment, check=True, timeout=120)
     assert not (tmp_path / "armed").exists()
     assert_is_exact(tmp_path / "lake", topic, 90)
     table = ParquetFormat(DirectoryStore(tmp_path / "lake"))
@@ -178,7 +179,7 @@ def main() -> None:
     with session("test", "local[2,4]") as spark:
         archive(
             ParquetFormat(DirectoryStore(root)),
-            settings_for(topic, 900),
+            settings_for(topic, 1 << 30),
             killing(spark, topic, root, Path(folder) / "armed"),
         )
 

@@ -43,6 +43,21 @@ BackfillFrom = Annotated[
 BackfillTo = Annotated[int | None, typer.Option("--to-offset", min=1, help="Fill holes up to this offset, exclusive.")]
 Holes = Annotated[bool, typer.Option("--holes", help="List what the table lacks between its ranges, and do no more.")]
 Compact = Annotated[bool, typer.Option("--compact", help="Then replace small files by larger ones.")]
+ValueSchema = Annotated[
+    str,
+    typer.Option(
+        "--value-schema",
+        metavar="DDL|@FILE",
+        help="Decode JSON values: 'id bigint, name string', or a JSON schema's file.",
+    ),
+]
+ValuePrefix = Annotated[str, typer.Option("--value-prefix", help="Before the names of new columns of the value.")]
+Rejects = Annotated[
+    str,
+    typer.Option(
+        "--rejects", metavar="DIR|URL", help="The table of values that do not fit; <to>_rejects if not given."
+    ),
+]
 RemoveOrphans = Annotated[
     float | None,
     typer.Option("--remove-orphans", metavar="HOURS", help="Then delete files older than so, in no version."),
@@ -72,6 +87,9 @@ def archive(  # noqa: PLR0913, PLR0917 - one for each option
     holes: Holes = False,
     compact: Compact = False,
     remove_orphans: RemoveOrphans = None,
+    value_schema: ValueSchema = "",
+    value_prefix: ValuePrefix = "",
+    rejects: Rejects = "",
     store_options: StoreOptions = None,
     as_json: AsJson = False,
 ) -> int:
@@ -83,9 +101,7 @@ def archive(  # noqa: PLR0913, PLR0917 - one for each option
     from barnabas_spark.lake.store import Location  # noqa: PLC0415 - loaded when it runs
     from barnabas_spark.lake.writing import FileSettings  # noqa: PLC0415 - see above
 
-    one_of("--format", kind, FORMATS)
-    one_of("--compression", compression, CODECS)
-    one_of("--partition-by", partition_by, ("", *PARTITIONINGS))
+    _check(kind, compression, partition_by, value_schema, value_prefix)
     sizes = (size("--row-group-size", row_group), size("--file-size", file_size))
     job = ArchiveJob(
         topic,
@@ -103,8 +119,19 @@ def archive(  # noqa: PLR0913, PLR0917 - one for each option
         _backfill(backfill_from, backfill_to),
         compact,
         None if remove_orphans is None else remove_orphans * 3600,
+        value_schema,
+        value_prefix,
+        rejects,
     )
     return show_holes(job) if holes else run_archive(job)
+
+
+def _check(kind: str, compression: str, partition_by: str, value_schema: str, value_prefix: str) -> None:
+    one_of("--format", kind, FORMATS)
+    one_of("--compression", compression, CODECS)
+    one_of("--partition-by", partition_by, ("", *PARTITIONINGS))
+    if value_prefix and not value_schema:
+        raise UsageError("--value-prefix is for new columns: it needs --value-schema")
 
 
 def _backfill(start_offset: int | None, end_offset: int | None) -> tuple[int, int] | None:

@@ -1,13 +1,16 @@
 """Opens a table in the format that was asked for. Libraries are loaded for that one only."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from barnabas_spark.lake.layout import Layout
+from barnabas_spark.lake.layout import Layout, marked
 from barnabas_spark.lake.opening import open_store, probe
 from barnabas_spark.lake.store import Location
 from barnabas_spark.lake.table import TableError
+from barnabas_spark.lake.values.decoding import REJECT_SCHEMA
+from barnabas_spark.lake.values.evolving import evolved
 
-__all__ = ["DATA_FOLDERS", "FORMATS", "open_table"]
+__all__ = ["DATA_FOLDERS", "FORMATS", "open_as_it_is", "open_rejects", "open_table"]
 
 FORMATS = ("parquet", "delta", "iceberg")
 # Options of a location that are not options of Iceberg's catalog: the name of the table in it.
@@ -16,8 +19,12 @@ NAMED = ("table",)
 DATA_FOLDERS = {"parquet": "_data/", "delta": "data/", "iceberg": "data/"}
 
 
-def open_table(kind: str, location: Location, layout: Layout, *, adopt: bool = False, is_probed: bool = True) -> Any:
+def open_table(
+    kind: str, location: Location, layout: Layout | None, *, adopt: bool = False, is_probed: bool = True
+) -> Any:
     """Return the `TableFormat` at a location, whose store is probed first, unless only reading is wanted.
+
+    Without a layout the table is opened to be read, whatever columns it has.
 
     Raises:
         StoreError: the store does not do what commits need.
@@ -28,16 +35,58 @@ def open_table(kind: str, location: Location, layout: Layout, *, adopt: bool = F
     if kind == "parquet":
         from .parquet import ParquetFormat  # noqa: PLC0415 - see the module's sentence
 
-        return ParquetFormat(open_store(location), layout)
+        return ParquetFormat(open_store(location), layout or Layout())
     root = str(location.directory) if location.is_local else location.url
     if kind == "delta":
         from .delta import DeltaFormat  # noqa: PLC0415
 
-        return DeltaFormat(root, layout.table_schema, layout.partition_columns, dict(location.options), adopt)
+        schema = None if layout is None else marked(layout.table_schema, layout.values)
+        partition_columns = () if layout is None else layout.partition_columns
+        return DeltaFormat(root, schema, partition_columns, dict(location.options), adopt)
     if kind == "iceberg":
         from .iceberg import IcebergFormat  # noqa: PLC0415
 
         catalog = {name: value for name, value in location.options.items() if name not in NAMED}
         name = location.options.get("table", f"lake.{root.rstrip('/').rpartition('/')[2]}")
-        return IcebergFormat(root, name, layout.schema, layout.partition_by, catalog or None, adopt)
+        schema = None if layout is None else marked(layout.schema, layout.values)
+        partition_by = "" if layout is None else layout.partition_by
+        return IcebergFormat(root, name, schema, partition_by, catalog or None, adopt)
     raise TableError(f"'{kind}' is not a format of tables; write one of {', '.join(FORMATS)}")
+
+
+def open_as_it_is(
+    kind: str,
+    location: Location,
+    partition_by: str,
+    given: Mapping[str, Any] | None = None,
+    prefix: str = "",
+    *,
+    adopt: bool = False,
+) -> tuple[Any, Layout]:
+    """Return the table at a location, and its layout: that of now, or the one with which it will be made.
+
+    A table that is there does not get the columns of the schema `given` here, but by `evolve_table`; that it could is
+    checked.
+
+    Raises:
+        SchemaChangeError: the schema does not fit the table.
+        TableError: as `open_table`.
+    """
+    stored: Layout | None = open_table(kind, location, None, is_probed=False).layout_of()
+    if stored is None:
+        layout, _ = evolved(Layout(partition_by=partition_by), given, prefix)
+    else:
+        evolved(stored, given, prefix)
+        layout = stored
+        if partition_by not in {"", stored.partition_by}:
+            raise TableError(
+                f"{location.url} is partitioned by {stored.partition_by or 'nothing'}, and not by {partition_by}: leave"
+                " --partition-by out, or archive to another place"
+            )
+    archived = layout._replace(schema=layout.archived_schema)
+    return open_table(kind, location, archived, adopt=adopt), layout
+
+
+def open_rejects(kind: str, location: Location, *, adopt: bool = False) -> Any:
+    """Return the table of rejects at a location; raises as `open_table`."""
+    return open_table(kind, location, Layout(REJECT_SCHEMA), adopt=adopt)

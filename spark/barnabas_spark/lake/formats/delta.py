@@ -18,7 +18,6 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
@@ -27,17 +26,18 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 from pyarrow.fs import FileSystem, PyFileSystem
 
+from barnabas_spark.lake.layout import Layout, marked
 from barnabas_spark.lake.ranges import CommittedRange, PartitionKey, Purpose, Span
 from barnabas_spark.lake.table import ConflictError, DataFile, TableError, TableState, UnknownOutcomeError
 
 from .delta_entries import VERSION, changes, spans_of
-from .delta_log import Restored, commit_info, entries_at, restore_since
+from .delta_log import Restored, commit_info, entries_at, removed_since, restore_since
+from .delta_reading import NO_PARTITION, check_plain, data_files, layout_of, live
 from .errors import UnreadableError
-from .vectors import COMPACTION, describe_commit, id_of_commit, is_archive_file, spans_after
+from .vectors import COMPACTION, EVOLUTION, describe_commit, id_of_commit, is_archive_file, spans_after
 
 __all__ = ["DeltaFormat"]
 
-NO_PARTITION = ("", "__HIVE_DEFAULT_PARTITION__")
 ENDPOINTS = ("endpoint", "endpoint_url", "aws_endpoint", "aws_endpoint_url")
 NEVER_TRIED = (DeltaProtocolError, SchemaMismatchError, TypeError, ValueError)
 
@@ -45,20 +45,21 @@ NEVER_TRIED = (DeltaProtocolError, SchemaMismatchError, TypeError, ValueError)
 class DeltaFormat:
     """One Delta table at `root`: a path, or a URL that deltalake knows. The first commit creates it if it is absent.
 
-    `schema` and `partition_by` are those of the files. With `adopt`, what the first `load` finds wrong is taken as it
-    is, as that method says; what goes wrong later is still refused.
+    `schema` and `partition_by` are those of the files; without a schema, the table is only read.
+    With `adopt`, what the first `load` finds wrong is taken as it is, as that method says; what goes wrong later is
+    still refused.
     """
 
     def __init__(
         self,
         root: str,
-        schema: pa.Schema,
+        schema: pa.Schema | None,
         partition_by: Sequence[str] = (),
         storage_options: Mapping[str, str] | None = None,
         adopt: bool = False,
     ) -> None:
         self.root = root
-        self._schema = Schema.from_arrow(schema)
+        self._schema = None if schema is None else Schema.from_arrow(schema)
         self._partition_by = list(partition_by)
         self._options = dict(storage_options or {})
         if "://" in root:
@@ -135,10 +136,10 @@ class DeltaFormat:
         if version is None:
             raise TableError(f"there was no table at {self.root}, so no file in it can be replaced")
         table = self._at(version)
-        live = {action["path"]: action for action in _live(table)}
-        if missing := sorted(set(removed) - live.keys()):
+        there = {action["path"]: action for action in live(table)}
+        if missing := sorted(set(removed) - there.keys()):
             raise TableError(f"{self.root} has no live file '{missing[0]}', so it cannot be replaced")
-        rows, rows_added = sum(live[path]["num_records"] or 0 for path in removed), sum(file.rows for file in added)
+        rows, rows_added = sum(there[path]["num_records"] or 0 for path in removed), sum(file.rows for file in added)
         if rows != rows_added:
             raise TableError(f"the files to replace have {rows} rows, and those in their place {rows_added}")
         commit_id = uuid.uuid4().hex
@@ -146,7 +147,7 @@ class DeltaFormat:
             custom_metadata={"userMetadata": describe_commit(commit_id, COMPACTION)}, max_commit_retries=0
         )
         actions: list[AddAction | RemoveAction] = [
-            *(_remove(live[path], table.metadata().partition_columns) for path in removed),
+            *(_remove(there[path], table.metadata().partition_columns) for path in removed),
             *(_add(file, data_change=False) for file in added),
         ]
         self._write(table, version + 1, actions, properties, commit_id)
@@ -157,9 +158,64 @@ class DeltaFormat:
         if version is None:
             return []
         table = self._at(version)
-        if pa.table(table.deletion_vectors().read_all()).num_rows:
-            raise TableError(f"{self.root} has deletion vectors: read it with a reader of Delta, not by its files")
-        return sorted(action["path"] for action in _live(table))
+        check_plain(table, self.root)
+        return sorted(action["path"] for action in live(table))
+
+    def data_files(self, state: TableState) -> Sequence[DataFile]:
+        """Return the live files with their sizes, rows and partitions, in the order of `files`."""
+        version = _version(state)
+        if version is None:
+            return []
+        table = self._at(version)
+        check_plain(table, self.root)
+        return data_files(table)
+
+    def layout_of(self, state: TableState | None = None) -> Layout | None:
+        """Return the columns at a version, or at the newest one; None where there is no table."""
+        version = None if state is None else _version(state)
+        table = self._open(None) if version is None else self._at(version)
+        return None if table is None else layout_of(table)
+
+    def referenced(self, since_ms: int) -> set[str]:
+        """Return the files that the newest version has, and those that any version had since a time."""
+        table = self._open(None)
+        if table is None:
+            return set()
+        return {action["path"] for action in live(table)} | removed_since(self._log(), table.version(), since_ms)
+
+    def evolve(self, state: TableState, layout: Layout) -> None:
+        """Give the table more columns, or fields in those that it has, in one commit onto exactly `state.version`.
+
+        A table that is not there is made.
+
+        Raises:
+            TableError: a column is to be wider.
+            ConflictError, UnknownOutcomeError: as of `commit`.
+        """
+        version = _version(state)
+        archived = layout._replace(schema=layout.archived_schema)
+        schema = Schema.from_arrow(marked(archived.table_schema, layout.values))
+        names = {name for name, _ in layout.values}
+        properties = CommitProperties(
+            custom_metadata={"userMetadata": describe_commit(commit_id := uuid.uuid4().hex, EVOLUTION)},
+            max_commit_retries=0,
+        )
+        if version is None:
+            self._schema = schema
+            self._write(None, 0, [], properties, commit_id)
+            return
+        table = self._at(version)
+        try:
+            fields = [field for field in schema.fields if field.name in names]
+            table.alter.add_columns(fields, commit_properties=properties)
+        except Exception as error:
+            if isinstance(error, SchemaMismatchError):
+                raise TableError(
+                    f"{self.root} does not take these columns: {_line(error)}; a Delta table can have more columns, but"
+                    " deltalake cannot make one wider: archive to another place"
+                ) from error
+            self._settle(error, version + 1, commit_id)
+        self._schema = schema
 
     def _open(self, version: int | None) -> DeltaTable | None:
         """Return the table at a version, or the newest one, or None where there is no table."""
@@ -196,6 +252,7 @@ class DeltaFormat:
     ) -> None:
         try:
             if table is None:
+                assert self._schema is not None, "it was opened to be read"
                 create_table_with_add_actions(
                     self.root,
                     self._schema,
@@ -288,7 +345,7 @@ class DeltaFormat:
         return table.version()
 
     def _check_nothing_archived(self, table: DeltaTable) -> None:
-        if found := [action["path"] for action in _live(table) if is_archive_file(action["path"])]:
+        if found := [action["path"] for action in live(table) if is_archive_file(action["path"])]:
             raise TableError(
                 f"{self.root} has files of an archive ({found[0]}), but nothing says which offsets are in them: the"
                 " application transactions 'barnabas...' were lost; restore them with the table, or archive to another"
@@ -299,6 +356,8 @@ class DeltaFormat:
         metadata = table.metadata()
         if metadata.configuration.get("delta.columnMapping.mode", "none") != "none":
             raise TableError(f"{self.root} maps its columns to other names; files cannot be added to it as they are")
+        if self._schema is None:
+            return
         there = {field.name: json.loads(field.to_json())["type"] for field in table.schema().fields}
         for field in self._schema.fields:
             wanted = json.loads(field.to_json())["type"]
@@ -341,14 +400,9 @@ def _add(file: DataFile, data_change: bool) -> AddAction:
 
 
 def _remove(live: Mapping[str, Any], partition_columns: Sequence[str]) -> RemoveAction:
-    values = {name: live["partition_values"].get(name) for name in partition_columns}
+    found = live["partition"] if partition_columns else {}
+    values = {name: None if found[name] is None else str(found[name]) for name in partition_columns}
     return RemoveAction(live["path"], False, time.time_ns() // 1_000_000, live["size_bytes"], values)
-
-
-def _live(table: DeltaTable) -> list[dict[str, Any]]:
-    """Return the live files, their paths as they are in the store."""
-    rows: list[dict[str, Any]] = pa.table(table.get_add_actions(flatten=False)).to_pylist()
-    return [{**row, "path": unquote(row["path"])} for row in rows]
 
 
 def _refusal(root: str, restored: Restored, archived: int) -> str:

@@ -7,6 +7,7 @@ commits that are new. Nothing is listed, unless the pointer to the newest checkp
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSelector, FileSystem
@@ -15,7 +16,7 @@ from barnabas_spark.lake.table import TableError
 
 from .delta_entries import is_ours
 
-__all__ = ["Restored", "commit_info", "entries_at", "restore_since"]
+__all__ = ["Restored", "commit_info", "entries_at", "removed_since", "restore_since"]
 
 LOG = "_delta_log"
 
@@ -66,6 +67,18 @@ def restore_since(files: FileSystem, after_version: int, version: int) -> Restor
             info = _info(actions)
             if str(info.get("operation", "")).upper() == "RESTORE":
                 found = Restored(number, dict(info.get("operationParameters") or {}))
+    return found
+
+
+def removed_since(files: FileSystem, version: int, since_ms: int) -> set[str]:
+    """Return the files that commits up to `version` took away since a time, as far back as the log goes."""
+    found: set[str] = set()
+    for number in range(version, -1, -1):
+        actions = _actions(files, number)
+        # A commit without a time is one more to look at; of versions whose commits are gone, nobody can read files.
+        if actions is None or int(_info(actions).get("timestamp", since_ms)) < since_ms:
+            break
+        found.update(unquote(action["remove"]["path"]) for action in actions if action.get("remove"))
     return found
 
 

@@ -37,10 +37,12 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import DayTransform, HourTransform
 
+from barnabas_spark.lake.layout import Layout, marked
 from barnabas_spark.lake.ranges import CommittedRange, PartitionKey, Purpose, Span
 from barnabas_spark.lake.table import ConflictError, DataFile, TableError, TableState, UnknownOutcomeError
 
 from .errors import UnreadableError
+from .iceberg_reading import VALUES, check_names, data_file, layout_of, paths_of_all_snapshots, values_text
 from .vectors import COMPACTION, decode_spans, describe_commit, encode_spans, id_of_commit, is_archive_file, spans_after
 
 __all__ = ["IcebergFormat"]
@@ -76,15 +78,16 @@ class IcebergFormat:
     `catalog` are the properties of a pyiceberg catalog (options of a store may be called as in the other formats), or,
     if it has only a `name`, the name of one in pyiceberg's own configuration. Without it, the catalog is an SQLite file
     in `root`, which must be a directory then. `schema` is that of the files; `partition_by` is "", "day" or "hour", of
-    their column `timestamp`. With `adopt`, what the first `load` finds wrong is taken as it is, as that method says;
-    what goes wrong later is still refused.
+    their column `timestamp`; without a schema, the table is only read.
+    With `adopt`, what the first `load` finds wrong is taken as it is, as that method says; what goes wrong later is
+    still refused.
     """
 
     def __init__(
         self,
         root: str,
         identifier: str,
-        schema: pa.Schema,
+        schema: pa.Schema | None,
         partition_by: str = "",
         catalog: Mapping[str, str] | None = None,
         adopt: bool = False,
@@ -177,6 +180,63 @@ class IcebergFormat:
             return []
         return sorted(self._relative(file.file_path) for file in self._live(table, state))
 
+    def data_files(self, state: TableState) -> Sequence[DataFile]:
+        """Return the live files with their sizes, rows and partitions, in the order of `files`."""
+        table = self._table() if state.version is not None else None
+        if table is None:
+            return []
+        check_names(table)
+        found = [data_file(self._relative(file.file_path), file) for file in self._live(table, state)]
+        return sorted(found, key=lambda one: one.path)
+
+    def layout_of(self, state: TableState | None = None) -> Layout | None:
+        """Return the columns at a snapshot, or those of now; None where there is no table."""
+        table = self._table()
+        snapshot_id = None if state is None else state.version
+        assert snapshot_id is None or isinstance(snapshot_id, int)
+        return None if table is None else layout_of(table, snapshot_id)
+
+    def referenced(self, since_ms: int) -> set[str]:
+        """Return the files of all snapshots that the table keeps, however old: each of them can be read."""
+        table = self._table()
+        return set() if table is None else {self._relative(path) for path in paths_of_all_snapshots(table)}
+
+    def evolve(self, state: TableState, layout: Layout) -> None:
+        """Give the table more columns, more fields in them, or wider ones, in one commit onto the columns of now.
+
+        A table that is not there is made.
+
+        Raises:
+            TableError: pyiceberg does not take them.
+            UnknownOutcomeError: it may have gone through: look at the columns.
+        """
+        assert self._schema is not None, "it was opened to be read"
+        table, schema = self._table(), marked(layout.archived_schema, layout.values)
+        if table is None and state.version is not None:
+            raise ConflictError(f"there is no table {self.identifier} any more, which was at {state.version}")
+        if table is None:
+            self._schema = schema
+            self._create()
+            return
+        once = _Once(self._catalog())
+        try:
+            transaction = _copy(table, once).transaction()
+            with transaction.update_schema() as update:
+                update.union_by_name(schema)
+            transaction.set_properties({VALUES: values_text(schema)})
+            transaction.commit_transaction()
+        except _RefusedError as error:
+            raise ConflictError(f"{self.identifier}: another writer was first: {_line(error)}") from error
+        except Exception as error:
+            if once.was_tried:
+                raise UnknownOutcomeError(
+                    f"the columns of {self.identifier} may be new, or not: {_line(error)}"
+                ) from error
+            if isinstance(error, OSError):
+                raise UnreadableError(f"nothing was committed to {self.identifier}: {_line(error)}") from error
+            raise TableError(f"{self.identifier} does not take these columns: {_line(error)}") from error
+        self._schema = schema
+
     def close(self) -> None:
         """Let the catalog's connections go. The table can be used again."""
         if self._opened is not None:
@@ -261,9 +321,11 @@ class IcebergFormat:
         except Exception as error:
             raise UnreadableError(f"nothing was committed to {self.identifier}: {_line(error)}") from error
         transform = PARTITIONINGS[self._partition_by]
+        assert self._schema is not None, "it was opened to be read"
+        properties = {**NEW_TABLE, VALUES: text} if (text := values_text(self._schema)) != "{}" else NEW_TABLE
         try:
             creation = catalog.create_table_transaction(
-                self.identifier, self._schema, location=self.root, properties=NEW_TABLE
+                self.identifier, self._schema, location=self.root, properties=properties
             )
             if transform is not None:
                 with creation.update_spec() as spec:
@@ -318,6 +380,8 @@ class IcebergFormat:
             )
 
     def _check_columns(self, table: Table) -> None:
+        if self._schema is None:
+            return
         there = {field.name: field.type for field in schema_to_pyarrow(table.schema(), include_field_ids=False)}
         for field in self._schema:
             if field.name not in there:

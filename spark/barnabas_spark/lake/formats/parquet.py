@@ -21,11 +21,10 @@ import logging
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from barnabas_spark.lake.layout import Layout
+from barnabas_spark.lake.layout import PARTITIONINGS, Layout
 from barnabas_spark.lake.ranges import CommittedRange, Purpose
-from barnabas_spark.lake.schemas import schema_from_json, schema_to_json
+from barnabas_spark.lake.schemas import layout_from_json, layout_to_json
 from barnabas_spark.lake.store import MissingError, PresentError, Store, StoreError
 from barnabas_spark.lake.table import (
     ConflictError,
@@ -66,8 +65,13 @@ class ParquetFormat:
     def load(self) -> TableState:
         contents = self._loaded()
         if contents.number:
-            self.layout = Layout(schema_from_json(contents.schema), contents.partition_by)
+            self.layout = _layout(contents)
         return TableState(contents.number, contents.spans)
+
+    def layout_of(self, state: TableState | None = None) -> Layout | None:
+        """Return the columns at a version, or at the newest one; None where there is no table."""
+        contents = self._loaded() if state is None else self._at(state)
+        return _layout(contents) if contents.number else None
 
     def commit(
         self, state: TableState, files: Sequence[DataFile], ranges: Sequence[CommittedRange], purpose: Purpose
@@ -82,9 +86,14 @@ class ParquetFormat:
         """
         self._commit(state, _COMPACTION, added=added, removed=removed)
 
-    def evolve(self, state: TableState, schema: Any) -> None:
-        """Give the table more columns, in one commit. Rows that it has are null there."""
-        self._commit(state, "schema", schema=schema)
+    def evolve(self, state: TableState, layout: Layout) -> None:
+        """Give the table other columns, in one commit: more of them, or wider ones. It is made if it is not there.
+
+        Raises:
+            ConflictError, UnknownOutcomeError: as `commit`.
+        """
+        self._commit(state, "schema", layout=layout)
+        self.layout = layout
 
     def files(self, state: TableState) -> Sequence[str]:
         return sorted(self._at(state).files)
@@ -120,7 +129,7 @@ class ParquetFormat:
         added: Sequence[DataFile] = (),
         removed: Sequence[str] = (),
         ranges: Sequence[CommittedRange] = (),
-        schema: Any = None,
+        layout: Layout | None = None,
     ) -> None:
         contents = self._at(state)
         if missing := [path for path in removed if path not in contents.files]:
@@ -131,7 +140,7 @@ class ParquetFormat:
             purpose=purpose,
             attempt=uuid.uuid4().hex,
             committed_at_ms=time.time_ns() // 1_000_000,
-            schema=schema_to_json(self.layout.schema if schema is None else schema),
+            schema=layout_to_json(layout or self.layout),
             partition_by=self.layout.partition_by,
             added=added,
             removed=removed,
@@ -240,6 +249,10 @@ class ParquetFormat:
                 f"{_manifest_path(newest + 1)} is missing, though {_manifest_path(behind)} is there: "
                 "bring it back, else the rows behind it are not in the table"
             )
+
+
+def _layout(contents: Contents) -> Layout:
+    return layout_from_json(contents.schema, PARTITIONINGS[contents.partition_by])
 
 
 def _manifest_path(number: int) -> str:

@@ -15,6 +15,7 @@ from barnabas_spark.lake.table import TableError
 
 __all__ = [
     "COMPACTION",
+    "EVOLUTION",
     "check_spans",
     "decode_spans",
     "describe_commit",
@@ -25,6 +26,7 @@ __all__ = [
 ]
 
 COMPACTION = "compaction"  # the purpose of a commit that has no ranges
+EVOLUTION = "schema"  # of one that changes columns
 ARCHIVE_FILE = "barnabas-"  # how the names of files with archived rows begin
 
 
