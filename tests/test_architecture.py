@@ -79,7 +79,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         "garbage options < clusters planning < reading schemas writing < snapshots streaming < source lake < jobs"
     ),
     "barnabas_spark.snapshots": "vector < store",
-    "barnabas_spark.jobs": "app output session < errors < archiving options < commands < cli < __main__",
+    "barnabas_spark.jobs": "app output session < errors positions < archiving options < commands < cli < __main__",
     "barnabas_spark.lake": (
         "checksums layout ranges schemas < table < store rounds < committing logs object_store < opening"
         " < formats writing < archive compaction read < orphans tasks"

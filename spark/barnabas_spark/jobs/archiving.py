@@ -23,14 +23,16 @@ from barnabas_spark.lake.tasks import rewrite_on_spark, run_on_spark
 from barnabas_spark.lake.writing import FileSettings
 from barnabas_spark.options.reads import ReadOptions, parse_read_options
 
+from .errors import INTERRUPTED
 from .output import print_table, say, say_json, shown_bytes
+from .positions import GroupPositions
 from .session import session
 
 __all__ = ["ArchiveJob", "read_options", "run_archive", "show_holes"]
 
 
 class ArchiveJob(NamedTuple):
-    """What the command line says. `interval_s` is the pause between runs; None: one run."""
+    """What the command line says. `interval_s` is the pause between runs; None: one run. `group` may be empty."""
 
     topic: str
     location: Location
@@ -47,6 +49,7 @@ class ArchiveJob(NamedTuple):
     backfill: tuple[int, int] | None = None
     compacts: bool = False
     orphans_age_s: float | None = None
+    group: str = ""
 
 
 def read_options(bootstrap: str, topic: str) -> ReadOptions:
@@ -68,10 +71,16 @@ def run_archive(job: ArchiveJob) -> int:
             partition_by=getattr(table, "layout", Layout(partition_by=files.partition_by)).partition_by
         )
         run_pieces = run_on_spark(spark, job.location, options, files)
+        positions = GroupPositions(options, job.topic, job.group) if job.group else None
         while True:
             began = time.monotonic()
-            result = archive(table, settings, run_pieces, tell=partial(_tell, began))
+            tell = partial(_tell, began, positions)
+            result = archive(table, settings, run_pieces, tell=tell, should_stop=stopping.is_set)
+            _store(positions, result)
             _show(result, time.monotonic() - began, as_json=job.as_json)
+            if stopping.is_set():
+                say(f"asked to stop: {result.left:,} offsets left")
+                return INTERRUPTED if result.left and job.interval_s is None else 0
             _tidy(spark, table, job, files)
             # A gap is accepted once, when somebody looks: one that comes later stops the job.
             settings = settings._replace(accept_gap=False, restart_topic=False)
@@ -81,7 +90,7 @@ def run_archive(job: ArchiveJob) -> int:
 
 @contextmanager
 def _asked_to_stop() -> Iterator[threading.Event]:
-    """Yield an event that SIGTERM sets: a run is finished before the job ends. SIGINT interrupts it."""
+    """Yield an event that SIGTERM sets: a round is committed before the job ends. SIGINT interrupts it."""
     stopping = threading.Event()
     before: Any = None
 
@@ -139,7 +148,13 @@ def show_holes(job: ArchiveJob) -> int:
     return 0
 
 
-def _tell(began: float, result: ArchiveResult) -> None:
+def _store(positions: GroupPositions | None, result: ArchiveResult) -> None:
+    if positions is not None:
+        positions.store({one.partition: one.end_offset for one in result.partitions})
+
+
+def _tell(began: float, positions: GroupPositions | None, result: ArchiveResult) -> None:
+    _store(positions, result)
     rows = sum(one.rows for one in result.partitions)
     plain_bytes = sum(one.plain_bytes for one in result.partitions)
     rate = plain_bytes / max(time.monotonic() - began, 1e-3)

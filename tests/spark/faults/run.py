@@ -15,6 +15,7 @@ from typing import NamedTuple
 from machines import cluster_handle
 from spark.faults.drivers import archive_with_kills
 from spark.faults.rows import fill
+from spark.faults.speculation import archive_with_a_loser
 
 __all__ = ["SCENES", "Trial", "main"]
 
@@ -41,10 +42,20 @@ def driver_of_archive(kind: str) -> Callable[[Trial], list[str]]:
     return run
 
 
+def speculation(kind: str, *, ships: bool) -> Callable[[Trial], list[str]]:
+    def run(trial: Trial) -> list[str]:
+        filled = fill(trial.brokers.bootstrap, trial.rows, trial.folder)
+        return archive_with_a_loser(kind, filled, trial.folder, str(trial.rows * 900 // 3), ships, trial.tell)
+
+    return run
+
+
 SCENES: dict[str, Callable[[Trial], list[str]]] = {
     "driver-parquet": driver_of_archive("parquet"),
     "driver-delta": driver_of_archive("delta"),
     "driver-iceberg": driver_of_archive("iceberg"),
+    "speculation": speculation("parquet", ships=False),
+    "speculation-shipped": speculation("delta", ships=True),
 }
 
 
