@@ -76,7 +76,8 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         " < groups producer < admin < consumer"
     ),
     "barnabas_spark": (
-        "garbage options < clusters planning < reading schemas writing < snapshots streaming < source lake < jobs"
+        "garbage options shipping < clusters planning < reading schemas writing < snapshots streaming < source lake"
+        " < jobs"
     ),
     "barnabas_spark.snapshots": "vector < store",
     "barnabas_spark.jobs": "app output session < errors positions < archiving options < commands < cli < __main__",

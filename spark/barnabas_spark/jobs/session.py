@@ -2,11 +2,14 @@
 
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from barnabas_raftlog.errors import BarnabasError
+from barnabas_spark.shipping import ship
 
 __all__ = ["LOCAL", "SessionError", "session"]
 
@@ -25,6 +28,8 @@ class SessionError(BarnabasError):
 @contextmanager
 def session(name: str, master: str = "") -> Iterator[Any]:
     """Yield a session on `master`, else as Spark is configured, else on all cores. Stop it if it was started here.
+
+    The executors of a cluster get our packages.
 
     Raises:
         SessionError: there is none to be had.
@@ -55,7 +60,10 @@ def session(name: str, master: str = "") -> Iterator[Any]:
         reason = str(error.java_exception).split("\n", 1)[0]
         raise SessionError(f"Spark did not start on {chosen}: {reason}") from error
     spark.sparkContext.setLogLevel("ERROR")
-    try:
-        yield spark
-    finally:
-        spark.stop()
+    with tempfile.TemporaryDirectory(prefix="barnabas-spark-") as folder:
+        try:
+            if not chosen.startswith("local"):
+                ship(spark.sparkContext, Path(folder))
+            yield spark
+        finally:
+            spark.stop()

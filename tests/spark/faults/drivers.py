@@ -2,8 +2,8 @@
 
 A moment is one of:
 
-* *in a round:* some time after the driver has said that a round begins, up to twice the time of the last one: while tasks read and
-  write, or between two rounds;
+* *in a round:* up to a second after the driver has said that a round begins: while tasks read and write, or between two
+  rounds;
 * *in a commit:* when the folder of the table's commits has changed, or up to 30 ms later: within the commit, or just
   behind it.
 
@@ -11,17 +11,31 @@ Half of the kills take the driver's Python process alone. Its JVM notices that b
 on, and write files that nobody commits. The other half take the JVM with it.
 """
 
+import json
 import os
 import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import unquote, urlparse
 
+from spark.faults.leaders import program, written
 from spark.faults.processes import Process, barnabas_spark, until
-from spark.faults.rows import Filled, archived, data_files, files_of, spans_of, whole_topic
+from spark.faults.rows import (
+    PARTITIONS,
+    Difference,
+    Filled,
+    archived,
+    compared,
+    data_files,
+    files_of,
+    spans_of,
+    whole_topic,
+)
+from spark.lake.produced import new_topic
 
-__all__ = ["COMMITS", "Killed", "Moment", "archive_with_kills", "moments"]
+__all__ = ["COMMITS", "Moment", "archive_with_kills", "moments", "stream_with_kills"]
 
 # Where each format keeps its commits. The catalog of an Iceberg table is a file in the table's folder.
 COMMITS = {"parquet": "_manifests", "delta": "_delta_log", "iceberg": "."}
@@ -39,14 +53,6 @@ class Moment(NamedTuple):
     def __str__(self) -> str:
         who = "driver and JVM" if self.with_jvm else "driver alone"
         return f"{who}, {self.where} {self.number} + {self.after_s * 1000:.0f} ms"
-
-
-class Killed(NamedTuple):
-    """What a kill left: commits in the table, and finished files that no commit names."""
-
-    moment: str
-    commits: int
-    orphans: int
 
 
 def moments(seed: int) -> Iterator[Moment]:
@@ -120,3 +126,58 @@ def _state(folder: Path) -> list[tuple[str, int]]:
             return sorted((entry.name, entry.stat().st_mtime_ns) for entry in entries if entry.is_file())
     except FileNotFoundError:
         return []
+
+
+def stream_with_kills(
+    sink: str, filled: Filled, folder: Path, seed: int, kills: int, tell: Callable[[str], None]
+) -> tuple[str, Difference]:
+    """Run a stream of about eight batches whose driver is killed `kills` times; return how its rows compare.
+
+    `sink` is one of the programs `stream` (by the ids of batches), `stream-to-files` and `stream-to-topic`.
+    """
+    target = new_topic(filled.topic.bootstrap, PARTITIONS) if sink == "stream-to-topic" else None
+    into = target.name if target else str(folder / "rows")
+    checkpoint = folder / "checkpoint"
+    more = ("--checkpoint", str(checkpoint), "--batch-rows", str(-(-filled.rows // 8)), "--group", f"group-{seed}")
+    chance = random.Random(seed)
+    for number in range(kills):
+        # Spark writes the end of a batch down before it (offsets), and that it is done behind it (commits).
+        where, after_s = chance.choice(["offsets", "commits"]), chance.choice([0.0, chance.uniform(0, 1.0)])
+        with program(sink, filled, into, folder / "notes", *more, run=f"run-{number}") as driver:
+            is_struck = _strike_stream(driver, checkpoint / where, chance.randint(1, 2), after_s, chance.random() < 0.5)
+        batches = [len(_state(checkpoint / name)) // 2 for name in ("offsets", "commits")]
+        said = f"killed {after_s * 1000:.0f} ms behind {where}" if is_struck else "ended before it was killed"
+        tell(f"  {said}: {batches[0]} batches begun, {batches[1]} done")
+        if not is_struck:
+            break
+    with program(sink, filled, into, folder / "notes", *more, run="last") as driver:
+        driver.finish()
+    if target:
+        return sink, written(filled, target, folder)
+    return sink, compared(filled.expected, committed_files(Path(into)))
+
+
+def _strike_stream(driver: Process, log: Path, number: int, after_s: float, with_jvm: bool) -> bool:
+    """Kill a driver when there are `number` more files in a log of its checkpoint; return False if it ended before."""
+    before = len(_state(log))
+    # Each file has a checksum beside it.
+    until(f"a batch in {log.name}", lambda: not driver.is_alive or len(_state(log)) >= before + 2 * number, TIMEOUT_S)
+    time.sleep(after_s)
+    if not driver.is_alive:
+        return False
+    driver.kill(with_children=with_jvm)
+    return True
+
+
+def committed_files(root: Path) -> list[Path]:
+    """Return the files that a stream has committed: those of its batches, or those in the log of Spark's sink."""
+    log = root / "_spark_metadata"
+    if not log.is_dir():
+        return sorted(root.glob("batch=*/*.parquet"))
+    found = {}
+    # A log is compacted every ten batches: a file of all before it, in the same form.
+    for path in sorted(log.glob("[0-9]*"), key=lambda path: int(path.name.partition(".")[0])):
+        for line in path.read_text().splitlines()[1:]:
+            entry = json.loads(line)
+            found[entry["path"]] = Path(unquote(urlparse(entry["path"]).path))
+    return sorted(found.values())

@@ -15,7 +15,19 @@ from spark.faults.rows import PARTITIONS, Difference, Filled, archived, compared
 from spark.faults.speculation import writers
 from spark.lake.produced import Topic, new_topic
 
-__all__ = ["Struck", "kill_leader", "kill_task", "program", "struck_archive", "struck_batch", "struck_stream", "struck_write"]
+__all__ = [
+    "Strike",
+    "Struck",
+    "kill_leader",
+    "kill_task",
+    "kill_writer",
+    "program",
+    "struck_archive",
+    "struck_batch",
+    "struck_stream",
+    "struck_write",
+    "written",
+]
 
 Strike = Callable[[Process, Filled, Path], str]
 """Kills something while tasks are at their gate, or write; says what."""
@@ -154,5 +166,3 @@ def struck_archive(filled: Filled, folder: Path, strike: Strike) -> Struck:
     assert left == filled.rows, process.output.read_text()
     assert spans_of("parquet", root) == whole_topic(filled)
     return Struck(said, archived("parquet", root, filled))
-
-

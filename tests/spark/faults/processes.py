@@ -1,5 +1,6 @@
 """Processes of a trial: each with what it printed, in a session of its own, and ended by its id."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -65,10 +66,8 @@ class Process:
     def kill(self, *, with_children: bool) -> None:
         """SIGKILL it, and with it all processes of its session that led no group of their own."""
         if with_children:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
         else:
             self._process.kill()
         self._process.wait(30)
@@ -89,4 +88,4 @@ def barnabas_spark(
     """Start the command `barnabas-spark` in the environment of this process."""
     ours = {"PYTHONPATH": PATHS, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     command = [sys.executable, "-m", "barnabas_spark.jobs", *words]
-    return Process(command, folder, name, os.environ | ours | (environment or {}))
+    return Process(command, folder, name, {**os.environ, **ours, **(environment or {})})

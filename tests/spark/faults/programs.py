@@ -1,4 +1,4 @@
-"""What trials run on Spark, each as a process: a batch read, streams, and a write, with a gate in the midst of their tasks.
+"""Runs a batch read, a stream or a write on Spark, with a gate in the midst of its tasks.
 
     python -m spark.faults.programs PROGRAM --bootstrap-server HOST:PORT --topic NAME --to PATH --notes DIR [...]
 
@@ -46,7 +46,7 @@ def gate(notes: str, name: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
 def gated(frame: DataFrame, given: argparse.Namespace, name: str) -> DataFrame:
     if not given.gate:
         return frame
-    return frame.mapInArrow(gate(given.notes, name), frame.schema)  # type: ignore[arg-type]  # PySpark's protocol
+    return frame.mapInArrow(gate(given.notes, name), frame.schema)
 
 
 def options(given: argparse.Namespace) -> dict[str, str]:

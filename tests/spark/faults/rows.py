@@ -26,8 +26,8 @@ __all__ = [
     "archived",
     "compared",
     "consumed",
-    "fill",
     "files_of",
+    "fill",
     "spans_of",
     "whole_topic",
 ]
@@ -95,7 +95,9 @@ def fill(bootstrap: str, rows: int, folder: Path, value_bytes: int = VALUE_BYTES
         value = value_of(number)
         value = value and value[:value_bytes]
         key = None if number % 5 == 0 else b"key %d" % number
-        headers = [("h", b"%d" % number), ("none", None)] if number % 3 == 0 else None
+        headers: list[tuple[str, bytes | None]] | None = (
+            [("h", b"%d" % number), ("none", None)] if number % 3 == 0 else None
+        )
         timestamp = BASE + timedelta(minutes=number % 97 * 10, milliseconds=number)
         producer.produce(
             topic.name,
@@ -107,7 +109,7 @@ def fill(bootstrap: str, rows: int, folder: Path, value_bytes: int = VALUE_BYTES
             on_delivery=lambda error, _message: failures.append(error) if error else None,
         )
         producer.poll(0)
-        shown = headers and [{"key": name, "value": given} for name, given in headers]
+        shown = None if headers is None else [{"key": name, "value": given} for name, given in headers]
         row = (topic.name, number % PARTITIONS, number // PARTITIONS, timestamp, 0, key, value, shown)
         for column, cell in zip(columns, row, strict=True):
             column.append(cell)
@@ -124,7 +126,7 @@ def compared(expected: Path, files: Iterable[Path], columns: Sequence[str] = COL
     names = ", ".join(f'"{name}"' for name in columns)
     with duckdb.connect() as connection:
         connection.execute("set timezone = 'UTC'")
-        count = f"select {names}, count(*) as times from read_parquet(?) group by all"
+        count = f"select {names}, count(*) as times from read_parquet(?) group by all"  # noqa: S608 - our own names
         connection.execute(f"create table expected as {count}", [str(expected)])
         if paths:
             connection.execute(f"create table found as {count}", [paths])

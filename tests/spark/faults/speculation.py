@@ -1,8 +1,8 @@
 """The speculative loser: one task of an archive runs twice at once, on two workers, and both write files.
 
-A worker of Spark's Python is stopped (SIGSTOP) while it writes a file, so Spark starts another attempt elsewhere. In
-every second round that is struck, it goes on (SIGCONT) as soon as that attempt has a file, too: then both run to their end, and Spark
-takes the first one that is done. Otherwise it stays as it is, until Spark kills it.
+A Python worker of Spark is stopped (SIGSTOP) while it writes a file, so Spark starts another attempt elsewhere. The
+first one stays so, until Spark kills it. The second goes on (SIGCONT) as soon as the other attempt has a file, too:
+both run, and Spark takes the one that is done first.
 
 Spark's own event log says which attempts there were, where, and from when to when.
 """
@@ -11,19 +11,20 @@ import json
 import os
 import re
 import signal
-import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from spark.faults.processes import Process, until
-from spark.faults.rows import Filled, archived, data_files, files_of, spans_of, whole_topic
+from spark.faults.rows import Filled, archived, files_of, spans_of, whole_topic
 from spark.faults.standalone import HOSTS, environments, standalone
 
 __all__ = ["Attempt", "archive_with_a_loser", "overlapping", "writers"]
 
 _STEM = re.compile(r"(barnabas-.*-\d+-\d{20})-([0-9a-f]{32})-\d+\.parquet$")
+STRUCK_MAX = 2
 _SETTINGS = {
     "spark.speculation": "true",
     "spark.speculation.interval": "50ms",
@@ -41,9 +42,8 @@ _SETTINGS = {
 
 
 class Stopped(NamedTuple):
-    """A worker of Python that was stopped while it wrote, and the attempt that began meanwhile, by the ids in their files."""
+    """An attempt that was stopped while it wrote, and one that began meanwhile, by the ids in their files' names."""
 
-    round: int
     stem: str
     attempt: str
     other: str
@@ -52,7 +52,7 @@ class Stopped(NamedTuple):
     def __str__(self) -> str:
         after = "goes on" if self.wakes else "stays so until Spark kills it"
         return (
-            f"round {self.round}: {self.stem}: attempt {self.attempt[:8]} was stopped while it wrote, and {after}; "
+            f"{self.stem}: attempt {self.attempt[:8]} was stopped while it wrote, and {after}; "
             f"attempt {self.other[:8]} wrote at the same time"
         )
 
@@ -70,30 +70,32 @@ class Attempt(NamedTuple):
 
 
 def archive_with_a_loser(
-    kind: str, filled: Filled, folder: Path, round_size: str, ships: bool, tell: Callable[[str], None]
+    kind: str, filled: Filled, folder: Path, round_size: str, tell: Callable[[str], None]
 ) -> list[str]:
-    """Archive on two workers; stop a task in rounds 1 and 2; return what is wrong.
+    """Archive on two workers, and stop tasks while they write; return what is wrong.
 
-    If `ships`, executors get our packages from the driver, as zip files; otherwise they have the wheels installed.
+    The driver has our wheels, and nothing of the source. Executors get our packages from the driver.
     """
     root, events = folder / kind, folder / "events"
     events.mkdir(parents=True)
     pythons = environments(folder)
     settings = _SETTINGS | {"spark.eventLog.dir": events.as_uri()}
-    if ships:
-        settings["spark.submit.pyFiles"] = ",".join(map(str, pythons.zips))
     words = ["-m", "barnabas_spark.jobs", "archive", filled.topic.name, "--to", str(root), "--format", kind]
     words += ["-b", filled.topic.bootstrap, "--round-size", round_size, "--master"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {
-        "PYSPARK_PYTHON": str(pythons.bare if ships else pythons.installed),
-        "SPARK_CONF_DIR": str(folder / "conf"),
+        "PYSPARK_PYTHON": str(pythons.bare),
+        "SPARK_CONF_DIR": str(folder / "spark" / "conf"),
         "SPARK_LOCAL_IP": HOSTS[0],
     }
-    with standalone(folder / "spark", settings) as spark:
-        environment["SPARK_CONF_DIR"] = str(folder / "spark" / "conf")
-        with Process([str(pythons.installed), *words, spark.master], folder, "archive", environment) as driver:
-            lived = [stop_one(driver, root, number, wakes=number % 2 == 0) for number in (1, 2)]
-            driver.finish()
+    python = str(pythons.installed)
+    with (
+        standalone(folder / "spark", settings) as spark,
+        Process([python, *words, spark.master], folder, "archive", environment) as driver,
+    ):
+        lived: list[Stopped] = []
+        while len(lived) < STRUCK_MAX and (one := stop_one(driver, root, lived)) is not None:
+            lived.append(one)
+        driver.finish()
     live = " ".join(path.name for path in files_of(kind, root))
     for one in lived:
         winner = one.attempt if one.attempt in live else one.other
@@ -106,47 +108,60 @@ def archive_with_a_loser(
     orphans = _attempts(root) - {path.name for path in files_of(kind, root)}
     tell(f"  {difference}, {len(orphans)} files of losers are left")
     wrong = [] if difference.is_exact else [str(difference)]
+    if not lived:
+        wrong.append("no attempt was caught while it wrote")
     if spans_of(kind, root) != whole_topic(filled):
         wrong.append(f"the ranges are {spans_of(kind, root)}")
-    if len({first.stage for first, _ in pairs}) < len(lived):
+    if len(pairs) < len(lived):
         wrong.append(f"only {len(pairs)} tasks had two attempts at once")
     for one in lived:
         taken = [attempt for attempt in (one.attempt, one.other) if attempt in live]
         if len(taken) != 1 or (not one.wakes and taken == [one.attempt]):
-            wrong.append(f"round {one.round}: the table has files of {taken}")
+            wrong.append(f"{one.stem}: the table has files of {taken}")
     return wrong
 
 
-def stop_one(driver: Process, root: Path, number: int, *, wakes: bool) -> Stopped:
-    """Stop a worker of Python that writes a file in round `number`, until there is a second attempt of its task."""
-    until(f"round {number}", lambda: _ended(driver) or driver.said().count(" offsets left") >= number)
+def stop_one(driver: Process, root: Path, before: Sequence[Stopped]) -> Stopped | None:
+    """Stop a Python worker that writes a file, until there is a second attempt of its task; None if the driver ended.
+
+    It is of another task than those `before`, and none that has a second attempt already.
+    """
     found: list[tuple[int, str]] = []
 
     def writes() -> bool:
-        found[:] = writers(root)
-        return bool(found) or _ended(driver)
+        stems = [one for one, _ in map(_stem, _attempts(root))]
+        once = {one for one in stems if stems.count(one) == 1} - {one.stem for one in before}
+        found[:] = [each for each in writers(root) if _stem(each[1])[0] in once] if once else []
+        return bool(found) or not driver.is_alive
 
-    until(f"a file in round {number}", writes)
+    until("a file that is being written", writes)
+    if not found:
+        return None
     pid, name = found[0]
     os.kill(pid, signal.SIGSTOP)
+    until("the stop of a process", lambda: _state(pid) in {"T", ""})
     stem, attempt = _stem(name)
     others: set[str] = set()
 
     def is_repeated() -> bool:
+        assert driver.is_alive, f"the driver has ended: {driver.said()[-3000:]}"
         others.update(other for one, other in map(_stem, _attempts(root)) if one == stem and other != attempt)
-        return bool(others) or _ended(driver)
+        return bool(others)
 
     until(f"a second attempt of {stem}", is_repeated)
-    state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
-    assert state == "T", f"the first attempt is in state {state}"
+    assert _state(pid) == "T", f"the attempt that was stopped is in state {_state(pid)}"
+    wakes = len(before) % 2 == 1
     if wakes:
         os.kill(pid, signal.SIGCONT)
-    return Stopped(number, stem, attempt, min(others), wakes)
+    return Stopped(stem, attempt, min(others), wakes)
 
 
-def _ended(driver: Process) -> bool:
-    assert driver.is_alive, f"the driver has ended: {driver.said()[-3000:]}"
-    return False
+def _state(pid: int) -> str:
+    """Return the state of a process, as the kernel abbreviates it; "" if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+    except OSError:
+        return ""
 
 
 def _stem(name: str) -> tuple[str, str]:
@@ -165,7 +180,7 @@ def writers(root: Path) -> list[tuple[int, str]]:
     found = []
     for entry in Path("/proc").glob("[0-9]*/fd/*"):
         try:
-            target = os.readlink(entry)
+            target = str(entry.readlink())
         except OSError:
             continue  # It was closed, or is somebody else's.
         if target.startswith(f"{root}/") and "/.unfinished-barnabas-" in target and target.endswith(".parquet"):
@@ -203,7 +218,7 @@ def overlapping(attempts: Iterable[Attempt]) -> list[tuple[Attempt, Attempt]]:
     pairs = []
     for these in of_task.values():
         ordered = sorted(these, key=lambda one: one.launched_at_ms)
-        for first, second in zip(ordered, ordered[1:], strict=False):
+        for first, second in pairwise(ordered):
             if second.is_speculative and second.launched_at_ms < first.finished_at_ms and first.host != second.host:
                 pairs.append((first, second))
     return pairs

@@ -1,11 +1,10 @@
 """A Spark cluster of its own, from the jars of PySpark: a master, and workers that look like machines to Spark.
 
 Spark schedules and speculates by host names, and all of 127.0.0.0/8 is this machine. So each worker gets an address.
-The Python of the executors has what our packages need, and not them: those come as wheels.
+The Python of the executors has what our packages need, and not them: those come from the driver, which has our wheels.
 """
 
 import os
-import shutil
 import socket
 import sys
 import zipfile
@@ -34,19 +33,15 @@ class Standalone(NamedTuple):
 
 
 class Environments(NamedTuple):
-    """Python for executors without our packages, Python with our wheels installed, and the wheels as zip files."""
+    """Python with what our packages need and without them, and Python with our wheels, too."""
 
     bare: Path
     installed: Path
-    zips: Sequence[Path]
 
 
 def environments(folder: Path) -> Environments:
     """Build the wheels and make both environments."""
-    built = [
-        wheels.build(project, folder / "wheels" / name) for name, project in wheels.PROJECTS.items()
-    ]
-    zips = [Path(shutil.copy(wheel, folder / f"{wheel.stem}.zip")) for wheel in built]
+    built = [wheels.build(project, folder / "wheels" / name) for name, project in wheels.PROJECTS.items()]
     bare, installed = folder / "bare", folder / "installed"
     for each in (bare, installed):
         EnvBuilder(symlinks=True, with_pip=False).create(each)
@@ -56,7 +51,7 @@ def environments(folder: Path) -> Environments:
     for wheel in built:
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(_packages(installed))
-    return Environments(bare / "bin/python", installed / "bin/python", zips)
+    return Environments(bare / "bin/python", installed / "bin/python")
 
 
 def _packages(environment: Path) -> Path:
@@ -85,7 +80,9 @@ def standalone(folder: Path, settings: Mapping[str, str], cores: int = 2) -> Ite
             words = ["org.apache.spark.deploy.worker.Worker", "--host", host, "--cores", str(cores), "--memory", "1g"]
             words += ["--webui-port", "0", "--work-dir", str(folder / f"work-{number}"), f"spark://{HOSTS[0]}:{port}"]
             processes.append(stack.enter_context(_started(words, folder, f"worker-{number}", host)))
-        until("the registration of all workers", lambda: master.said().count("Registering worker") == len(HOSTS), _START_S)
+        until(
+            "the registration of all workers", lambda: master.said().count("Registering worker") == len(HOSTS), _START_S
+        )
         yield Standalone(f"spark://{HOSTS[0]}:{port}", processes)
 
 
