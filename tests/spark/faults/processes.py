@@ -18,7 +18,7 @@ PATHS = os.pathsep.join(path for path in sys.path if path)
 _LOOK_S = 0.002
 
 
-def until(what: str, is_so: Callable[[], object], timeout_s: float = 90.0) -> None:
+def until(what: str, is_so: Callable[[], object], timeout_s: float = 240.0) -> None:
     """Wait until something is so, or raise `TimeoutError` with its name."""
     deadline = time.monotonic() + timeout_s
     while not is_so():

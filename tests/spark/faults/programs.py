@@ -20,7 +20,7 @@ from barnabas_spark.jobs.session import session
 
 __all__ = ["PROGRAMS"]
 
-_GATE_S = 90.0
+_GATE_S = 240.0
 
 
 def gate(notes: str, name: str) -> Callable[[Iterator[Any]], Iterator[Any]]:

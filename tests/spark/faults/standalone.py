@@ -22,7 +22,7 @@ __all__ = ["HOSTS", "Environments", "Standalone", "environments", "standalone"]
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
 _SPARK_HOME = Path(pyspark.__file__).parent
-_START_S = 90.0
+_START_S = 180.0
 
 
 class Standalone(NamedTuple):
