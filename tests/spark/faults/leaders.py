@@ -62,12 +62,13 @@ def kill_leader(brokers: ClusterHandle) -> Strike:
 
 
 def kill_task(process: Process, _filled: Filled, folder: Path) -> str:
-    """Kill one Python worker of Spark that is not at the gate, so it reads or writes for those that are."""
+    """Kill all Python workers of tasks that are not at the gate: they read or write for those that are."""
     at_gate = {int(path.name.rpartition(".")[2]) for path in folder.glob("at-*")}
-    others = sorted(workers(process) - at_gate)
+    others = workers(process) - at_gate
     assert others, "no worker reads or writes"
-    os.kill(others[0], signal.SIGKILL)
-    return f"Python worker {others[0]}, one of {len(others)} that read or write, was killed"
+    for pid in others:
+        os.kill(pid, signal.SIGKILL)
+    return f"the {len(others)} Python workers that read or write were killed"
 
 
 def kill_writer(process: Process, _filled: Filled, folder: Path) -> str:
@@ -95,12 +96,13 @@ def workers(process: Process) -> set[int]:
     below = {process.pid}
     while more := {pid for pid, parent in parents.items() if parent in below} - below:
         below |= more
-    return {pid for pid in below if _is_daemon(pid) and _is_daemon(parents[pid])}
+    return {pid for pid in below if _is_of_tasks(pid) and _is_of_tasks(parents[pid])}
 
 
-def _is_daemon(pid: int) -> bool:
+def _is_of_tasks(pid: int) -> bool:
+    """Tell a daemon for tasks, and its children, from those that plan reads and from those of streams."""
     try:
-        return b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"pyspark.daemon\0pyspark.worker\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
 
@@ -117,7 +119,9 @@ def _strike_at_gate(process: Process, filled: Filled, notes: Path, strike: Strik
     said = strike(process, filled, notes)
     (notes / "go").touch()
     process.finish()
-    return f"{said}; {waiting} tasks were under way"
+    again = len({path.name.split(".")[1] for path in notes.glob("at-*") if path.name.split(".")[2] != "0"})
+    assert again or strike is not kill_task, "no task was tried again"
+    return f"{said} while {waiting} of {PARTITIONS} tasks were under way; {again} were tried again"
 
 
 def struck_batch(filled: Filled, folder: Path, strike: Strike) -> Struck:
