@@ -62,7 +62,7 @@ def driver_of_archive(kind: str) -> Callable[[Trial], list[str]]:
 def speculation(kind: str) -> Callable[[Trial], list[str]]:
     def run(trial: Trial) -> list[str]:
         filled = fill(trial.brokers.bootstrap, trial.rows, trial.folder)
-        return archive_with_a_loser(kind, filled, trial.folder, str(trial.rows * 900 // 4), trial.tell)
+        return archive_with_a_loser(kind, filled, trial.folder, str(trial.rows * 900 // 3), trial.tell)
 
     return run
 

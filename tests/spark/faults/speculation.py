@@ -11,8 +11,10 @@ import json
 import os
 import re
 import signal
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +27,7 @@ __all__ = ["Attempt", "archive_with_a_loser", "overlapping", "writers"]
 
 _STEM = re.compile(r"(barnabas-.*-\d+-\d{20})-([0-9a-f]{32})-\d+\.parquet$")
 STRUCK_MAX = 2
+_UNFINISHED = ".unfinished-barnabas-"
 _SETTINGS = {
     "spark.speculation": "true",
     "spark.speculation.interval": "50ms",
@@ -143,12 +146,17 @@ def stop_one(driver: Process, root: Path, before: Sequence[Stopped]) -> Stopped 
     stem, attempt = _stem(name)
     others: set[str] = set()
 
+    rounds = driver.said().count(" offsets left")
+
     def is_repeated() -> bool:
         assert driver.is_alive, f"the driver has ended: {driver.said()[-3000:]}"
         others.update(other for one, other in map(_stem, _attempts(root)) if one == stem and other != attempt)
-        return bool(others)
+        return bool(others) or driver.said().count(" offsets left") > rounds
 
     until(f"a second attempt of {stem}", is_repeated)
+    if not others:
+        os.kill(pid, signal.SIGCONT)  # It had told its result before it was stopped.
+        return stop_one(driver, root, before)
     assert _state(pid) == "T", f"the attempt that was stopped is in state {_state(pid)}"
     wakes = len(before) % 2 == 1
     if wakes:
@@ -176,16 +184,32 @@ def _attempts(root: Path) -> set[str]:
 
 
 def writers(root: Path) -> list[tuple[int, str]]:
-    """Return the processes that have an unfinished file of rows open, with its name, in the order of names."""
+    """Return the Python workers that have an unfinished file of rows open, with its name, in the order of names."""
+    if not any(name.startswith(_UNFINISHED) for name in _attempts(root)):
+        return []  # A search through processes takes as long as a small file does.
     found = []
-    for entry in Path("/proc").glob("[0-9]*/fd/*"):
-        try:
-            target = str(entry.readlink())
-        except OSError:
-            continue  # It was closed, or is somebody else's.
-        if target.startswith(f"{root}/") and "/.unfinished-barnabas-" in target and target.endswith(".parquet"):
-            found.append((int(entry.parts[2]), Path(target).name))
+    for pid in _python_workers(int(time.monotonic() * 2)):
+        for entry in Path(f"/proc/{pid}/fd").glob("*"):
+            try:
+                target = str(entry.readlink())
+            except OSError:
+                continue  # It was closed.
+            if target.startswith(f"{root}/") and f"/{_UNFINISHED}" in target and target.endswith(".parquet"):
+                found.append((pid, Path(target).name))
     return sorted(found, key=lambda one: one[1])
+
+
+@cache
+def _python_workers(_half_seconds: int) -> list[int]:
+    """Return the processes that run tasks in Python, looked up twice a second."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if b"pyspark.daemon" in entry.read_bytes():
+                found.append(int(entry.parts[2]))
+        except OSError:
+            continue  # It has ended.
+    return found
 
 
 def attempts_in(lines: Iterable[str]) -> list[Attempt]:

@@ -1,13 +1,11 @@
 """An archive that is asked to stop ends behind a commit, and its positions stand in a group for tools that show lag."""
 
-import json
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
-from machines import cluster_handle
+from confluent_kafka import Consumer, TopicPartition
 from spark.lake.produced import PARTITIONS, Topic, expected_rows, file_rows, new_topic, produce
 from spark.lake.sweep import in_process, settings_for
 
@@ -27,12 +25,14 @@ def topic(cluster: Any) -> Topic:
     return made
 
 
-def positions_of(bootstrap: str, group: str) -> dict[int, tuple[int, int]]:
-    """Return the committed offset and the lag of each partition, as the command shows them."""
-    shown = cluster_handle.run("group", "describe", group, "--bootstrap-server", bootstrap, "--json")
-    rows = [json.loads(line) for line in shown.splitlines()]
-    partitions = [row for one in rows for row in one.get("partitions", [one]) if "partition" in row]
-    return {row["partition"]: (row["committed"], row["lag"]) for row in partitions}
+def positions_of(bootstrap: str, group: str) -> dict[int, int]:
+    """Return the positions that a group has in the topic of its name."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    try:
+        stored = consumer.committed([TopicPartition(group, each) for each in range(PARTITIONS)], 30)
+        return {one.partition: one.offset for one in stored}
+    finally:
+        consumer.close()
 
 
 def table_of(root: Path) -> ParquetFormat:
@@ -75,10 +75,10 @@ def test_a_single_run_that_did_not_get_to_the_end_says_so_and_its_status_is_not_
     assert cli.main(words) == 130
     assert "asked to stop: 90 offsets left\n" in capfd.readouterr().err
     assert table_of(tmp_path / "lake").load().version == 0
-    assert positions_of(topic.bootstrap, topic.name) == dict.fromkeys(range(PARTITIONS), (0, 30))
+    assert positions_of(topic.bootstrap, topic.name) == dict.fromkeys(range(PARTITIONS), 0)
     monkeypatch.setattr(archiving, "_tell", tell)
     assert cli.main(words) == 0
-    assert positions_of(topic.bootstrap, topic.name) == dict.fromkeys(range(PARTITIONS), (30, 0))
+    assert positions_of(topic.bootstrap, topic.name) == dict.fromkeys(range(PARTITIONS), 30)
 
 
 def test_a_backfill_has_no_position(capfd: pytest.CaptureFixture[str]) -> None:
@@ -103,4 +103,4 @@ def test_a_group_with_members_is_complained_of_once_and_stops_nothing(
         "it has members; name a group that nobody else uses\n"
     )
     positions.store({0: 7})
-    assert positions_of(topic.bootstrap, topic.name)[0][0] == 7
+    assert positions_of(topic.bootstrap, topic.name)[0] == 7
