@@ -39,7 +39,7 @@ __all__ = ["COMMITS", "Moment", "archive_with_kills", "moments", "stream_with_ki
 
 # Where each format keeps its commits. The catalog of an Iceberg table is a file in the table's folder.
 COMMITS = {"parquet": "_manifests", "delta": "_delta_log", "iceberg": "."}
-TIMEOUT_S = 180.0
+TIMEOUT_S = 400.0
 
 
 class Moment(NamedTuple):
