@@ -76,12 +76,12 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         " < groups producer < admin < consumer"
     ),
     "barnabas_spark": (
-        "garbage options < clusters planning < reading schemas writing < snapshots streaming < source lake"
+        "garbage options shipping < clusters planning < reading schemas writing < snapshots streaming < source lake"
         " < latest windows < jobs"
     ),
     "barnabas_spark.snapshots": "vector < store",
     "barnabas_spark.jobs": (
-        "app output session < errors executors lakes < archiving audit backfill durations options"
+        "app output session < errors executors lakes positions < archiving audit backfill durations options"
         " < auditing backfilling compacting windowing < commands < cli < __main__"
     ),
     "barnabas_spark.jobs.audit": (

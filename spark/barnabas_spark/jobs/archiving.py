@@ -27,14 +27,16 @@ from barnabas_spark.lake.values.texts import read_value_schema
 from barnabas_spark.lake.writing import FileSettings
 from barnabas_spark.options.reads import ReadOptions, parse_read_options
 
+from .errors import INTERRUPTED
 from .output import print_table, say, say_json, shown_bytes
+from .positions import GroupPositions
 from .session import session
 
 __all__ = ["ArchiveJob", "Tables", "open_tables", "read_options", "run_archive", "show_holes"]
 
 
 class ArchiveJob(NamedTuple):
-    """What the command line says. `interval_s` is the pause between runs; None: one run."""
+    """What the command line says. `interval_s` is the pause between runs; None: one run. `group` may be empty."""
 
     topic: str
     location: Location
@@ -54,6 +56,7 @@ class ArchiveJob(NamedTuple):
     value_schema: str = ""
     value_prefix: str = ""
     rejects_url: str = ""
+    group: str = ""
 
     @property
     def rejects(self) -> Location:
@@ -81,10 +84,22 @@ def run_archive(job: ArchiveJob) -> int:
         given = read_value_schema(job.value_schema) if job.value_schema else None
         pieces = partial(_pieces, spark)
         tables = open_tables(job, settings, given, pieces)
+        positions = GroupPositions(options, job.topic, job.group) if job.group else None
         while True:
             began = time.monotonic()
-            result = archive(tables.table, settings, pieces(tables), rejects=tables.rejects, tell=partial(_tell, began))
+            result = archive(
+                tables.table,
+                settings,
+                pieces(tables),
+                rejects=tables.rejects,
+                tell=partial(_tell, began, positions),
+                should_stop=stopping.is_set,
+            )
+            _store(positions, result)
             _show(result, time.monotonic() - began, as_json=job.as_json, has_rejects=tables.rejects is not None)
+            if stopping.is_set():
+                say(f"asked to stop: {result.left:,} offsets left")
+                return INTERRUPTED if result.left and job.interval_s is None else 0
             _tidy(spark, tables.table, job, job.location, tables.files._replace(schema=tables.layout.schema))
             if tables.rejects is not None:
                 _tidy(spark, tables.rejects, job, job.rejects, tables.files.of_rejects)
@@ -161,7 +176,7 @@ def _pieces(spark: Any, tables: Tables) -> RunPieces:
 
 @contextmanager
 def _asked_to_stop() -> Iterator[threading.Event]:
-    """Yield an event that SIGTERM sets: a run is finished before the job ends. SIGINT interrupts it."""
+    """Yield an event that SIGTERM sets: a round is committed before the job ends. SIGINT interrupts it."""
     stopping = threading.Event()
     before: Any = None
 
@@ -212,7 +227,13 @@ def show_holes(job: ArchiveJob) -> int:
     return 0
 
 
-def _tell(began: float, result: ArchiveResult) -> None:
+def _store(positions: GroupPositions | None, result: ArchiveResult) -> None:
+    if positions is not None:
+        positions.store({one.partition: one.end_offset for one in result.partitions})
+
+
+def _tell(began: float, positions: GroupPositions | None, result: ArchiveResult) -> None:
+    _store(positions, result)
     rows = sum(one.rows for one in result.partitions)
     plain_bytes = sum(one.plain_bytes for one in result.partitions)
     rate = plain_bytes / max(time.monotonic() - began, 1e-3)

@@ -8,7 +8,7 @@ from barnabas_raftlog.errors import BarnabasError
 
 from .output import complain
 
-__all__ = ["UsageError", "guarded"]
+__all__ = ["INTERRUPTED", "UsageError", "guarded"]
 
 FAILED = 1
 ASKED_WRONGLY = 2

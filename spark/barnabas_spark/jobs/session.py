@@ -2,11 +2,16 @@
 
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-__all__ = ["LOCAL", "session"]
+from barnabas_raftlog.errors import BarnabasError
+from barnabas_spark.shipping import ship
+
+__all__ = ["LOCAL", "SessionError", "session"]
 
 LOCAL = "local[*]"
 _SETTINGS = {
@@ -16,13 +21,24 @@ _SETTINGS = {
 }
 
 
+class SessionError(BarnabasError):
+    """Spark does not start: no master is there, or it gave the job up."""
+
+
 @contextmanager
 def session(name: str, master: str = "") -> Iterator[Any]:
-    """Yield a session on `master`, else as Spark is configured, else on all cores. Stop it if it was started here."""
+    """Yield a session on `master`, else as Spark is configured, else on all cores. Stop it if it was started here.
+
+    The executors of a cluster get our packages.
+
+    Raises:
+        SessionError: there is none to be had.
+    """
     # The JVM keeps the environment that it starts with, and so do the workers that it forks.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     here = os.pathsep.join(path for path in sys.path if path)
     os.environ["PYTHONPATH"] = here
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # noqa: PLC0415 - comes with PySpark
     from pyspark import SparkConf  # noqa: PLC0415 - starts nothing, and takes a second
     from pyspark.sql import SparkSession  # noqa: PLC0415 - see above
 
@@ -38,9 +54,16 @@ def session(name: str, master: str = "") -> Iterator[Any]:
         builder = builder.config("spark.ui.enabled", "false")
     for key, value in _SETTINGS.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
     try:
-        yield spark
-    finally:
-        spark.stop()
+        spark = builder.getOrCreate()
+    except Py4JJavaError as error:
+        reason = str(error.java_exception).split("\n", 1)[0]
+        raise SessionError(f"Spark did not start on {chosen}: {reason}") from error
+    spark.sparkContext.setLogLevel("ERROR")
+    with tempfile.TemporaryDirectory(prefix="barnabas-spark-") as folder:
+        try:
+            if not chosen.startswith("local"):
+                ship(spark.sparkContext, Path(folder))
+            yield spark
+        finally:
+            spark.stop()

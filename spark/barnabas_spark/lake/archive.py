@@ -246,11 +246,13 @@ def archive(
     *,
     rejects: TableFormat | None = None,
     tell: Callable[[ArchiveResult], None] = lambda _: None,
+    should_stop: Callable[[], bool] = lambda: False,
     wait: Callable[[int], None] = pause,
 ) -> ArchiveResult:
     """Bring a table to where the logs of a topic end now. `tell` hears before each round how far it is.
 
-    `rejects` is the table of what does not fit the schema of the values; `run_pieces` must write files for it.
+    `rejects` is the table of what does not fit the schema of the values; `run_pieces` must write files for it. If
+    `should_stop` says so before a round, the result is what was committed until then.
 
     Raises:
         GapError, LostLogError, OtherTopicError: the table and the logs do not fit; nothing was committed.
@@ -263,6 +265,8 @@ def archive(
     lost = 0
     while pieces := run.pieces():
         tell(run.result())
+        if should_stop():
+            break
         if run.round(pieces):
             run.rounds += 1
             lost = 0

@@ -43,13 +43,20 @@ def rewrite_on_spark(
 
 def _collected(context: Any, items: Sequence[Any], function: Any) -> list[Any]:
     from py4j.protocol import (  # type: ignore[import-untyped]  # noqa: PLC0415 - comes with PySpark
+        Py4JError,
         Py4JJavaError,
     )
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - see above
 
     try:
         results: list[Any] = context.parallelize(items, len(items)).map(function).collect()
     except Py4JJavaError as error:
         raise ArchiveError(f"a task failed for good: {task_failure(str(error.java_exception))}") from error
+    except PySparkException as error:
+        # What a task raised in Python comes so, if there is a SparkSession and not a context only.
+        raise ArchiveError(f"a task failed for good: {task_failure(str(error))}") from error
+    except (Py4JError, ConnectionError) as error:
+        raise ArchiveError("Spark's JVM has ended") from error
     return results
 
 

@@ -36,6 +36,9 @@ RestartTopic = Annotated[
 ]
 Adopt = Annotated[bool, typer.Option("--adopt", help="Take over a table whose marks are incomplete.")]
 Continuous = Annotated[bool, typer.Option("--continuous", help="Go on until SIGTERM.")]
+Group = Annotated[
+    str, typer.Option("--group", help="Store how far the table is in this consumer group, for tools that show lag.")
+]
 Interval = Annotated[float, typer.Option("--interval", help="Seconds between runs of --continuous.")]
 BackfillFrom = Annotated[
     int | None, typer.Option("--from-offset", min=0, help="Fill holes from this offset on, and archive nothing else.")
@@ -82,6 +85,7 @@ def archive(  # noqa: PLR0913, PLR0917 - one for each option
     adopt: Adopt = False,
     continuous: Continuous = False,
     interval: Interval = 10.0,
+    group: Group = "",
     backfill_from: BackfillFrom = None,
     backfill_to: BackfillTo = None,
     holes: Holes = False,
@@ -122,7 +126,10 @@ def archive(  # noqa: PLR0913, PLR0917 - one for each option
         value_schema,
         value_prefix,
         rejects,
+        group,
     )
+    if group and job.backfill:
+        raise UsageError("--group shows the end of the table, which --from-offset and --to-offset do not move")
     return show_holes(job) if holes else run_archive(job)
 
 
