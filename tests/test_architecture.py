@@ -87,7 +87,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     "barnabas_spark.lake.formats": (
         "errors vectors manifests < delta_entries iceberg parquet < delta_log < delta < choosing"
     ),
-    "barnabas_spark.streaming": "offsets < continuation < ownership starting watch < stream < reader",
+    "barnabas_spark.streaming": "byte_limit offsets < continuation < ownership starting watch < stream < reader",
     "barnabas_spark.options": "names < connections tables values < reads writes < streams",
     "barnabas_spark.writing": (
         "batches layout outcome partitioning producers < columns < destinations < task < writers"
