@@ -66,9 +66,7 @@ class ByteLimit:
         total_bytes = sum(part.size_bytes for part in whole.values())
         if total_bytes <= self._limit_bytes:
             return ends
-        shares = {
-            key: max(1, self._limit_bytes * part.size_bytes // total_bytes) for key, part in whole.items()
-        }
+        shares = {key: max(1, self._limit_bytes * part.size_bytes // total_bytes) for key, part in whole.items()}
         parts = await self._first_parts(starts, ends, shares)
         return cut_by_bytes(
             starts,

@@ -13,8 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
-
-from ..writing.records_of import Found, records_of
+from spark.writing.records_of import Found, records_of
 
 __all__ = ["Own", "Progress", "Witness", "expected_copies", "expected_row"]
 
@@ -126,12 +125,12 @@ class Witness:
         self._consumer.assign([TopicPartition(topic, k, 0) for k in range(partitions)])
         self._seen = 0
 
-    def wait_for(self, count: int) -> None:
-        """Return once the topic has had so many records."""
+    def wait_for(self, count: int, query: StreamingQuery) -> None:
+        """Return once the topic, which the query writes to, has had so many records."""
         deadline = time.monotonic() + TIMEOUT_S
         while self._seen < count:
             message = self._consumer.poll(max(0.0, deadline - time.monotonic()))
-            assert message is not None, f"{self._seen} of {count} records came"
+            assert message is not None, f"{self._seen} of {count} records came: {query.exception() or query.status}"
             self._seen += message.error() is None
 
     def close(self) -> None:

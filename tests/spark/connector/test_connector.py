@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from machines import cluster_handle
 from pyspark.sql import DataFrame, SparkSession
+from spark.writing.records_of import Found
 
-from ..writing.records_of import Found
 from .own import Own, Progress, Witness, expected_copies, expected_row
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
@@ -18,6 +18,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TIMEOUT_S = 60
 # The session has two slots, and Real-time Mode needs one for each partition.
 SLOTS = 2
+TWICE = "array(named_struct('key', 'a', 'value', X'01'), named_struct('key', 'a', 'value', null))"
 SHORTEST_BATCH = "spark.sql.streaming.realTimeMode.minBatchDuration"
 
 
@@ -63,11 +64,11 @@ def test_a_stream_from_topic_to_topic_lives_through_the_death_of_a_leader(
         query = own.copy(source, target, processingTime="0 seconds")
         witness = Witness(brokers.bootstrap, target, 3)
         try:
-            witness.wait_for(60)
+            witness.wait_for(60, query)
             leaders = AdminClient({"bootstrap.servers": brokers.bootstrap}).list_topics(source, 30).topics[source]
             brokers.kill(leaders.partitions[0].leader)
             own.produce(source, 3, range(60, 120))
-            witness.wait_for(120)
+            witness.wait_for(120, query)
             assert query.isActive, query.exception()
         finally:
             witness.close()
@@ -81,8 +82,7 @@ def test_the_sink_writes_to_the_topics_and_partitions_that_columns_name(own: Own
         f"if(id % 2 = 0, '{topics[0]}', '{topics[1]}') as topic",
         "cast(id as string) as key",
         "if(id % 7 = 0, null, encode(concat('value ', id), 'utf-8')) as value",
-        "if(id % 3 = 0, array(named_struct('key', 'a', 'value', X'01'), named_struct('key', 'a', 'value', null)), null)"
-        " as headers",
+        f"if(id % 3 = 0, {TWICE}, null) as headers",
         "cast(id % 3 as int) as partition",
     )
     own.write(own.spark.range(0, 120, 1, 2).selectExpr(*columns))
@@ -107,9 +107,9 @@ def test_real_time_mode_copies_rows_while_its_batches_run(own: Own, progress: Pr
     try:
         for written in (80, 120):
             query = own.copy(source, target, realTime="1 second")
-            witness.wait_for(written - 40)
+            witness.wait_for(written - 40, query)
             own.produce(source, SLOTS, range(written - 40, written))
-            witness.wait_for(written)
+            witness.wait_for(written, query)
             progress.wait_for({source: [written // SLOTS] * SLOTS})
             query.stop()
             assert query.exception() is None

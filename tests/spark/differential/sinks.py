@@ -3,12 +3,12 @@
 import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from barnabas_raftlog.errors import BarnabasError
 from barnabas_spark.writing.writers import batch_writer
@@ -19,8 +19,8 @@ from .sources import Pair, told
 __all__ = ["Written", "write_all"]
 
 DEADLINE_S = 30
-# Spark's sink waits so long for a partition or a topic that is not there.
-IMPATIENT = {"kafka.max.block.ms": "1500"}
+# Both sinks wait so long for a topic that is not there.
+PATIENCE = {"kafka.max.block.ms": "10000"}
 WRITES_AT_ONCE = 4
 
 
@@ -59,16 +59,28 @@ def write_all(pair: Pair, cases: Sequence[SinkCase]) -> list[tuple[Written, Writ
     wanted = [NewTopic(job.topics[name], PARTITIONS, 3) for job in jobs for name in (FIRST, SECOND)]
     for future in admin.create_topics(wanted).values():
         future.result(DEADLINE_S)
-    with ThreadPoolExecutor(WRITES_AT_ONCE) as threads:
+    with ThreadPoolExecutor(WRITES_AT_ONCE, initializer=lambda: _activate(pair.spark)) as threads:
         errors = list(threads.map(lambda job: _write(pair, job), jobs))
     stored = _read(pair.bootstrap, admin, [job.topics[name] for job in jobs for name in job.topics])
     found = [
-        Written(error=error)
+        Written(error=_named(error, job.topics))
         if error
         else Written({name: _compared(stored.get(topic, []), job.case) for name, topic in job.topics.items()})
         for job, error in zip(jobs, errors, strict=True)
     ]
     return list(zip(found[::2], found[1::2], strict=True))
+
+
+def _activate(spark: SparkSession) -> None:
+    """Make the session that of this thread: Spark finds sinks that are written in Python only through it."""
+    jvm: Any = spark.sparkContext._jvm
+    jvm.SparkSession.setActiveSession(spark._jsparkSession)
+
+
+def _named(text: str, topics: Mapping[str, str]) -> str:
+    for name, topic in topics.items():
+        text = text.replace(topic, name)
+    return text
 
 
 def _names() -> dict[str, str]:
@@ -86,7 +98,7 @@ def _write(pair: Pair, job: Job) -> str:
         return text
 
     frame = pair.spark.range(0, case.rows, 1, 1).selectExpr(*map(real, case.columns))
-    given = {"kafka.bootstrap.servers": pair.bootstrap} | IMPATIENT | {k: real(v) for k, v in case.options.items()}
+    given = {"kafka.bootstrap.servers": pair.bootstrap} | PATIENCE | {k: real(v) for k, v in case.options.items()}
     given = {name: value for name, value in given.items() if value != "left out"}
     if job.sink == "barnabas" and case.mode == "append":
         try:
