@@ -199,15 +199,14 @@ def of_options() -> Iterator[SinkCase]:
         yield SinkCase(name, options={**TO_FIRST, **options})
     yield SinkCase("keys ignored", options={**TO_FIRST, "kafka.partitioner.ignore.keys": "true"}, is_spread=True)
     for option, value, kafkas, ours in (
-        ("kafka.bootstrap.servers", "left out", "?", "kafka.bootstrap.servers: is required"),
-        ("kafka.bootstrap.servers", "x", "?", "?"),
-        ("kafka.bootstrap.servers", "localhost:0x", "?", "?"),
+        ("kafka.bootstrap.servers", "left out", "bootstrap.servers is not set", "kafka.bootstrap.servers: is required"),
+        ("kafka.bootstrap.servers", "localhost:0x", "Failed to construct", "is not a valid address"),
         ("kafka.key.serializer", "x", "key.serializer' is not supported", "key.serializer: may not"),
         ("kafka.value.serializer", "x", "value.serializer' is not supported", "value.serializer: may not"),
-        ("kafka.acks", "2", "?", "kafka.acks: '2'"),
-        ("kafka.compression.type", "zip", "?", "kafka.compression.type: 'zip'"),
+        ("kafka.acks", "2", "configuration acks", "kafka.acks: '2'"),
+        ("kafka.compression.type", "zip", "configuration compression.type", "kafka.compression.type: 'zip'"),
         ("kafka.max.request.size", "300", "larger than 300", "row 0 of the task: a record of"),
-        ("kafka.interceptor.classes", "x", "Failed to construct", "kafka.interceptor.classes: records are stored"),
+        ("kafka.interceptor.classes", "x", "Failed to construct", "kafka.interceptor.classes: may not be set"),
     ):
         columns = (KEY, "repeat('v', 400) as value")
         yield SinkCase(f"{option}={value}", columns, {**TO_FIRST, option: value}, kafkas, ours)
