@@ -139,9 +139,6 @@ def of_destinations() -> Iterator[SinkCase]:
         "null topic present in the data",
         "row 3 of the task: it has a null topic",
     )
-    yield SinkCase("a topic without a name", (KEY, VALUE, "'' as topic"), {}, "?", "?")
-    yield SinkCase("a topic that cannot be", options={"topic": "a/b"}, kafkas_words="?", our_words="?")
-    yield SinkCase("an option without a name", options={"topic": ""}, kafkas_words="?", our_words="?")
     by_column = "cast(id % 3 as int) as partition"
     yield SinkCase("partitions of a column", (KEY, VALUE, by_column))
     yield SinkCase("partitions of a column, no key", (VALUE, by_column))
