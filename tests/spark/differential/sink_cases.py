@@ -60,8 +60,7 @@ def of_columns() -> Iterator[SinkCase]:
     yield SinkCase("empty keys and values", ("'' as key", "X'' as value"))
     yield SinkCase("columns in another order", (VALUE, "cast(id % 3 as int) as partition", "'FIRST' as topic", KEY), {})
     yield SinkCase("other columns", ("id", KEY, "array(id) as offset", VALUE, "now() as timestamp"))
-    yield SinkCase("the same name twice", ("'1' as value", KEY, "'2' as value", "'k' as key"))
-    yield SinkCase("the same name twice, of which one has no possible type", (VALUE, KEY, "1 as value"))
+    yield SinkCase("a column twice", ("'1' as value", KEY, "'2' as value", "'k' as key"), difference="a column twice")
     yield SinkCase("names in capitals beside it", (KEY, VALUE, "'x' as Value", "'x' as KEY"))
     yield SinkCase(
         "a value in capitals", (KEY, "'x' as VALUE"), TO_FIRST, "attribute 'value' not found", "'value' not found"
@@ -136,7 +135,7 @@ def of_destinations() -> Iterator[SinkCase]:
         "a topic that is null",
         (KEY, VALUE, null),
         {},
-        "null topic present in the data",
+        "contains a null topic",
         "row 3 of the task: it has a null topic",
     )
     by_column = "cast(id % 3 as int) as partition"
