@@ -100,7 +100,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         " < choosing"
     ),
     "barnabas_spark.lake.values": "columns decoding evolution rejects texts < evolving",
-    "barnabas_spark.streaming": "offsets < continuation < ownership starting watch < stream < reader",
+    "barnabas_spark.streaming": "byte_limit offsets < continuation < ownership starting watch < stream < reader",
     "barnabas_spark.options": "names < connections tables values < reads writes < streams",
     "barnabas_spark.writing": (
         "batches layout outcome partitioning producers < columns < destinations < task < writers"

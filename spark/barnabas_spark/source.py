@@ -59,7 +59,7 @@ class BarnabasDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - PySpark's name
         from barnabas_spark.streaming.reader import BarnabasStreamReader  # noqa: PLC0415 - see the module's first paragraph
 
-        options = parse_stream_options(self.options)
+        options = parse_stream_options(with_those_of_table(self.options, comments_of(schema)))
         return BarnabasStreamReader(options, BarnabasReader(options.read, projection(schema, options.read)))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:

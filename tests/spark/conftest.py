@@ -25,7 +25,7 @@ SETTINGS = {
 def connector() -> str:
     """Return the class path of Spark's own Kafka connector; empty if there is none of this version of Spark.
 
-    The tests that compare with it fail or are left out then (differential/conftest.py). All others can do without.
+    The tests that need it fail or are left out then (`spark_with_connector`). All others can do without.
     """
     try:
         return os.pathsep.join(map(str, systems.install_spark_kafka(pyspark.__version__)))
@@ -49,3 +49,14 @@ def spark() -> Iterator[SparkSession]:
         session.sparkContext.setLogLevel("OFF")
         yield session
         session.stop()
+
+
+@pytest.fixture(scope="session")
+def spark_with_connector(spark: SparkSession) -> SparkSession:
+    """The session, in which `format("kafka")` can be used. That it cannot is a failure where CI is set."""
+    if "spark-sql-kafka" not in (spark.conf.get("spark.driver.extraClassPath", "") or ""):
+        reason = "needs Spark's Kafka connector of this version of PySpark, which Maven (mvn) fetches once"
+        if os.environ.get("CI"):
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+    return spark

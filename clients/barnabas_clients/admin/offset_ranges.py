@@ -25,17 +25,22 @@ __all__ = ["WHOLE_BYTES", "CutRange", "RangePart", "describe_offset_ranges"]
 
 WHOLE_BYTES = (1 << 63) - 1
 """A target that no range reaches: it is one part, which tells its size."""
+ALL_PARTS = (1 << 31) - 1
 AT_ONCE_MAX = 5_000  # ranges in one round of requests; a broker takes 100,000 things in one
 
 
 class CutRange(NamedTuple):
-    """Offsets [start_offset, end_offset) of a partition, to be cut about every `target_bytes`."""
+    """Offsets [start_offset, end_offset) of a partition, to be cut about every `target_bytes`.
+
+    `parts_max`: so many parts are enough, from 1, also if they do not reach the end.
+    """
 
     topic: str
     partition: int
     start_offset: int
     end_offset: int
     target_bytes: int = WHOLE_BYTES
+    parts_max: int = ALL_PARTS
 
 
 class RangePart(NamedTuple):
@@ -84,7 +89,7 @@ class _Question:
     def next_round(self) -> dict[tuple[str, int], list[int]]:
         """Return the numbers of the ranges to ask for next, by partition."""
         by_partition = defaultdict[tuple[str, int], list[int]](list)
-        self._left = [number for number in self._left if self._position(number) < self._ranges[number].end_offset]
+        self._left = [number for number in self._left if self._wants_more(number)]
         for number in self._left[:AT_ONCE_MAX]:
             by_partition[self._ranges[number].topic, self._ranges[number].partition].append(number)
         self._round = dict(by_partition)
@@ -102,6 +107,7 @@ class _Question:
                     start_offset=self._position(number),
                     end_offset=self._ranges[number].end_offset,
                     target_bytes=self._ranges[number].target_bytes,
+                    parts_max=self._ranges[number].parts_max - len(self.parts[number]),
                 )
                 for number in self._round[topic, partition]
             ]
@@ -131,6 +137,10 @@ class _Question:
             else:
                 self.answered[key] = True
         return refused
+
+    def _wants_more(self, number: int) -> bool:
+        wanted = self._ranges[number]
+        return self._position(number) < wanted.end_offset and len(self.parts[number]) < wanted.parts_max
 
     def _position(self, number: int) -> int:
         parts = self.parts[number]

@@ -8,7 +8,9 @@ import time
 from collections import Counter
 from functools import partial
 
+from barnabas_clients.protocol.create_snapshot import CreateSnapshotRequest, SnapshotTopicRanges
 from barnabas_clients.protocol.create_topics import CreatableTopic, CreateTopicsRequest
+from barnabas_clients.protocol.delete_snapshot import DeleteSnapshotRequest
 from barnabas_clients.protocol.describe_events import DescribeEventsRequest
 from barnabas_clients.protocol.describe_health import DescribeHealthRequest
 from barnabas_clients.protocol.describe_offset_ranges import (
@@ -16,9 +18,11 @@ from barnabas_clients.protocol.describe_offset_ranges import (
     OffsetRange,
     OffsetRangesTopic,
 )
+from barnabas_clients.protocol.describe_snapshots import DescribeSnapshotsRequest
 from barnabas_clients.protocol.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas_clients.protocol.open_challenge import OpenChallengeRequest
+from barnabas_clients.protocol.snapshot_rows import SnapshotRange
 from hostile.frames import Address, Wire, frame_of, send_some, take_some
 
 from .scene import COLD_BATCHES, COLD_TOPIC, THREADS_MAX, Attack, counted, scene
@@ -103,6 +107,43 @@ def ranges_cut_into_bytes(attack: Attack) -> str:
     ]
     request = DescribeOffsetRangesRequest(topics=[OffsetRangesTopic(topic_id=topic_id, partitions=rows)])
     return counted(attack.ask_each(request, 0, times=8))
+
+
+@scene("like A8")
+def snapshots_without_end(attack: Attack) -> str:
+    """Make snapshots of many false and true ranges, list and delete them, from all brokers, as fast as they answer."""
+    with Wire(attack.brokers[0]) as wire:
+        topic_id = wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name=attack.topic)]), 12).topics[0].topic_id
+    calls = [
+        partial(_make_snapshots, attack, attack.brokers[number % len(attack.brokers)], number, topic_id)
+        for number in range(THREADS_MAX)
+    ]
+    return counted(attack.at_once(calls))
+
+
+def _make_snapshots(attack: Attack, address: Address, number: int, topic_id: bytes) -> str:
+    """Say how the last of many attempts ended; what was made is deleted, so that the next scene begins as this one."""
+    largest = (1 << 63) - 1
+    true = [SnapshotRange(partition=k) for k in range(3)]
+    false = [
+        SnapshotRange(partition=k % 70_000, start_offset=(-k, k, largest)[k % 3], end_offset=(k, -k, largest)[k % 2])
+        for k in range(attack.many(90_000))
+    ]
+    names = (f"{attack.name}-{number}", f"{attack.name}-everybody", "", "x" * 30_000, "\x1b[2J")
+    kinds = Counter[str]()
+    with Wire(address, 60) as wire:
+        for turn in attack.turns():
+            name = names[turn % len(names)]
+            ranges = (true, false, [], true * attack.many(20_000))[turn // len(names) % 4]
+            ours = (number + 1).to_bytes(16)
+            topics = [SnapshotTopicRanges(topic_id=(topic_id, bytes(16))[turn % 7 == 6], partitions=ranges)]
+            made = wire.ask(CreateSnapshotRequest(name=name, snapshot_id=ours, topics=topics, best_effort=True), 0)
+            kinds[f"error {made.error_code}"] += 1
+            for asked in (None, name):
+                wire.ask(DescribeSnapshotsRequest(name=asked), 0)
+            for snapshot_id in (bytes(16), ours, *(one.snapshot_id for one in made.snapshots)):
+                wire.ask(DeleteSnapshotRequest(name=name, snapshot_id=snapshot_id), 0)
+    return f"answers of {len(kinds)} kinds"
 
 
 @scene("What held")

@@ -9,8 +9,8 @@ the limit. Here the sum of offsets is the limit, or everything if that is less. 
 limit allows it, each one with a backlog gets at least one offset, at the expense of the largest. If it does not,
 partitions take turns from batch to batch. The turn follows from the positions, so a plan depends on nothing else.
 
-*Bytes* are an estimate, from the mean size of an offset in each partition. A batch takes at least one offset, however
-large.
+*Bytes* are counted by the mean size of an offset in each partition, or in the part of its backlog that is to be cut
+(streaming/byte_limit.py). A batch takes at least one offset, however large.
 """
 
 from collections.abc import Mapping, Sequence

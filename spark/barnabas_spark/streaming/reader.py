@@ -80,8 +80,7 @@ class BarnabasStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._stream().report()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        plan = self._stream().ranges(start, end)
-        return [] if plan is None else self._tasks.pack(self._stream().tasks(plan))
+        return self._tasks.pack(self._stream().tasks(start, end))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return self._tasks.read(partition)

@@ -1,7 +1,7 @@
 """Keeps the state of one streaming query on the driver, between the calls of Spark.
 
 Spark calls, in the process of one query: `prepare` for AvailableNow; `first` for a new checkpoint; then for each
-micro-batch `latest`, which decides where it ends, and `ranges`, which cuts it. It calls `processed` when it plans the
+micro-batch `latest`, which decides where it ends, and `tasks`, which cuts it. It calls `processed` when it plans the
 batch after the next one, and never for the last. But the position from which `latest` is asked to go on is one that
 Spark's checkpoint has, too. So that one is stored in the group, and a run of AvailableNow ends with its last position
 stored: its last call is a `latest` from there.
@@ -22,7 +22,7 @@ from barnabas_spark.clusters import run
 from barnabas_spark.options.reads import EARLIEST, LATEST, Position
 from barnabas_spark.options.streams import StreamOptions
 from barnabas_spark.options.values import TopicPartition
-from barnabas_spark.planning.limits import backlog, cut_by_bytes, cut_by_offsets, is_delayed
+from barnabas_spark.planning.limits import backlog, cut_by_offsets, is_delayed
 from barnabas_spark.planning.plan import (
     DataLossError,
     PartitionState,
@@ -34,6 +34,7 @@ from barnabas_spark.planning.plan import (
 )
 from barnabas_spark.reading.measuring import make_tasks
 
+from .byte_limit import ByteLimit
 from .continuation import Heads, TopicRecreatedError, continued, doubts, unread
 from .offsets import Offsets, from_json, to_json
 from .ownership import CLOSE_S, Ownership
@@ -58,6 +59,7 @@ class Stream:
         self._timeout_s = options.read.poll_timeout_ms / 1000
         self._cluster: Cluster | None = None
         self._watch: Watch
+        self._byte_limit: ByteLimit | None = None
         self._ownership: Ownership | None = None
         self._first: Offsets | None = None
         self._target: Heads | None = None
@@ -93,13 +95,9 @@ class Stream:
         """Return the newest heads that were seen."""
         return None if self._cluster is None else to_json(Offsets(*self._watch.seen))
 
-    def ranges(self, start: Json, end: Json) -> Plan | None:
-        """Return the splits of a batch; None if it has no offsets."""
-        return run(self._ranges(from_json(start), from_json(end)), self._timeout_s * 2)
-
-    def tasks(self, plan: Plan) -> Sequence[tuple[Split, ...]]:
-        """Return what each task of a batch reads."""
-        return run(self._tasks(plan), self._timeout_s * 2)
+    def tasks(self, start: Json, end: Json) -> Sequence[tuple[Split, ...]]:
+        """Return what each task of a batch reads; nothing if it has no offsets."""
+        return run(self._tasks(from_json(start), from_json(end)), self._timeout_s * 2)
 
     def processed(self, end: Json) -> None:
         """Note that everything before `end` is done."""
@@ -123,6 +121,8 @@ class Stream:
         )
         self._cluster = await cluster.__aenter__()
         self._watch = Watch(cluster, self._options)
+        if (limit_bytes := self._options.trigger_bytes_max) is not None:
+            self._byte_limit = ByteLimit(self._cluster, limit_bytes, self._timeout_s)
         try:
             heads = await self._watch.look()
             if self._options.consumer_group:
@@ -219,11 +219,17 @@ class Stream:
         options = self._options
         if options.trigger_offsets_max is not None:
             ends = cut_by_offsets(starts, ends, options.trigger_offsets_max)
-        if options.trigger_bytes_max is not None:
-            ends = cut_by_bytes(starts, ends, options.trigger_bytes_max, await self._watch.bytes_per_offset())
+        if self._byte_limit is not None:
+            ends = await self._byte_limit.ends(starts, ends)
         return ends
 
-    async def _ranges(self, start: Offsets, end: Offsets) -> Plan | None:
+    async def _tasks(self, start: Offsets, end: Offsets) -> Sequence[tuple[Split, ...]]:
+        plan = await self._plan(start, end)
+        assert self._cluster is not None
+        ranges = [split for split in plan.splits if not split.is_empty]
+        return await make_tasks(self._cluster, self._options.read, ranges, {}) if ranges else ()
+
+    async def _plan(self, start: Offsets, end: Offsets) -> Plan:
         watch = await self._open()
         self._has_planned = True
         gone = await self._gone(end)
@@ -247,13 +253,7 @@ class Stream:
             key: PartitionState(end.topic_ids.get(key[0]), -1, starting[key], end_offset)
             for key, end_offset in end.positions.items()
         }
-        plan = make_plan(options, Snapshot(states))
-        return None if all(split.is_empty for split in plan.splits) else plan
-
-    async def _tasks(self, plan: Plan) -> Sequence[tuple[Split, ...]]:
-        assert self._cluster is not None
-        ranges = [split for split in plan.splits if not split.is_empty]
-        return await make_tasks(self._cluster, self._options.read, ranges, {})
+        return make_plan(options, Snapshot(states))
 
     async def _gone(self, end: Offsets) -> set[str]:
         """Return the topics of a batch that do not exist any more. They do, unless the batch is an old one.

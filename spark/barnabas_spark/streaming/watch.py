@@ -18,14 +18,12 @@ import re
 from collections.abc import Collection, Coroutine, Mapping
 from typing import Any
 
-from barnabas_clients.admin.log_dirs import describe_log_dirs
 from barnabas_clients.admin.offsets import list_offsets
 from barnabas_clients.admin.values import OffsetSpec
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.errors import ClientError, DeadlineExceededError
 from barnabas_clients.protocol.errors import KafkaError
 from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from barnabas_clients.topic_partition import TopicPartition as Partition
 from barnabas_spark.options.streams import StreamOptions
 from barnabas_spark.options.values import TopicPartition
 
@@ -47,7 +45,6 @@ DOUBT_PAUSE_S = 0.2
 # Stands for the watch over the age of metadata among the waits at brokers.
 CLOCK = -1
 NO_ID = bytes(16)
-SIZES_AGE_S = 30.0
 
 
 class Watch:
@@ -65,8 +62,6 @@ class Watch:
         self._waits: dict[int, asyncio.Task[None]] = {}
         self._waited_for: dict[int, list[TopicPartition]] = {}
         self._beginnings: dict[tuple[TopicPartition, bytes], int] = {}
-        self._bytes_per_offset: Mapping[TopicPartition, float] = {}
-        self._sized_at_s: float | None = None
 
     async def look(self, start: Offsets = NOWHERE) -> Heads:
         """Return the heads of this moment. If something that `start` has read seems to be gone, look for `DOUBT_S`.
@@ -95,26 +90,6 @@ class Watch:
             for key in unknown:
                 self._beginnings[key, ids.get(key[0], NO_ID)] = listed[key].offset
         return {key: self._beginnings[key, ids.get(key[0], NO_ID)] for key in partitions}
-
-    async def bytes_per_offset(self) -> Mapping[TopicPartition, float]:
-        """Return the mean size of an offset in each partition that is not empty, `SIZES_AGE_S` old at most.
-
-        It is the size of the largest replica, whole segments and all, by the offsets that are in it.
-        """
-        if self._sized_at_s is None or self._now() - self._sized_at_s > SIZES_AGE_S:
-            timeout_s = self._options.read.poll_timeout_ms / 1000
-            ends = self.seen.ends
-            begins = await list_offsets(self._cluster, dict.fromkeys(ends, OffsetSpec.EARLIEST), timeout_s)
-            wanted = [Partition(*key) for key in ends]
-            sizes: dict[TopicPartition, int] = {}
-            for directories in (await describe_log_dirs(self._cluster, timeout_s, partitions=wanted)).values():
-                for replicas in (one.replicas for one in directories):
-                    for key, replica in replicas.items():
-                        sizes[key] = max(replica.size_bytes, sizes.get(key, 0))
-            spans = {key: end - begins[key].offset for key, end in ends.items()}
-            self._bytes_per_offset = {key: size / spans[key] for key, size in sizes.items() if spans.get(key, 0) > 0}
-            self._sized_at_s = self._now()
-        return self._bytes_per_offset
 
     def wait(self) -> None:
         """Be quiet until there is a record behind what was seen last, or something may have changed."""

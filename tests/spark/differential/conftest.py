@@ -1,6 +1,5 @@
 """Spark's own Kafka source beside ours, over topics that are written once."""
 
-import os
 import time
 from typing import Any
 
@@ -12,13 +11,8 @@ from .topics import Topics, write_topics
 
 
 @pytest.fixture(scope="session")
-def pair(spark: SparkSession, cluster: Any) -> Pair:
-    if "spark-sql-kafka" not in (spark.conf.get("spark.driver.extraClassPath", "") or ""):
-        reason = "needs Spark's Kafka connector of this version of PySpark, which Maven (mvn) fetches once"
-        if os.environ.get("CI"):
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
-    return Pair(spark, cluster.bootstrap)
+def pair(spark_with_connector: SparkSession, cluster: Any) -> Pair:
+    return Pair(spark_with_connector, cluster.bootstrap)
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from pyspark.sql import Row, SparkSession
 from barnabas_spark.options.names import OptionError
 from barnabas_spark.options.reads import parse_read_options
 
-__all__ = ["Outcome", "Pair"]
+__all__ = ["Outcome", "Pair", "told"]
 
 # Spark's source waits for what is not there, again and again, and both wait for records that are.
 IMPATIENT = {
@@ -36,8 +36,8 @@ class Pair:
     """Both sources in one session, against one cluster."""
 
     def __init__(self, spark: SparkSession, bootstrap: str) -> None:
-        self._spark = spark
-        self._bootstrap = bootstrap
+        self.spark = spark
+        self.bootstrap = bootstrap
 
     def kafka(self, options: Mapping[str, str]) -> Outcome:
         return self._read("kafka", options)
@@ -51,25 +51,25 @@ class Pair:
         return self._read("barnabas", options)
 
     def _given(self, options: Mapping[str, str]) -> dict[str, str]:
-        return {"kafka.bootstrap.servers": self._bootstrap} | IMPATIENT | dict(options)
+        return {"kafka.bootstrap.servers": self.bootstrap} | IMPATIENT | dict(options)
 
     def _read(self, name: str, options: Mapping[str, str]) -> Outcome:
         try:
-            frame = self._spark.read.format(name).options(**self._given(options)).load()
+            frame = self.spark.read.format(name).options(**self._given(options)).load()
             rows = sorted(frame.collect(), key=lambda row: (row.topic, row.partition, row.offset))
         except PySparkException as error:
             return Outcome(error=str(error))
         except Exception as error:
             if type(error).__name__ != "Py4JJavaError":
                 raise
-            return Outcome(error=_told(error.java_exception))  # type: ignore[attr-defined]
+            return Outcome(error=told(error.java_exception))  # type: ignore[attr-defined]
         return Outcome(tuple(frame.columns), tuple(rows))
 
 
-def _told(problem: object) -> str:
+def told(problem: object) -> str:
     """Return the messages of a Java exception and of its causes."""
-    told = []
+    found = []
     while problem is not None:
-        told.append(str(problem.toString()))  # type: ignore[attr-defined]
+        found.append(str(problem.toString()))  # type: ignore[attr-defined]
         problem = problem.getCause()  # type: ignore[attr-defined]
-    return "\n".join(told)
+    return "\n".join(found)

@@ -13,26 +13,19 @@ from pathlib import Path
 import pytest
 
 from .cases import CASES_OF, Case
+from .pages import told_differences
 from .sources import Pair
 from .topics import MAIN_PARTITIONS, Topics
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
 
 PAGE = Path(__file__).parents[3] / "docs" / "spark" / "from-kafka.md"
+DIFFERENCES = told_differences(PAGE, "## What differs")
 # `BARNABAS_DIFFERENTIAL=whole scripts/test tests/spark/differential` takes all of them: some minutes.
+IS_WHOLE = os.environ.get("BARNABAS_DIFFERENTIAL") == "whole"
+WHOLE_S = 3_600
 COMBINATIONS = 16
 CASES_AT_ONCE = 4
-
-
-def told_differences() -> dict[str, tuple[str, str]]:
-    """Return what the page says: how each source answers, `rows` or `refused`, by the name of the difference."""
-    section = PAGE.read_text().partition("## What differs")[2].partition("\n## ")[0]
-    found = {}
-    for line in section.splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) == 4 and cells[1].split(":")[0] in {"rows", "refused"}:
-            found[cells[0]] = (cells[1].split(":")[0], cells[2].split(":")[0])
-    return found
 
 
 def complaints(pair: Pair, cases: Iterable[Case]) -> str:
@@ -45,7 +38,7 @@ def complaint(pair: Pair, case: Case) -> str:
     """Return what is wrong with a case; nothing if the two sources agree, or differ as the page says."""
     kafkas, ours = pair.kafka(case.options), pair.ours({**case.options, **case.only_ours})
     if case.difference:
-        if (kafkas.kind, ours.kind) != told_differences().get(case.difference):
+        if (kafkas.kind, ours.kind) != DIFFERENCES.get(case.difference):
             return f"{case.name}: {kafkas.kind} and {ours.kind}, and the page says something else"
     elif case.our_words:
         for text, words in ((kafkas.error, case.kafkas_words), (ours.error, case.our_words)):
@@ -107,9 +100,10 @@ def combinations(topics: Topics) -> Iterator[Case]:
         yield Case(f"{name} {start} {end} {how}", what | starts[start] | ends[end] | how)
 
 
+@pytest.mark.timeout(WHOLE_S if IS_WHOLE else 300)
 def test_options_together_give_the_same_rows(pair: Pair, topics: Topics) -> None:
     chosen = list(combinations(topics))
-    if os.environ.get("BARNABAS_DIFFERENTIAL") != "whole":
+    if not IS_WHOLE:
         chosen = random.Random(27).sample(chosen, COMBINATIONS)
     assert not complaints(pair, chosen)
 
@@ -117,7 +111,7 @@ def test_options_together_give_the_same_rows(pair: Pair, topics: Topics) -> None
 def test_every_difference_that_the_page_names_has_a_case() -> None:
     names = Topics(0, *(f"t{k}" for k in range(len(Topics._fields) - 1)))
     used = {case.difference for cases in CASES_OF.values() for case in cases(names)}
-    assert used - {""} == told_differences().keys()
+    assert used - {""} == DIFFERENCES.keys()
 
 
 def test_every_option_of_sparks_source_has_a_case_and_a_row_in_the_page() -> None:

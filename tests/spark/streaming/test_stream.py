@@ -80,12 +80,10 @@ def end_of(stream: Stream, start: Json) -> Json:
 
 
 def rows(stream: Stream, start: Json, end: Json) -> list[tuple[int, int]]:
-    plan = stream.ranges(start, end)
-    if plan is None:
-        return []
     return sorted(
         (row["partition"], row["offset"])
-        for split in plan.splits
+        for task in stream.tasks(start, end)
+        for split in task
         for batch in read_split(split, stream._options.read, ("partition", "offset"))
         for row in batch.to_pylist()
     )
@@ -111,7 +109,7 @@ def test_a_batch_without_offsets_has_no_split(topic: Topic) -> None:
     stream = topic.stream()
     start = stream.first()
     assert stream.latest(start, is_limited=True) is start
-    assert stream.ranges(start, start) is None
+    assert not stream.tasks(start, start)
 
 
 def test_limits_are_kept_exactly_and_can_be_waived(topic: Topic) -> None:
@@ -195,9 +193,9 @@ def test_a_topic_created_again_fails_or_begins_anew(topic: Topic) -> None:
     end = end_of(stream, start)
     assert rows(stream, start, end) == [(0, offset) for offset in range(count)]
     # An old batch that was not done is not to be had any more, and no record of the new topic stands in for it.
-    assert stream.ranges(first, start) is None
+    assert not stream.tasks(first, start)
     with pytest.raises(TopicRecreatedError):
-        topic.stream(failOnDataLoss="false").ranges(first, start)
+        topic.stream(failOnDataLoss="false").tasks(first, start)
 
 
 def test_a_running_query_notices_that_its_topic_was_created_again(topic: Topic) -> None:
@@ -286,7 +284,7 @@ def test_a_commit_replaces_the_first_offset(topic: Topic) -> None:
     start = stream.first()
     topic.write(3)
     end = end_of(stream, start)
-    stream.ranges(start, end)
+    stream.tasks(start, end)
     stream.processed(end)
     stream.close()
     assert stored(topic, topic.name) == [(3, ""), (0, ""), (0, "")]
@@ -312,7 +310,7 @@ def test_a_second_query_with_the_group_is_refused_and_the_first_goes_on(topic: T
     assert topic.streams[-1]._cluster is None, "nothing of it is left"
     topic.write(4)
     end = end_of(owner, start)
-    owner.ranges(start, end)
+    owner.tasks(start, end)
     assert owner.latest(end, is_limited=True) == end
     assert stored(topic, topic.name)[0] == (4, "")
 
