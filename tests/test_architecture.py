@@ -76,7 +76,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         " < groups producer < admin < consumer"
     ),
     "barnabas_spark": (
-        "garbage options < clusters planning < reading schemas writing < snapshots streaming < source lake < jobs"
+        "garbage options < clusters planning < reading schemas writing < snapshots streaming < source lake < jobs sinks"
     ),
     "barnabas_spark.snapshots": "vector < store",
     "barnabas_spark.jobs": "app output session < errors < archiving options < commands < cli < __main__",
@@ -87,6 +87,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     "barnabas_spark.lake.formats": (
         "errors vectors manifests < delta_entries iceberg parquet < delta_log < delta < choosing"
     ),
+    "barnabas_spark.sinks": "delta",
     "barnabas_spark.streaming": "offsets < continuation < ownership starting watch < stream < reader",
     "barnabas_spark.options": "names < connections tables values < reads writes < streams",
     "barnabas_spark.writing": (
