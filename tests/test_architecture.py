@@ -85,7 +85,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         " < formats writing < archive compaction read < orphans tasks"
     ),
     "barnabas_spark.lake.formats": (
-        "errors vectors manifests < delta_entries iceberg parquet < delta_log < delta < choosing"
+        "delta_rules errors vectors manifests < delta_entries iceberg parquet < delta_log < delta < choosing"
     ),
     "barnabas_spark.sinks": "delta",
     "barnabas_spark.streaming": "offsets < continuation < ownership starting watch < stream < reader",

@@ -1,8 +1,8 @@
 """Reads tables of other formats with their own readers on Spark, and writes what it found as Parquet files.
 
 It runs in an environment of its own, with another PySpark and nothing of this project: `jvm_readers.py` starts it. The
-first argument is JSON: `jars`, `tables`, and `day`, from which on rows are counted alone, so that readers leave files out.
-The last line of the answer is JSON as well: the numbers of files, versions and rows of each table.
+first argument is JSON: `jars`, `tables`, and `day`, from which on rows are counted alone, so that readers leave files
+out. The last line of the answer is JSON as well: the numbers of files, versions and rows of each table.
 """
 
 import json
@@ -60,7 +60,7 @@ def read_iceberg(spark: Any, table: dict[str, Any]) -> tuple[Any, dict[str, int]
 
 def read_delta(spark: Any, table: dict[str, Any]) -> tuple[Any, dict[str, int]]:
     rows = spark.read.format("delta").load(table["root"])
-    history = spark.sql(f"DESCRIBE HISTORY delta.`{table['root']}`")  # noqa: S608 - a folder of our own
+    history = spark.sql(f"DESCRIBE HISTORY delta.`{table['root']}`")
     files = rows.select("_metadata.file_path").distinct().count()
     return rows, {"files": files, "versions": history.count()}
 
@@ -75,7 +75,7 @@ def main() -> None:
         rows.select(*COLUMNS).coalesce(1).write.parquet(table["out"])
         counts["day"] = rows.where(f"timestamp >= '{said['day']}'").count()
         answer[table["title"]] = counts
-    print(json.dumps(answer))  # noqa: T201 - the answer
+    print(json.dumps(answer))
     spark.stop()
 
 

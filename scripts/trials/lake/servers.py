@@ -139,7 +139,9 @@ def start_swift(folder: Path, ports: Sequence[int], stack: ExitStack) -> tuple[s
     packages = CACHE / f"swift-{SWIFT}"
     if not packages.exists():
         with tempfile.TemporaryDirectory(dir=made(CACHE)) as fetched:
-            fetch(sys.executable, "-m", "pip", "install", "-q", "--target", Path(fetched, "packages"), f"swift=={SWIFT}")
+            fetch(
+                sys.executable, "-m", "pip", "install", "-q", "--target", Path(fetched, "packages"), f"swift=={SWIFT}"
+            )
             Path(fetched, "packages").rename(packages)
     (folder / "devices" / "d1").mkdir(parents=True)
     (folder / "swift.conf").write_text(

@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from barnabas_raftlog.errors import BarnabasError
+from barnabas_spark.lake.formats.delta_rules import broken_rule
 from barnabas_spark.lake.opening import open_store, probe
 from barnabas_spark.lake.store import Location
 
@@ -82,7 +83,7 @@ class DeltaSink:
             self._commit(table, self._written(rows, schema), application, batch_id)
 
     def _table(self, schema: Any) -> Any:
-        """Return the table as it is now, with the columns of the batch."""
+        """Return the table as it is now, and see to it that it takes files with the columns of the batch."""
         from deltalake import DeltaTable, Schema  # noqa: PLC0415 - the driver's alone; tasks import this module, too
 
         url, options = self._root, self._options
@@ -90,7 +91,9 @@ class DeltaSink:
         table = DeltaTable.create(url, wanted, mode="ignore", storage_options=options)
         metadata = table.metadata()
         if metadata.partition_columns:
-            raise DeltaSinkError(f"{url} is partitioned by {metadata.partition_columns}: batches land in tables without")
+            raise DeltaSinkError(
+                f"{url} is partitioned by {metadata.partition_columns}: batches land in tables without"
+            )
         if metadata.configuration.get("delta.columnMapping.mode", "none") != "none":
             raise DeltaSinkError(f"{url} maps its columns to other names; files cannot be added to it as they are")
         there = {field.name: json.loads(field.to_json())["type"] for field in table.schema().fields}
@@ -100,6 +103,8 @@ class DeltaSink:
                 raise DeltaSinkError(f"{url} has no column '{field.name}'; add it to the table, or leave it out")
             if there[field.name] != kind:
                 raise DeltaSinkError(f"the column '{field.name}' of {url} is {there[field.name]}, and not {kind}")
+        if rule := broken_rule(table, schema.names):
+            raise DeltaSinkError(f"{url} {rule}; use another table")
         return table
 
     @property
