@@ -206,7 +206,8 @@ def judged(topic: Topic, name: str, options: Mapping[str, str], kinds: Sequence[
         say(f"{name}: the probe: {probed}; paths that {WRITERS} writers created at once: {created}")
         if probed == "refused":
             return Found(name, probed, created)
-        results, is_wrong = {}, False
+        results: dict[str, str] = {}
+        is_wrong = False
         for kind in kinds:
             for number in range(tables):
                 with tempfile.TemporaryDirectory(prefix="raced-") as folder:
