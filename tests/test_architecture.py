@@ -77,7 +77,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     ),
     "barnabas_spark": (
         "garbage options shipping < clusters planning < reading schemas writing < snapshots streaming < source lake"
-        " < latest windows < jobs"
+        " < latest windows < jobs sinks"
     ),
     "barnabas_spark.snapshots": "vector < store",
     "barnabas_spark.jobs": (
@@ -96,10 +96,11 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     "barnabas_spark.latest": "choosing < read writing < archived merging run < tasks",
     "barnabas_spark.windows": "progress sink < query",
     "barnabas_spark.lake.formats": (
-        "errors vectors manifests < delta_entries delta_reading iceberg_reading parquet < delta_log iceberg < delta"
-        " < choosing"
+        "delta_rules errors vectors manifests < delta_entries delta_reading iceberg_reading parquet < delta_log iceberg"
+        " < delta < choosing"
     ),
     "barnabas_spark.lake.values": "columns decoding evolution rejects texts < evolving",
+    "barnabas_spark.sinks": "delta",
     "barnabas_spark.streaming": "byte_limit offsets < continuation < ownership starting watch < stream < reader",
     "barnabas_spark.options": "names < connections tables values < reads writes < streams",
     "barnabas_spark.writing": (

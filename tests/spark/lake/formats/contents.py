@@ -31,6 +31,16 @@ def delta_files(root: Path) -> list[str]:
     return sorted(str(root / path) for path in live)
 
 
+def parquet_files(root: Path) -> list[str]:
+    """Replay the manifests from the first on."""
+    live: set[str] = set()
+    for manifest in sorted((root / "_manifests").iterdir()):
+        said = json.loads(manifest.read_bytes())
+        live -= set(said["removed"])
+        live |= {one["path"] for one in said["added"]}
+    return sorted(str(root / path) for path in live)
+
+
 def iceberg_files(root: Path, table: str, moved: Mapping[str, str] | None = None) -> list[str]:
     """Follow the catalog's pointer to the metadata, its current snapshot, the list of manifests, and the manifests.
 

@@ -1,0 +1,1 @@
+"""What a stream is written to beside topics: tables that take every micro-batch once."""
