@@ -71,7 +71,7 @@ class Cells:
 
 
 def main() -> None:
-    """Answer each line of standard input, a language and a program in JSON, with what it printed, in JSON."""
+    """Answer each line of standard input, the arguments of a method of `Cells` in JSON, with what that returns."""
     cells = Cells()
     cells.begin()
     # Spark's JVM inherits standard output, and may write there, too.
@@ -81,7 +81,12 @@ def main() -> None:
             request = json.loads(line)
             if request is None:
                 cells.begin()
-            answers.write(json.dumps(cells.run(*request) if request else "") + "\n")
+                printed: str | None = ""
+            elif request[0] == "job":
+                printed = cells.job(*request[1:])
+            else:
+                printed = cells.run(*request)
+            answers.write(json.dumps(printed) + "\n")
             answers.flush()
 
 

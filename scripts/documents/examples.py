@@ -41,6 +41,7 @@ SPARK_PAGES = (
     "docs/spark/streaming.md",
     "docs/spark/writing.md",
     "docs/spark/lake.md",
+    "docs/spark/notebook.md",
 )
 """In this order, on another cluster, which the first page starts, with one Spark session."""
 
@@ -96,7 +97,10 @@ def main() -> int:
         with Reader() as reader, ExitStack() as stack:
             notebook = None
             if pages[0] != PAGES[0]:
-                notebook = stack.enter_context(NotebookProcess(reader.environment, str(reader.desk)))
+                runs_jobs = pages[0] != TUTORIAL
+                notebook = stack.enter_context(
+                    NotebookProcess(reader.environment, str(reader.desk), runs_jobs=runs_jobs)
+                )
             for page in pages:
                 wrong += _renew(reader, page, notebook, options)
     return 1 if wrong else 0

@@ -29,12 +29,13 @@ class Notebook(Protocol):
 
 
 class NotebookProcess:
-    """A notebook with a Spark session of its own. Jobs are commands, with sessions of their own.
+    """A notebook with a Spark session of its own; unless it `runs_jobs`, jobs are for a shell, with theirs.
 
     What Spark says on standard error is kept out of the pages, and is shown if the process dies.
     """
 
-    def __init__(self, environment: Mapping[str, str], directory: str) -> None:
+    def __init__(self, environment: Mapping[str, str], directory: str, *, runs_jobs: bool = False) -> None:
+        self._runs_jobs = runs_jobs
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         self._process = subprocess.Popen(
             [sys.executable, "-W", "error", "-m", "documents.cells"],
@@ -58,12 +59,13 @@ class NotebookProcess:
         self._ask(None)
 
     def run(self, language: str, source: str) -> str:
-        return self._ask([language, source])
+        printed: str = self._ask([language, source])
+        return printed
 
     def job(self, command: str, environment: dict[str, str]) -> str | None:
-        return None
+        return self._ask(["job", command, environment]) if self._runs_jobs else None
 
-    def _ask(self, request: Any) -> str:
+    def _ask(self, request: Any) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(request) + "\n")
@@ -72,5 +74,4 @@ class NotebookProcess:
         if not answer:
             self._log.seek(0)
             raise RuntimeError(f"the notebook ended: {self._log.read().decode(errors='replace')}")
-        printed: str = json.loads(answer)
-        return printed
+        return json.loads(answer)

@@ -94,6 +94,7 @@ class Reader:
             "BARNABAS_BOOTSTRAP_SERVER": f"localhost:{self._port}",
             "BARNABAS_CONFIG": str(self._home / "profiles.toml"),
             "COLUMNS": "120",
+            "MPLBACKEND": "Agg",
             "SPARK_LOCAL_IP": "127.0.0.1",  # whatever the network of this machine is like
             # Of a JVM that lives for some seconds: do not compile for speed, and start no threads for collecting.
             "SPARK_SUBMIT_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
