@@ -30,6 +30,8 @@ class Counts(NamedTuple):
 
 
 class Streamed(NamedTuple):
+    """What the stream counted in all its micro-batches."""
+
     counts: Counts
     batches: int
     took_s: float

@@ -22,8 +22,10 @@ HASHES = "file string, lines long, sha256 string"
 
 
 class SparkResult(NamedTuple):
-    """`files`, `lake_files`: lines and hash of each, as the brokers and the lake have them; `imports` and `packages`:
-    rows of the two tables."""
+    """What was read and done. `files` and `lake_files` have the lines and the hash of each file, from brokers and lake.
+
+    `imports` and `packages` are the rows of the two tables.
+    """
 
     rows: int
     files: dict[str, tuple[int, str]]

@@ -49,7 +49,8 @@ class Cells:
                     exec(compile(source, "<page>", "exec"), self._names)  # noqa: S102 - ours
             except Exception:  # noqa: BLE001 - shown where the page has the program
                 traceback.print_exc(file=printed)
-        return printed.getvalue()
+        # `DataFrame.show` ends with an empty line, which no page wants to show.
+        return re.sub(r"\n\n$", "\n", printed.getvalue())
 
     def job(self, command: str, environment: dict[str, str]) -> str | None:
         """Run a command line if it is a job of Spark's; return what it prints. None: it is another command."""

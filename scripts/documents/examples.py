@@ -71,7 +71,9 @@ def _renew(reader: Reader, page: str, notebook: Notebook | None, options: argpar
     print(f"{page}: {len(found)} differences", flush=True)
     # Those with lines left out are for a human: nobody can say which lines were meant.
     found = [one for one in found if "...\n" not in one.shown or not agree(one.shown, one.printed)]
-    to_write = [one for one in found if options.write and "...\n" not in one.shown]
+    to_write = [
+        one for one in found if options.write and "...\n" not in one.shown and "Traceback (most" not in one.printed
+    ]
     (ROOT / page).write_text(written(page_text(page), to_write))
     for one in found:
         print(f"{'written' if one in to_write else 'wrong'}: {one}", flush=True)

@@ -1,4 +1,4 @@
-"""Draws `docs/spark/pipeline.svg`: where records come from, where they go, and which page says so. Pure but for `main`."""
+"""Draws `docs/spark/pipeline.svg`: where records come from, and where they go. Pure but for `main`."""
 
 import html
 import sys
@@ -46,7 +46,7 @@ BOXES = (
     Box(570, 150, 190, "streams", "spark.readStream", is_ours=True),
     Box(570, 250, 190, "archive", "barnabas-spark", is_ours=True),
     Box(780, 100, 130, "DataFrames", "your job"),
-    Box(780, 250, 130, "a lake", "Parquet, Delta, ..."),
+    Box(780, 250, 130, "a lake", "tables of files"),
 )
 BOX_HEIGHT = 56
 ARROWS = (
@@ -61,7 +61,7 @@ ARROWS = (
     # What a job has made goes back to topics.
     "M780 72 V12 H310 V116",
 )
-WORDS = ((440, 8, "df.write, writeStream"), (782, 182, "read_all, read_lake"))
+WORDS = ((440, 8, "df.write, writeStream"), (692, 206, "read_all, read_lake"))
 
 
 def drawn() -> str:

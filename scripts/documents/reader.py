@@ -102,6 +102,10 @@ class Reader:
             "PYTEST_ADDOPTS": "-p no:asyncio -p no:cacheprovider",
         }
 
+    def beside(self, name: str) -> Path:
+        """Return what is called `/tmp/barnabas-NAME` on the pages."""
+        return self._data.with_name(f"{self._data.name}-{name}")
+
     @property
     def has_cluster(self) -> bool:
         """Whether the pages' cluster is there, running or not."""
