@@ -252,7 +252,7 @@ def main() -> int:
     for line in wrong[:20]:
         console.print(line, style="red")
     for line in () if wrong else proved(source, result):
-        console.print(f"proved: {line}", highlight=False)
+        console.print(f"proved: {line}", highlight=False, soft_wrap=True)
     console.print("everything adds up" if not wrong else f"{len(wrong)} things do not add up", style="bold")
     return 1 if wrong else 0
 

@@ -2,6 +2,7 @@
 
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 from demonstration.pipeline import Audited, Counts, Landed, Streamed
@@ -40,7 +41,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> Source:
     return found
 
 
-def result(**changed: object) -> SparkResult:
+def result(**changed: Any) -> SparkResult:
     files = {"a.py": (7, "sha")}
     landed = Landed("", COUNTS, 7, 1.0)
     found = SparkResult(7, files, [], [], 1.0, Streamed(COUNTS, 4, 1.0), landed, files, Audited("a test", [], "", 1.0))
