@@ -2,15 +2,17 @@
 
 Each line is one record, keyed by its file, so that the lines of a file share a partition and keep their order. While
 they stream in, a consumer group of two reads along. Half-way the leader of a partition is killed with SIGKILL, and one
-of the two readers as well. At the end Spark reads everything back. The group's database and Spark each know the number
-of lines of every file and their hash, in the order of their offsets; both are held against the files. Without Spark
-(`--no-spark`) the group's database alone is.
+of the two readers as well. At the end Spark reads everything back as a batch, counts it as a stream, lands it in a lake
+of Parquet files, and audits the lake. The group's database, Spark and the lake each know the number of lines of every
+file and their hash, in the order of their offsets; all are held against the files. Without Spark (`--no-spark`) the
+group's database alone is.
 """
 
 import argparse
 import asyncio
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -120,23 +122,34 @@ async def stream(brokers: ClusterHandle, source: Source, database: Path, console
     )
 
 
-def differences(
-    source: Source, by_spark: dict[str, tuple[int, str]] | None, by_group: dict[str, tuple[int, str]]
-) -> list[str]:
+def differences(source: Source, by_reader: Mapping[str, Mapping[str, tuple[int, str]]]) -> list[str]:
     """Return one line for each file whose lines did not come back once, complete and in order, to a reader."""
     found = []
-    nothing = (0, "")
     for name, expected in source.expected.items():
-        readers = [(GROUP, by_group.get(name, nothing), expected.chain)]
-        if by_spark is not None:
-            readers.insert(0, ("Spark", by_spark.get(name, nothing), expected.sha256))
-        for reader, (count, digest), hashed in readers:
+        for reader, files in by_reader.items():
+            count, digest = files.get(name, (0, ""))
             if count != expected.lines:
-                found.append(f"{name}: {reader} read {count} lines of {expected.lines}")
-            elif digest != hashed:
-                found.append(f"{name}: {reader} read lines that differ or are out of order")
-    strangers = ((by_spark or {}).keys() | by_group.keys()) - source.expected.keys()
+                found.append(f"{name}: {reader} has {count} lines of {expected.lines}")
+            elif digest != (expected.chain if reader == GROUP else expected.sha256):
+                found.append(f"{name}: {reader} has lines that differ or are out of order")
+    strangers = set[str]().union(*by_reader.values()) - source.expected.keys()
     return found + [f"{name}: was never written" for name in sorted(strangers)]
+
+
+def pipeline_differences(source: Source, result: "SparkResult") -> list[str]:
+    """Return one line for each number of the pipeline that is not the files'."""
+    wanted = (source.records, source.words, source.size_bytes)
+    found = [
+        f"{name}: {count:,} {unit}, and the files have {expected:,}"
+        for name, counts in (("the stream", result.streamed.counts), ("the lake", result.landed.counts))
+        for unit, count, expected in zip(("lines", "words", "bytes"), counts, wanted, strict=True)
+        if count != expected
+    ]
+    if result.rows != source.records:
+        found.append(f"the batch: {result.rows:,} rows for {source.records:,} lines")
+    if result.landed.distinct_offsets != source.records:
+        found.append(f"the lake: {result.landed.distinct_offsets:,} different offsets for {source.records:,} lines")
+    return found + result.audited.wrong
 
 
 def answer(result: "SparkResult", console: Console) -> None:
@@ -170,20 +183,43 @@ def closing(source: Source, figures: Figures, result: "SparkResult | None", star
         f"one reader went on alone after {figures.reader_killed_after:,} lines",
     }
     if result is not None:
+        streamed, landed, audited = result.streamed, result.landed, result.audited
         rows["read back by Spark"] = f"{result.rows:,} rows in {result.took_s:.1f} s"
-    verified_by = "the group" if result is None else "the group and by Spark"
-    rows["verified"] = f"count and SHA-256 of every file's lines, in offset order, by {verified_by}"
+        rows["streamed by Spark"] = (
+            f"{streamed.counts.lines:,} rows, {streamed.batches} batches, {streamed.took_s:.1f} s"
+        )
+        rows["landed in a lake"] = f"{landed.counts.lines:,} rows in {landed.took_s:.1f} s; a second run landed none"
+        rows["audited"] = f"topic and lake, by {audited.by}, in {audited.took_s:.1f} s"
     for name, value in rows.items():
         table.add_row(name, value)
     return table
 
 
-def _read_by_spark(bootstrap: str, console: Console) -> "SparkResult":
+def proved(source: Source, result: "SparkResult | None") -> list[str]:
+    """Return what is proved if nothing is wrong, with its numbers."""
+    files = f"{len(source.expected):,} files"
+    readers = "by the group" if result is None else "by the group, by Spark and in the lake"
+    found = [f"each line of {files} once, in its order and unchanged (count and SHA-256 of each file), {readers}"]
+    if result is not None:
+        counts = f"{source.records:,} lines, {source.words:,} words, {source.size_bytes:,} bytes"
+        found += [
+            f"{counts}: in the files, in the stream and in the lake",
+            f"{result.landed.distinct_offsets:,} offsets in the lake, none of them twice",
+            f"topic and lake have the same rows, by {result.audited.by}",
+        ]
+    return found
+
+
+def _read_by_spark(bootstrap: str, source: Source, directory: Path, console: Console) -> "SparkResult":
     from .spark import read_back  # noqa: PLC0415 - PySpark, which needs Java, only where it is wanted
 
-    with console.status("Spark reads everything back"):
-        result = read_back(bootstrap, TOPIC)
+    with console.status("Spark reads everything back, as a batch and as a stream, and lands it in a lake"):
+        result = read_back(bootstrap, TOPIC, source.records, directory)
     answer(result, console)
+    for command, printed in (("archive", result.landed.report), ("audit", result.audited.report)):
+        if printed:
+            console.print(f"$ barnabas-spark {command} {TOPIC} ...", style="bold")
+            console.print(printed, end="", markup=False, highlight=False)
     return result
 
 
@@ -205,13 +241,18 @@ def main() -> int:
         words = ("--partitions", PARTITIONS, "--replication-factor", 3, "--bootstrap-server", brokers.bootstrap)
         run("topic", "create", TOPIC, *words)
         figures = asyncio.run(stream(brokers, source, Path(directory) / "results.db", console))
-        result = None if options.no_spark else _read_by_spark(brokers.bootstrap, console)
-        wrong = differences(source, None if result is None else result.files, figures.files)
+        result = None if options.no_spark else _read_by_spark(brokers.bootstrap, source, Path(directory), console)
         console.print(closing(source, figures, result, brokers.ready_s))
-    if result is not None and result.rows != source.records:
-        wrong.append(f"{result.rows} rows for {source.records} lines")
+    by_reader = {GROUP: figures.files}
+    if result is not None:
+        by_reader |= {"Spark": result.files, "the lake": result.lake_files}
+    wrong = differences(source, by_reader)
+    if result is not None:
+        wrong += pipeline_differences(source, result)
     for line in wrong[:20]:
         console.print(line, style="red")
+    for line in () if wrong else proved(source, result):
+        console.print(f"proved: {line}", highlight=False, soft_wrap=True)
     console.print("everything adds up" if not wrong else f"{len(wrong)} things do not add up", style="bold")
     return 1 if wrong else 0
 

@@ -30,6 +30,7 @@ class Source:
         self.expected: dict[str, Expected] = {}
         self.files: list[tuple[str, list[bytes]]] = []
         self.records = 0
+        self.words = 0
         self.size_bytes = 0
         seen: set[Path] = set()
         for root in (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
@@ -51,6 +52,7 @@ class Source:
         self.files.append((name, lines))
         self.expected[name] = Expected(len(lines), hash_of(lines), chain.hex())
         self.records += len(lines)
+        self.words += sum(len(line.split()) for line in lines)
         self.size_bytes += sum(map(len, lines))
 
     def __iter__(self) -> Iterator[tuple[bytes, bytes]]:

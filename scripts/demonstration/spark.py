@@ -1,4 +1,4 @@
-"""Reads the topic back with Spark, hashes every file, and asks questions about the code."""
+"""Reads the topic back with Spark, hashes every file, asks questions about the code, and runs the pipeline."""
 
 import hashlib
 import os
@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -15,17 +16,26 @@ from pyspark.cloudpickle import register_pickle_by_value
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from .pipeline import Audited, Landed, Streamed, audit, land, stream
+
 HASHES = "file string, lines long, sha256 string"
 
 
 class SparkResult(NamedTuple):
-    """`files`: lines and hash of each; `imports` and `packages`: rows of the two tables."""
+    """What was read and done. `files` and `lake_files` have the lines and the hash of each file, from brokers and lake.
+
+    `imports` and `packages` are the rows of the two tables.
+    """
 
     rows: int
     files: dict[str, tuple[int, str]]
     imports: list[tuple[Any, ...]]
     packages: list[tuple[Any, ...]]
     took_s: float
+    streamed: Streamed
+    landed: Landed
+    lake_files: dict[str, tuple[int, str]]
+    audited: Audited
 
 
 @contextmanager
@@ -134,42 +144,56 @@ def packages(lines: DataFrame) -> DataFrame:
     )
 
 
-def read_back(bootstrap: str, topic: str) -> SparkResult:
-    """Read the whole topic through the Barnabas data source and answer from one snapshot of it."""
+def read_back(bootstrap: str, topic: str, records: int, directory: Path) -> SparkResult:
+    """Read the whole topic in each way: a batch, a stream, and a lake in `directory` that it lands in."""
     with quiet():
-        return _read_back(bootstrap, topic)
+        spark = session()
+        try:
+            return _read_back(spark, bootstrap, topic, records, directory)
+        finally:
+            spark.stop()
+            end_jvm()
 
 
-def _read_back(bootstrap: str, topic: str) -> SparkResult:
-    spark = session()
-    try:
-        began = time.perf_counter()
-        records = (
-            spark.read.format("barnabas")
-            .option("kafka.bootstrap.servers", bootstrap)
-            .option("subscribe", topic)
-            .option("startingOffsets", "earliest")
-            .load()
-            .select("key", "value", "partition", "offset")
-            .persist()
-        )
-        rows = records.count()
-        took_s = time.perf_counter() - began
-        hashes = (
-            records.repartition(4, "key")
-            .sortWithinPartitions("key", "partition", "offset")
-            .select("key", "value")
-            .mapInArrow(hash_files, HASHES)
-            .collect()
-        )
-        lines = records.select(f.col("key").cast("string").alias("file"), f.col("value").cast("string").alias("line"))
-        return SparkResult(
-            rows=rows,
-            files={row.file: (row.lines, row.sha256) for row in hashes},
-            imports=[tuple(row) for row in imported(lines).collect()],
-            packages=[tuple(row) for row in packages(lines).collect()],
-            took_s=took_s,
-        )
-    finally:
-        spark.stop()
-        end_jvm()
+def _read_back(spark: SparkSession, bootstrap: str, topic: str, records: int, directory: Path) -> SparkResult:
+    began = time.perf_counter()
+    rows = (
+        spark.read.format("barnabas")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .load()
+        .select("key", "value", "partition", "offset")
+        .persist()
+    )
+    count = rows.count()
+    took_s = time.perf_counter() - began
+    files = hashes(rows)
+    lines = rows.select(f.col("key").cast("string").alias("file"), f.col("value").cast("string").alias("line"))
+    answers = [[tuple(row) for row in ask(lines).collect()] for ask in (imported, packages)]
+    rows.unpersist()
+    streamed = stream(spark, bootstrap, topic, records, directory)
+    landed, lake_rows = land(spark, bootstrap, topic, directory / "lake")
+    return SparkResult(
+        rows=count,
+        files=files,
+        imports=answers[0],
+        packages=answers[1],
+        took_s=took_s,
+        streamed=streamed,
+        landed=landed,
+        lake_files=hashes(lake_rows),
+        audited=audit(spark, bootstrap, topic, directory / "lake", directory / "audit.html"),
+    )
+
+
+def hashes(rows: DataFrame) -> dict[str, tuple[int, str]]:
+    """Return the number of lines and the hash of each file."""
+    found = (
+        rows.repartition(4, "key")
+        .sortWithinPartitions("key", "partition", "offset")
+        .select("key", "value")
+        .mapInArrow(hash_files, HASHES)
+        .collect()
+    )
+    return {row.file: (row.lines, row.sha256) for row in found}

@@ -6,6 +6,7 @@ An example is a fenced block, and its language says what happens to it:
   command are what it prints, on stdout and stderr. A line `...` stands for any number of lines.
 - `python`: a program. If its first line is a comment with the name of a file, as `# service.py`, it is saved there, for
   the commands that follow; otherwise it is run.
+- `sql`: statements, which only the pages of a notebook run (`cells.py`).
 - `text`, behind a program and before any other block: what that program prints.
 
 Blocks of other languages are for reading. `<!-- before: COMMAND -->` above a block is a command that prepares what no
@@ -15,8 +16,9 @@ reader would make (a spoilt record, for example). Pure.
 import re
 from typing import NamedTuple
 
-__all__ = ["Example", "Section", "Turn", "sections", "turns"]
+__all__ = ["PROGRAMS", "Example", "Section", "Turn", "sections", "turns"]
 
+PROGRAMS = ("python", "sql")
 FENCE = re.compile(
     r"^(?:<!-- before: (?P<before>.*?) -->\n+)?^```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
 )
@@ -96,12 +98,12 @@ def _examples(text: str) -> list[Example]:
     for block in FENCE.finditer(text):
         language, body_at = block["language"], slice(*block.span("body"))
         if language == "text":
-            if found and found[-1].language == "python" and found[-1].shown_at is None:
+            if found and found[-1].language in PROGRAMS and found[-1].shown_at is None:
                 found[-1] = found[-1]._replace(shown_at=body_at)
-        elif language in {"console", "python"}:
+        elif language in {"console", *PROGRAMS}:
             shown_at = body_at if language == "console" else None
             found.append(Example(language, block["body"], block["before"], body_at, shown_at))
         elif found and found[-1].shown_at is None:
             # A block between a program and a text: that text belongs to nothing.
             found.append(Example(language, block["body"], None, body_at, body_at))
-    return [example for example in found if example.language in {"console", "python"}]
+    return [example for example in found if example.language in {"console", *PROGRAMS}]

@@ -18,7 +18,8 @@ from typing import NamedTuple, Self
 from machines.cluster_handle import free_port
 
 from documents.comparison import agree
-from documents.pages import Example, sections, turns
+from documents.notebook import Notebook
+from documents.pages import Example, Turn, sections, turns
 
 __all__ = ["Difference", "Reader", "page_text"]
 
@@ -59,13 +60,16 @@ class Difference(NamedTuple):
 
 
 class Reader:
-    """One reader with one cluster directory; what pages start is stopped when the reader goes."""
+    """One reader with one cluster directory; what pages start is stopped when the reader goes.
+
+    `desk` is the directory in which the reader works.
+    """
 
     def __init__(self) -> None:
         self._home = Path(mkdtemp(prefix="docs-"))
         self._data = self._home / "barnabas"
-        self._desk = self._home / "desk"
-        self._desk.mkdir()
+        self.desk = self._home / "desk"
+        self.desk.mkdir()
         self._port = free_port(PORTS, REAL_PORTS)
         self._shown_data = SHOWN_DATA[0]
 
@@ -78,17 +82,46 @@ class Reader:
         shutil.rmtree(self._home, ignore_errors=True)
 
     @property
+    def environment(self) -> dict[str, str]:
+        """What a reader's shell has in its environment."""
+        binaries = str(Path(sys.executable).parent)
+        return {**os.environ, "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}", **self._own_environment}
+
+    @property
+    def _own_environment(self) -> dict[str, str]:
+        return {
+            "PYTHONPATH": os.pathsep.join(str(ROOT / folder) for folder in ("scripts", "tests")),
+            "BARNABAS_BOOTSTRAP_SERVER": f"localhost:{self._port}",
+            "BARNABAS_CONFIG": str(self._home / "profiles.toml"),
+            "COLUMNS": "120",
+            "MPLBACKEND": "Agg",
+            "SPARK_LOCAL_IP": "127.0.0.1",  # whatever the network of this machine is like
+            # Of a JVM that lives for some seconds: do not compile for speed, and start no threads for collecting.
+            "SPARK_SUBMIT_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            # A reader's pytest has no plugins of ours that want to be configured.
+            "PYTEST_ADDOPTS": "-p no:asyncio -p no:cacheprovider",
+        }
+
+    def beside(self, name: str) -> Path:
+        """Return what is called `/tmp/barnabas-NAME` on the pages."""
+        return self._data.with_name(f"{self._data.name}-{name}")
+
+    @property
     def has_cluster(self) -> bool:
         """Whether the pages' cluster is there, running or not."""
         return (self._data / "cluster.json").exists()
 
-    def read(self, page: str, titles: Sequence[str] | None = None, *, exactly: bool = False) -> list[Difference]:
+    def read(
+        self, page: str, titles: Sequence[str] | None = None, *, exactly: bool = False, notebook: Notebook | None = None
+    ) -> list[Difference]:
         """Run the examples of a page, or of some of its sections, in order; return where the page is wrong.
 
-        With `exactly`, numbers and ids must be the same, too.
+        With `exactly`, numbers and ids must be the same, too. With a notebook, that is where programs run.
         """
         text = page_text(page)
         self._shown_data = next((name for name in reversed(SHOWN_DATA) if name in text), SHOWN_DATA[0])
+        if notebook is not None:
+            notebook.begin()
         there = sections(text)
         assert there, f"{page} has no examples"
         assert titles is None or set(titles) <= {section.title for section in there}, titles
@@ -97,28 +130,45 @@ class Reader:
             for section in there
             if titles is None or section.title in titles
             for example in section.examples
-            for found in self._run(text, example)
+            for found in self._run(text, example, notebook)
             if not agree(found.shown, found.printed) or (exactly and found.shown != found.printed)
         ]
 
-    def _run(self, text: str, example: Example) -> Iterator[_Run]:
+    def _run(self, text: str, example: Example, notebook: Notebook | None) -> Iterator[_Run]:
         if example.before is not None:
             self.bash(self._real(example.before))
         if example.language == "console":
             said = turns(example.source)
-            for turn, printed in zip(said, self._type([turn.command for turn in said]), strict=True):
+            for turn, printed in zip(said, self._say(said, notebook), strict=True):
                 start = example.body_at.start + turn.output_at
                 yield _Run(turn.command, turn.output, printed, slice(start, start + len(turn.output)))
         elif example.saved_as is not None:
-            (self._desk / example.saved_as).write_text(self._real(example.source))
-        else:
-            program = self._desk / "example.py"
-            program.write_text(self._real(example.source))
-            (printed,) = self._type([f"python -W error {program.name}"])
+            (self.desk / example.saved_as).write_text(self._real(example.source))
+        elif notebook is not None or example.language == "python":
+            printed = self._program(example, notebook)
             if example.shown_at is not None:
                 yield _Run("a program", text[example.shown_at], printed, example.shown_at)
             elif "Traceback" in printed:
                 yield _Run("a program", "", printed, slice(example.body_at.stop, example.body_at.stop))
+
+    def _program(self, example: Example, notebook: Notebook | None) -> str:
+        source = self._real(example.source)
+        if notebook is not None:
+            return self._shown(notebook.run(example.language, source))
+        program = self.desk / "example.py"
+        program.write_text(source)
+        (printed,) = self._type([f"python -W error {program.name}"])
+        return printed
+
+    def _say(self, said: Sequence[Turn], notebook: Notebook | None) -> list[str]:
+        """Type commands into one shell; with a notebook into a shell each, but jobs run in the notebook if they can."""
+        if notebook is None:
+            return self._type([turn.command for turn in said])
+        printed = []
+        for turn in said:
+            found = notebook.job(self._real(turn.command), self._own_environment)
+            printed.append(self._type([turn.command])[0] if found is None else self._shown(found))
+        return printed
 
     def _type(self, commands: Sequence[str]) -> list[str]:
         """Run commands one after the other in one shell; return what each printed, stderr included, in whole lines."""
@@ -132,20 +182,10 @@ class Reader:
 
     def bash(self, script: str, *, check: bool = True) -> str:
         """Run a script, and return what it prints; a background job that holds its output open is waited for."""
-        binaries = str(Path(sys.executable).parent)
-        environment = os.environ | {
-            "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": os.pathsep.join(str(ROOT / folder) for folder in ("scripts", "tests")),
-            "BARNABAS_BOOTSTRAP_SERVER": f"localhost:{self._port}",
-            "BARNABAS_CONFIG": str(self._home / "profiles.toml"),
-            "COLUMNS": "120",
-            # A reader's pytest has no plugins of ours that want to be configured.
-            "PYTEST_ADDOPTS": "-p no:asyncio -p no:cacheprovider",
-        }
         done = subprocess.run(
             ["bash", "-c", f"exec 2>&1\n{script}"],
-            cwd=self._desk,
-            env=environment,
+            cwd=self.desk,
+            env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,

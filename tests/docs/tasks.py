@@ -5,7 +5,7 @@ They are done with nothing but what the README and the pages that it links say.
 
 from typing import NamedTuple
 
-__all__ = ["SPARK", "TASKS", "Task"]
+__all__ = ["SPARK", "SPARK_START", "TASKS", "Task"]
 
 SPARK = "Read it with Spark"
 START = "docs/getting-started.md"
@@ -32,3 +32,5 @@ TASKS = (
     Task("three machines set up", COMMON, "Three machines"),
     Task("everything removed again", COMMON, "Remove everything"),
 )
+
+SPARK_START = Task("a cluster for the pages about Spark", "docs/spark.md", "Start")

@@ -3,6 +3,7 @@
 import html
 import re
 
+from documents import pipeline
 from documents.picture import PAGE, PICTURE, drawn, session
 from documents.reader import page_text
 
@@ -25,3 +26,8 @@ def test_a_picture_is_the_same_each_time_and_loads_nothing() -> None:
     assert drawn(said) == drawn(said)
     assert shown_in(drawn(said)) == ["Barnabas", "$", "true", "$", "seq", "2", "1", "2"]
     assert re.findall(r"https?://[^\s\"]+", PICTURE.read_text()) == ["http://www.w3.org/2000/svg"]
+
+
+def test_the_picture_of_the_pipeline_is_drawn_anew_when_it_changes() -> None:
+    assert pipeline.PICTURE.read_text() == pipeline.drawn()
+    assert re.findall(r"https?://[^\s\"]+", pipeline.drawn()) == ["http://www.w3.org/2000/svg"]

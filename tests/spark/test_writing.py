@@ -5,9 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from documents.comparison import agree
-from documents.pages import sections
-from documents.reader import page_text
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -152,14 +149,3 @@ def test_the_output_mode_complete_appends_every_result_and_spark_refuses_update(
     assert {record.key: record.value for record in records_of(sink.bootstrap, topic)} == {b"a": b"2", b"b": b"1"}
     with pytest.raises(StreamingQueryException, match="barnabas does not support Update mode"):
         sink.stream(rows, tmp_path / "update", "update", topic=topic)
-
-
-def test_the_program_of_the_page_prints_what_the_page_shows(sink: Sink, capfd: pytest.CaptureFixture[str]) -> None:
-    text = page_text("docs/spark/writing.md")
-    (section,) = (section for section in sections(text) if section.title == "Start")
-    (program,) = section.examples
-    assert program.shown_at is not None
-    topic = sink.create()
-    real = program.source.replace("localhost:9092", sink.bootstrap).replace('"orders"', f'"{topic}"')
-    exec(compile(real, "writing.md", "exec"), {"__name__": "__main__"})  # noqa: S102 - ours
-    assert agree(text[program.shown_at], capfd.readouterr().out)
