@@ -32,7 +32,15 @@ from .output import print_table, say, say_json, shown_bytes
 from .positions import GroupPositions
 from .session import session
 
-__all__ = ["ArchiveJob", "Tables", "open_tables", "read_options", "run_archive", "show_holes"]
+__all__ = ["ArchiveJob", "Tables", "ValueOptions", "open_tables", "read_options", "run_archive", "show_holes"]
+
+
+class ValueOptions(NamedTuple):
+    """What is said of values: their schema (or ""), what goes before names of its columns, where rejects go."""
+
+    schema: str = ""
+    prefix: str = ""
+    rejects_url: str = ""
 
 
 class ArchiveJob(NamedTuple):
@@ -53,9 +61,7 @@ class ArchiveJob(NamedTuple):
     backfill: tuple[int, int] | None = None
     compacts: bool = False
     orphans_age_s: float | None = None
-    value_schema: str = ""
-    value_prefix: str = ""
-    rejects_url: str = ""
+    values: ValueOptions = ValueOptions()
     group: str = ""
 
     @property
@@ -64,7 +70,7 @@ class ArchiveJob(NamedTuple):
         options = dict(self.location.options)
         if "table" in options:
             options["table"] += "_rejects"
-        return Location(self.rejects_url or f"{self.location.url.rstrip('/')}_rejects", options)
+        return Location(self.values.rejects_url or f"{self.location.url.rstrip('/')}_rejects", options)
 
 
 def read_options(bootstrap: str, topic: str) -> ReadOptions:
@@ -81,7 +87,7 @@ def run_archive(job: ArchiveJob) -> int:
     # Before Spark starts, which takes seconds.
     open_as_it_is(job.kind, job.location, job.files.partition_by, adopt=job.adopt)[0].load()
     with session("archive", job.master) as spark, _asked_to_stop() as stopping:
-        given = read_value_schema(job.value_schema) if job.value_schema else None
+        given = read_value_schema(job.values.schema) if job.values.schema else None
         pieces = partial(_pieces, spark)
         tables = open_tables(job, settings, given, pieces)
         positions = GroupPositions(options, job.topic, job.group) if job.group else None
@@ -136,7 +142,7 @@ def open_tables(
         ArchiveError, TableError: as `archive`.
     """
     table, layout = open_as_it_is(
-        job.kind, job.location, job.files.partition_by, given, job.value_prefix, adopt=job.adopt
+        job.kind, job.location, job.files.partition_by, given, job.values.prefix, adopt=job.adopt
     )
     has_values = given is not None or layout.values
     rejects: Any = open_rejects(job.kind, job.rejects, adopt=job.adopt) if has_values else None
@@ -155,7 +161,7 @@ def open_tables(
         # Those of a driver that died: their values are decoded as their rejects were, before the schema changes.
         archive(table, settings._replace(only_known=True), pieces(tables), rejects=rejects, wait=wait)
     # Before anything is committed to the table of rejects: the schema of its rejects is always that of the table.
-    layout = evolve_table(table, layout, given, job.value_prefix, wait=wait)
+    layout = evolve_table(table, layout, given, job.values.prefix, wait=wait)
     return tables._replace(layout=layout, files=_files(job, layout))
 
 

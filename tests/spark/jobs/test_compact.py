@@ -12,11 +12,13 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from spark.jobs.demo_input import produce_all, source
 from spark.lake.produced import Topic, new_topic
-from spark.lake.test_read import archive_to
+from spark.lake.sweep import in_process, settings_for
 
 from barnabas_spark.jobs import cli
 from barnabas_spark.jobs.archiving import read_options
+from barnabas_spark.lake.archive import archive
 from barnabas_spark.lake.formats.parquet import ParquetFormat
+from barnabas_spark.lake.layout import Layout
 from barnabas_spark.lake.store import DirectoryStore, Location
 from barnabas_spark.lake.table import TableError
 from barnabas_spark.lake.writing import FileSettings, Unreadable
@@ -29,6 +31,13 @@ from barnabas_spark.planning.plan import Split
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
 
 NOW_MS = int(time.time() * 1000)
+
+
+def archive_to(directory: Path, topic: Topic, partition_by: str = "") -> None:
+    store, settings = DirectoryStore(directory), settings_for(topic)
+    files = FileSettings(partition_by=partition_by)
+    table = ParquetFormat(store, Layout(partition_by=partition_by))
+    archive(table, settings, in_process(store, settings, files), wait=lambda _: None)
 
 
 def changes(share: slice) -> list[tuple[bytes | None, bytes | None, int]]:
@@ -95,7 +104,7 @@ def test_an_archive_and_the_brokers_give_one_table_and_holes_are_filled_later(
     topic = new_topic(cluster.bootstrap)
     records = changes(slice(0, 600))
     produce_all(topic, records)
-    archive_to(Location(str(tmp_path / "lake")), topic, "hour")
+    archive_to(tmp_path / "lake", topic, "hour")
     lake = ["--from-lake", str(tmp_path / "lake")]
     # Asking no broker: there is none at this address.
     nowhere = topic._replace(bootstrap="127.0.0.1:1")
@@ -176,7 +185,7 @@ def test_a_table_is_of_one_topic_and_a_gap_is_accepted_by_who_says_so(
     other = new_topic(cluster.bootstrap, 1)
     with pytest.raises(TableError, match="the table has keys of the topic with id"):
         compact(table, TopicChangelog(read_options(other.bootstrap, other.name), other.name), sifted)
-    archive_to(Location(str(tmp_path / "lake")), topic)
+    archive_to(tmp_path / "lake", topic)
     archived = ParquetFormat(DirectoryStore(tmp_path / "lake"))
     with pytest.raises(TableError, match="this is the table of an archive"):
         compact(archived, TopicChangelog(options, topic.name), sifted)

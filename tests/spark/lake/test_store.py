@@ -1,11 +1,13 @@
 """Directories and object stores keep what they have when they are told to create only; others are refused."""
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from spark.lake.buckets import S3, bucket, s3_server
 
+from barnabas_spark.lake import opening
 from barnabas_spark.lake.opening import open_store, probe
 from barnabas_spark.lake.store import (
     UNFINISHED,
@@ -96,6 +98,27 @@ class _Forgetful(DirectoryStore):
 def test_a_store_that_ignores_the_condition_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"s3://b overwrites .* \(If-None-Match: \*\), and has b'second' now"):
         probe(_Forgetful(tmp_path), Location("s3://b"))
+    assert not [one for one in tmp_path.rglob("*") if one.is_file()]
+
+
+class _Hasty(DirectoryStore):
+    """A store that looks first and writes later: when all who create a path have looked."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.looked = threading.Barrier(opening.RACERS)
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        if (self.root / path).exists():
+            raise PresentError(path)
+        if data not in {b"first", b"second"}:
+            self.looked.wait(30)
+        self.put(path, data)
+
+
+def test_a_store_that_looks_first_and_writes_later_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"s3://b told 8 of 8 writers at the same time that they had created one file"):
+        probe(_Hasty(tmp_path), Location("s3://b"))
     assert not [one for one in tmp_path.rglob("*") if one.is_file()]
 
 

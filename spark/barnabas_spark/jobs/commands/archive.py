@@ -101,13 +101,14 @@ def archive(  # noqa: PLR0913, PLR0917 - one for each option
 
     The table ends where the topic ended when the run began. A run that failed, or was killed, is simply run again.
     """
-    from barnabas_spark.jobs.archiving import ArchiveJob, run_archive, show_holes  # noqa: PLC0415 - see above
+    from barnabas_spark.jobs import archiving  # noqa: PLC0415 - loaded when it runs
     from barnabas_spark.lake.store import Location  # noqa: PLC0415 - loaded when it runs
     from barnabas_spark.lake.writing import FileSettings  # noqa: PLC0415 - see above
 
+    backfill = _backfill(backfill_from, backfill_to, group)
     _check(kind, compression, partition_by, value_schema, value_prefix)
     sizes = (size("--row-group-size", row_group), size("--file-size", file_size))
-    job = ArchiveJob(
+    job = archiving.ArchiveJob(
         topic,
         Location(to, pairs(store_options)),
         kind,
@@ -120,17 +121,13 @@ def archive(  # noqa: PLR0913, PLR0917 - one for each option
         adopt,
         interval if continuous else None,
         as_json,
-        _backfill(backfill_from, backfill_to),
+        backfill,
         compact,
         None if remove_orphans is None else remove_orphans * 3600,
-        value_schema,
-        value_prefix,
-        rejects,
+        archiving.ValueOptions(value_schema, value_prefix, rejects),
         group,
     )
-    if group and job.backfill:
-        raise UsageError("--group shows the end of the table, which --from-offset and --to-offset do not move")
-    return show_holes(job) if holes else run_archive(job)
+    return archiving.show_holes(job) if holes else archiving.run_archive(job)
 
 
 def _check(kind: str, compression: str, partition_by: str, value_schema: str, value_prefix: str) -> None:
@@ -141,9 +138,11 @@ def _check(kind: str, compression: str, partition_by: str, value_schema: str, va
         raise UsageError("--value-prefix is for new columns: it needs --value-schema")
 
 
-def _backfill(start_offset: int | None, end_offset: int | None) -> tuple[int, int] | None:
+def _backfill(start_offset: int | None, end_offset: int | None, group: str) -> tuple[int, int] | None:
     if start_offset is None and end_offset is None:
         return None
+    if group:
+        raise UsageError("--group shows the end of the table, which --from-offset and --to-offset do not move")
     between = (start_offset or 0, 2**63 - 1 if end_offset is None else end_offset)
     if between[0] >= between[1]:
         raise UsageError(f"--from-offset {between[0]} is not before --to-offset {between[1]}")

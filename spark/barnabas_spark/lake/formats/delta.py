@@ -33,6 +33,7 @@ from barnabas_spark.lake.table import ConflictError, DataFile, TableError, Table
 from .delta_entries import VERSION, changes, spans_of
 from .delta_log import Restored, commit_info, entries_at, removed_since, restore_since
 from .delta_reading import NO_PARTITION, check_plain, data_files, layout_of, live
+from .delta_rules import broken_rule
 from .errors import UnreadableError
 from .vectors import COMPACTION, EVOLUTION, describe_commit, id_of_commit, is_archive_file, spans_after
 
@@ -365,6 +366,8 @@ class DeltaFormat:
                 raise TableError(f"{self.root} has no column '{field.name}'; add it, or archive to another place")
             if there[field.name] != wanted:
                 raise TableError(f"the column '{field.name}' of {self.root} is {there[field.name]}, and not {wanted}")
+        if rule := broken_rule(table, [field.name for field in self._schema.fields]):
+            raise TableError(f"{self.root} {rule}; archive to another place")
         if list(metadata.partition_columns) != self._partition_by:
             raise TableError(
                 f"{self.root} is partitioned by {list(metadata.partition_columns) or 'nothing'}, and not by"

@@ -137,6 +137,18 @@ def test_a_writer_that_deletes_rows_of_ours_is_no_archiver_and_the_ranges_stay(a
     assert (archive.spans(0), archive.spans(1)) == ([(0, 8)], [(0, 4)])
 
 
+@pytest.mark.parametrize("rule", ["must not be null", "the constraint 'priced'"])
+def test_a_delta_table_with_a_rule_that_nobody_would_check_is_refused(tmp_path: Path, rule: str) -> None:
+    archive = ARCHIVES["delta"](tmp_path)
+    must = pa.field("price", pa.float64(), nullable=rule != "must not be null")
+    made_by_another(archive, SCHEMA.append(must))
+    if must.nullable:
+        DeltaTable(str(tmp_path)).alter.add_constraint({"priced": "price > 0"})
+    with pytest.raises(TableError, match=rule):
+        archive.add((0, 0, 5))
+    assert not contents.delta_files(tmp_path)
+
+
 def test_a_delta_table_that_maps_its_columns_is_refused(tmp_path: Path) -> None:
     archive = ARCHIVES["delta"](tmp_path)
     made_by_another(archive, THEIRS)
