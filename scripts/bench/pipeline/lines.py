@@ -100,7 +100,7 @@ def latencies_of(arrivals: Sequence[tuple[int, int]], start_ms: int, end_ms: int
 
 
 def _ranked(ranked: Sequence[int], share: float) -> float:
-    return ranked[min(len(ranked) - 1, int(share * len(ranked)))]
+    return float(ranked[min(len(ranked) - 1, int(share * len(ranked)))])
 
 
 def noise_of(rounds: Sequence[float]) -> str:

@@ -13,6 +13,9 @@ from typing import Any
 __all__ = ["Streams"]
 
 CLOCK = "reflect('java.lang.System', 'currentTimeMillis')"
+START_LIMIT_S = 60.0
+STARTS_MAX = 3
+BEGINNING = "Initializing"  # as its status says
 LOOK_S = 0.05
 EVERY_MICRO_BATCH = {"processingTime": "0 seconds"}
 
@@ -55,7 +58,7 @@ class Streams:
     def start(
         self, source: str, options: dict[str, str], sink: str, sink_options: dict[str, str], trigger: dict[str, str]
     ) -> dict[str, Any]:
-        """Start a query whose sink tells when rows come; it need not be under way when this returns."""
+        """Start a query whose sink tells when rows come; it is under way when this returns."""
         frame = self._spark.readStream.format(source).options(**options).load()
         writer = frame.selectExpr("unix_millis(timestamp) as sent_ms", f"cast({CLOCK} as long) as at_ms").writeStream
         self._name = f"arrivals_{uuid.uuid4().hex[:8]}"
@@ -67,8 +70,25 @@ class Streams:
             writer = sent.writeStream.format(sink).options(**sink_options)
             # The one output mode of real-time mode. Without an aggregate it is the same as append.
             writer = writer.outputMode("update")
-        self._query = writer.option("checkpointLocation", self._checkpoint()).trigger(**trigger).start()
-        return {}
+        for attempt in range(STARTS_MAX):
+            self._query = writer.option("checkpointLocation", self._checkpoint()).trigger(**trigger).start()
+            if self._is_under_way():
+                return {}
+            if attempt < STARTS_MAX - 1:
+                self._query.stop()
+        raise RuntimeError(str(self._query.exception() or "the query did not begin"))
+
+    def _is_under_way(self) -> bool:
+        """Wait until the query has its sources; return whether it has. A load that begins before delays that itself.
+
+        Spark gives a Python source ten seconds to start its process, which a busy machine may not have.
+        """
+        deadline = time.monotonic() + START_LIMIT_S
+        while self._query.status["message"].startswith(BEGINNING):
+            if self._query.exception() is not None or time.monotonic() > deadline:
+                return False
+            time.sleep(LOOK_S)
+        return self._query.exception() is None
 
     def wait(self, rows: int, limit_s: float) -> dict[str, Any]:
         """Return when so many rows were read in micro-batches that are done.
