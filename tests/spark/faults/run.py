@@ -1,6 +1,6 @@
 """Runs trials of Spark under faults: killed leaders, tasks and drivers, and an attempt that loses to a speculative one.
 
-scripts/trials/spark-faults [--scenes NAME,...] [--seed 1] [--rounds 1] [--rows 60000] [--kills 4]
+scripts/trials/lake/spark-faults [--scenes NAME,...] [--seed 1] [--rounds 1] [--rows 60000] [--kills 4]
 """
 
 import argparse

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SCRIPTS = ROOT / "scripts"
 WRAPPERS = sorted(
     path
@@ -38,7 +38,7 @@ def test_a_command_can_be_run_and_its_module_exists(wrapper: Path) -> None:
     text = wrapper.read_text()
     assert os.access(wrapper, os.X_OK)
     subprocess.run(["bash", "-n", wrapper], check=True)
-    named = re.findall(r"(?:-m |module=)([a-z][a-z_.]*)", text)
+    named = re.findall(r"(?:-m |module=)([a-z][a-z0-9_.]*)", text)
     assert not [module for module in named if module not in FETCHED and find_spec(module) is None]
     assert below_root(wrapper) in text, "its first lines show how it is called"
 
