@@ -216,6 +216,7 @@ def parquet_writer(stream: Any, settings: FileSettings) -> Any:
         column_encoding=_DELTAS,
         write_statistics=_WITH_STATISTICS + [one.name for one in values if pa.types.is_primitive(one.type)],
         store_schema=False,
+        write_page_checksum=True,
     )
 
 

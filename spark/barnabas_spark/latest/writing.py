@@ -154,4 +154,5 @@ def latest_writer(stream: Any, settings: FileSettings) -> Any:
         use_dictionary=_IN_DICTIONARY,
         write_statistics=[*_IN_DICTIONARY, "offset", "timestamp"],
         store_schema=False,
+        write_page_checksum=True,
     )

@@ -179,7 +179,9 @@ def _write(location: Location, schema: Any, codec: str, batches: Iterator[Any]) 
     file = open_store(location).create(path)
     try:
         count = 0
-        with pq.ParquetWriter(file.stream, schema, compression=codec, store_schema=False) as writer:
+        with pq.ParquetWriter(
+            file.stream, schema, compression=codec, store_schema=False, write_page_checksum=True
+        ) as writer:
             for batch in (first, *batches):
                 writer.write_table(pa.Table.from_batches([batch]).cast(schema))
                 count += batch.num_rows

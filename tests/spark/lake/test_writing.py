@@ -98,6 +98,19 @@ def test_rows_stand_in_the_folder_of_their_hour_in_the_order_of_offsets(
     assert rows == ROWS
 
 
+def test_a_byte_that_changed_is_found_by_the_checksum_of_its_page(
+    write: Callable[..., tuple[Written, list[bytes]]],
+) -> None:
+    _, (data,) = write(ROWS, FileSettings())
+    group = pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0)
+    (column,) = (group.column(at) for at in range(group.num_columns) if group.column(at).path_in_schema == "value")
+    changed = bytearray(data)
+    changed[column.data_page_offset + column.total_compressed_size - 1] ^= 1
+    file = pq.ParquetFile(pa.BufferReader(changed), page_checksum_verification=True)
+    with pytest.raises(OSError, match="checksum"):
+        file.read()
+
+
 def test_an_attempt_that_fails_leaves_nothing(
     write: Callable[..., tuple[Written, list[bytes]]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
