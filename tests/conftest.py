@@ -4,6 +4,7 @@ import os
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -16,7 +17,6 @@ settings.load_profile("repeatable")
 # Tests of these calculate: in one process, without a port, in simulated time. A second worker of pytest-xdist runs them
 # beside all others, which start processes and are run one at a time, by one worker.
 CALCULATING = ("clients/protocol", "metadata_quorum", "raftlog", "seams", "sim", "test_architecture.py")
-HERE = Path(__file__).parent
 
 if WORKER := os.environ.get("PYTEST_XDIST_WORKER", ""):
     # A folder of its own for each worker, and a short one, because the path of a Unix socket may have 107 bytes.
@@ -29,13 +29,17 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.basetemp = Path(tempfile.gettempdir(), "t")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Name the group of each test, which one worker runs: the file of a test that calculates, or all others."""
-    for item in items:
-        path = item.path.relative_to(HERE)
-        is_calculating = any(path.is_relative_to(folder) for folder in CALCULATING)
-        item.add_marker(pytest.mark.xdist_group(path.as_posix() if is_calculating else "others"))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Return what divides tests: files of tests that calculate go to whoever is free, and all others to one worker."""
+    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+    class ByKind(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            path = Path(nodeid.partition("::")[0]).relative_to("tests")
+            return str(path) if any(path.is_relative_to(folder) for folder in CALCULATING) else "others"
+
+    return ByKind(config, log)
 
 
 @pytest.hookimpl(wrapper=True)
