@@ -16,6 +16,7 @@ the ratio has to keep to. The exit status is 1 if a limit is broken, and 2 if so
 """
 
 import argparse
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -155,6 +156,8 @@ def main() -> int:
         parser.error(f"unknown part: {', '.join(unknown)}")
     if unknown := [mode for mode in options.modes.split(",") if mode not in MODES]:
         parser.error(f"unknown mode: {', '.join(unknown)}")
+    # Brokers and sessions end with this process, also when it is told to.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     run = Run(Console(width=TABLE_WIDTH))
     try:
         if comparing := [part for part in parts if part != CONNECTOR]:

@@ -9,10 +9,25 @@ from rich.console import Console
 from .spark_process import SparkProcess
 from .topics import Topics
 
-__all__ = ["OURS", "PARTITIONS", "THEIRS", "Sizes", "Stage", "Timed", "alternate", "timed"]
+__all__ = [
+    "IMPATIENT",
+    "OURS",
+    "PARTITIONS",
+    "THEIRS",
+    "THEIRS_IMPATIENT",
+    "Sizes",
+    "Stage",
+    "Timed",
+    "alternate",
+    "timed",
+]
 
 OURS = "barnabas"  # as formats are called
 THEIRS = "kafka"
+# Spark's source ends each task of a new consumer with a fetch that has nothing to wait for but this, 500 ms by default.
+# So ratios to it are also shown without that wait.
+IMPATIENT = {"kafka.fetch.max.wait.ms": "10"}
+THEIRS_IMPATIENT = "Spark's source, fetch.max.wait.ms=10"
 PARTITIONS = 12
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from bench.pipeline.lines import Line, at_least
 from bench.pipeline.spark_process import SparkProcess
-from bench.pipeline.stage import OURS, PARTITIONS, THEIRS, Stage
+from bench.pipeline.stage import IMPATIENT, OURS, PARTITIONS, THEIRS, THEIRS_IMPATIENT, Stage
 
 __all__ = ["measure"]
 
@@ -32,13 +32,15 @@ def _lines(
     sides: dict[str, Callable[[], dict[str, Any]]] = {
         OURS: lambda: stage.spark.ask("read", source=OURS, options=ours),
         THEIRS: lambda: stage.spark.ask("read", source=THEIRS, options=theirs),
+        THEIRS_IMPATIENT: lambda: stage.spark.ask("read", source=THEIRS, options=theirs | IMPATIENT),
     }
     if before is not None:
         sides[BEFORE] = lambda: before.ask("read", source=OURS, options=ours)
     found = stage.timed(f"batch, {what}", sides)
     rates = {side: times.rates(stage.sizes.wide_rows) for side, times in found.items()}
-    remark = found[OURS].cost_beside(found[THEIRS])
-    yield Line("batch", what, stage.mode, "rows/s", rates[OURS], rates[THEIRS], "Spark's source", remark=remark)
+    for side, name in ((THEIRS, "Spark's source"), (THEIRS_IMPATIENT, THEIRS_IMPATIENT)):
+        remark = found[OURS].cost_beside(found[side])
+        yield Line("batch", what, stage.mode, "rows/s", rates[OURS], rates[side], name, remark=remark)
     if before is not None:
         remark = found[OURS].cost_beside(found[BEFORE])
         limit = at_least(NO_SLOWER)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from bench.pipeline.lines import Line, at_least
-from bench.pipeline.stage import OURS, PARTITIONS, THEIRS, Stage
+from bench.pipeline.stage import IMPATIENT, OURS, PARTITIONS, THEIRS, THEIRS_IMPATIENT, Stage
 
 __all__ = ["measure"]
 
@@ -25,9 +25,13 @@ def measure(stage: Stage) -> Iterator[Line]:
                 OURS: lambda: stage.spark.ask("read_json", source=OURS, options=decoded, schema=SCHEMA),
                 OURS_AND_FROM_JSON: lambda: stage.spark.ask("read_json", source=OURS, options=value, schema=SCHEMA),
                 THEIRS_AND_FROM_JSON: lambda: stage.spark.ask("read_json", source=THEIRS, options=plain, schema=SCHEMA),
+                THEIRS_IMPATIENT: lambda: stage.spark.ask(
+                    "read_json", source=THEIRS, options=plain | IMPATIENT, schema=SCHEMA
+                ),
             },
         )
-        for side, limit in ((OURS_AND_FROM_JSON, None), (THEIRS_AND_FROM_JSON, at_least(2.0))):
+        limits = {OURS_AND_FROM_JSON: None, THEIRS_AND_FROM_JSON: at_least(2.0), THEIRS_IMPATIENT: None}
+        for side, limit in limits.items():
             ours, theirs = found[OURS].rates(rows), found[side].rates(rows)
             remark = found[OURS].cost_beside(found[side])
             yield Line("json", "valueFormat=json", stage.mode, "rows/s", ours, theirs, side, limit, remark)

@@ -9,26 +9,25 @@ from bench.pipeline.stage import OURS, PARTITIONS, THEIRS, Stage
 __all__ = ["measure"]
 
 LARGE_BATCHES = {"kafka.batch.size": "786432", "kafka.linger.ms": "20", "kafka.buffer.memory": "67108864"}
-VALUE_BYTES = (1024, 100)
 
 
 def measure(stage: Stage) -> Iterator[Line]:
     """Write keyed rows that Spark has in memory, each time into a new topic."""
-    for value_bytes in VALUE_BYTES:
+    for value_bytes, rows in ((1024, stage.sizes.wide_rows), (100, stage.sizes.rows)):
         for name, options in (("defaults", {}), ("large batches", LARGE_BATCHES)):
             what = f"{value_bytes} B, {name}"
-            rows = stage.sizes.wide_rows
             found = stage.timed(
-                f"write, {what}", {sink: _into(stage, sink, value_bytes, options) for sink in (OURS, THEIRS)}
+                f"write, {what}", {sink: _into(stage, sink, rows, value_bytes, options) for sink in (OURS, THEIRS)}
             )
             ours, theirs = (found[sink].rates(rows) for sink in (OURS, THEIRS))
             remark = found[OURS].cost_beside(found[THEIRS])
             yield Line("write", what, stage.mode, "rows/s", ours, theirs, "Spark's sink", at_least(1.0), remark)
 
 
-def _into(stage: Stage, sink: str, value_bytes: int, options: dict[str, str]) -> Callable[[], dict[str, Any]]:
+def _into(
+    stage: Stage, sink: str, rows: int, value_bytes: int, options: dict[str, str]
+) -> Callable[[], dict[str, Any]]:
     def once() -> dict[str, Any]:
-        rows = stage.sizes.wide_rows
         with stage.topics.new(PARTITIONS) as topic:
             given = {"kafka.bootstrap.servers": stage.topics.bootstrap, "topic": topic, **options}
             answer = stage.spark.ask("write", sink=sink, options=given, rows=rows, value_bytes=value_bytes)
