@@ -41,9 +41,11 @@ class Archives:
             seconds = time.perf_counter() - began
             return {"seconds": seconds, **_files_of(folder)}
 
-    def theirs(self, bootstrap: str, topic: str, codec: str, level: int, row_group_rows: int) -> dict[str, Any]:
+    def theirs(
+        self, bootstrap: str, topic: str, codec: str, level: int, row_group_rows: int, options: dict[str, str]
+    ) -> dict[str, Any]:
         """Write the topic with Spark's Kafka source and its Parquet sink, in row groups of so many rows."""
-        given = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "includeHeaders": "true"}
+        given = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "includeHeaders": "true", **options}
         with self._new_folder() as folder:
             began = time.perf_counter()
             writer = self._spark.read.format("kafka").options(**given).load().write.mode("append")

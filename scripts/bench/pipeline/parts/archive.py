@@ -5,11 +5,12 @@ goes first, and what it made is what the other side is told to make. The archive
 offsets, and files that are made durable; Spark's sink has none of these.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from bench.pipeline.lines import Line, at_least
-from bench.pipeline.stage import OURS, PARTITIONS, THEIRS, Stage, timed
+from bench.pipeline.stage import IMPATIENT, OURS, PARTITIONS, THEIRS, THEIRS_IMPATIENT, Stage, timed
 
 __all__ = ["measure"]
 
@@ -22,25 +23,32 @@ def measure(stage: Stage) -> Iterator[Line]:
     rows = stage.sizes.rows
     with stage.topics.filled([1] * PARTITIONS, rows, kind="orders") as topic:
         common = {"bootstrap": stage.topics.bootstrap, "topic": topic, "codec": CODEC, "level": LEVEL}
-        first = stage.spark.ask("archive_ours", **common, row_group_bytes=ROW_GROUP_BYTES)
+        first: dict[str, Any] = stage.spark.ask("archive_ours", **common, row_group_bytes=ROW_GROUP_BYTES)
+
+        def theirs(options: dict[str, str]) -> Callable[[], dict[str, Any]]:
+            group_rows = first["group_rows"]
+            return partial(stage.spark.ask, "archive_theirs", **common, row_group_rows=group_rows, options=options)
+
         found = stage.turns(
             "archive",
             {
                 OURS: lambda: stage.spark.ask("archive_ours", **common, row_group_bytes=ROW_GROUP_BYTES),
-                THEIRS: lambda: stage.spark.ask("archive_theirs", **common, row_group_rows=first["group_rows"]),
+                THEIRS: theirs({}),
+                THEIRS_IMPATIENT: theirs(IMPATIENT),
             },
         )
-    for side in found.values():
-        _check(side[0], rows, first["group_rows"])
+    for answers in found.values():
+        _check(answers[0], rows, first["group_rows"])
     times = {side: timed(answers) for side, answers in found.items()}
-    ours, theirs = (times[side].rates(rows) for side in (OURS, THEIRS))
-    remark = (
-        f"{times[OURS].cost_beside(times[THEIRS])}; "
-        f"{CODEC} {LEVEL}, row groups of {first['group_rows']:,} rows; "
-        f"{found[OURS][0]['stored_bytes'] / 2**20:.0f} and {found[THEIRS][0]['stored_bytes'] / 2**20:.0f} MiB"
-    )
-    limit = at_least(1.2)
-    yield Line("archive", "to Parquet", stage.mode, "rows/s", ours, theirs, "Spark's source and sink", limit, remark)
+    sides = ((THEIRS, "Spark's source and sink", at_least(1.2)), (THEIRS_IMPATIENT, THEIRS_IMPATIENT, None))
+    for side, name, limit in sides:
+        rates = times[OURS].rates(rows), times[side].rates(rows)
+        remark = (
+            f"{times[OURS].cost_beside(times[side])}; "
+            f"{CODEC} {LEVEL}, row groups of {first['group_rows']:,} rows; "
+            f"{found[OURS][0]['stored_bytes'] / 2**20:.0f} and {found[side][0]['stored_bytes'] / 2**20:.0f} MiB"
+        )
+        yield Line("archive", "to Parquet", stage.mode, "rows/s", *rates, name, limit, remark)
 
 
 def _check(answer: dict[str, Any], rows: int, group_rows: int) -> None:

@@ -28,6 +28,7 @@ PARTITIONS = 5  # as in Spark's own benchmark of real-time mode
 TRIGGERS = {"real time": {"realTime": "5 minutes"}, "micro-batches": EVERY_MICRO_BATCH}
 LIMITS = {"p50_ms": at_most(1.1), "p99_ms": at_most(1.25)}
 SYSTEMS = {"barnabas": partial(systems.barnabas, synced=False), "kafka": partial(systems.kafka, synced=False)}
+WARM_SHARE = 5
 Found = dict[tuple[str, str], list[Latencies]]
 
 
@@ -38,7 +39,11 @@ def measure(jars: list[Path], sizes: Sizes, console: Console) -> Iterator[Line]:
         for number in range(sizes.rounds):
             for system in SYSTEMS if number % 2 == 0 else reversed(SYSTEMS):
                 with SYSTEMS[system]() as running:
-                    _round(spark, Topics(running.address), sizes, system, number, found, console)
+                    topics = Topics(running.address)
+                    # As in the comparison of brokers: what a JVM has not compiled yet is slow for half a minute.
+                    with topics.filled([1] * PARTITIONS, sizes.wide_rows // WARM_SHARE):
+                        pass
+                    _round(spark, topics, sizes, system, number, found, console)
     for trigger in TRIGGERS:
         for metric, limit in LIMITS.items():
             ours, theirs = ([getattr(one, metric) for one in found[system, trigger]] for system in SYSTEMS)

@@ -1,0 +1,126 @@
+"""The Spark benchmark without Spark: percentiles, verdicts, turns that alternate, and the shares of a load."""
+
+import os
+from collections import Counter
+
+import pytest
+from bench.measures import spark as spark_bench
+from bench.pipeline.lines import Line, at_least, at_most, latencies_of, noise_of, not_above
+from bench.pipeline.load import TURN, turns
+from bench.pipeline.processor_time import Spent, processor_s, spent_of, tree_s
+from bench.pipeline.stage import Timed, alternate
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def line(ours: list[float], theirs: list[float], **more: object) -> Line:
+    return Line("part", "what", "page-cache", "unit", ours, theirs, **more)  # type: ignore[arg-type]
+
+
+def test_a_line_compares_medians() -> None:
+    assert line([1.0, 30.0, 20.0], [5.0, 10.0, 90.0]).ratio == 2.0
+
+
+@pytest.mark.parametrize(
+    ("ours", "limit", "verdict"),
+    [
+        ([20.0], at_least(2.0), "holds"),
+        ([19.9], at_least(2.0), "BROKEN"),
+        ([12.0], at_most(1.2), "holds"),
+        ([12.1], at_most(1.2), "BROKEN"),
+        ([2.0], not_above(2.0), "holds"),
+        ([2.1], not_above(2.0), "BROKEN"),
+        ([2.1], None, ""),
+    ],
+)
+def test_a_limit_itself_still_holds(ours: list[float], limit: object, verdict: str) -> None:
+    assert line(ours, [10.0], limit=limit).verdict == verdict
+
+
+def test_a_ratio_that_cannot_be_taken_breaks_its_limit() -> None:
+    assert line([1.0], [], limit=at_most(1.2)).verdict == "BROKEN"
+    assert line([1.0], [0.0], limit=at_most(1.2)).verdict == "BROKEN"
+
+
+def test_latencies_are_those_of_records_of_the_measured_time() -> None:
+    arrivals = [(0, 9_000), *((1_000 + number, 1_000 + number + number) for number in range(100)), (1_100, 99_000)]
+    found = latencies_of(arrivals, 1_000, 1_100)
+    assert found == (50.0, 99.0, 100)
+
+
+def test_latencies_of_nothing_are_an_error() -> None:
+    with pytest.raises(ValueError, match="no record"):
+        latencies_of([(5, 6)], 10, 20)
+
+
+@given(st.lists(st.integers(0, 10_000), min_size=1), st.randoms())
+def test_half_of_the_latencies_are_at_most_the_median(latencies: list[int], chance: object) -> None:
+    arrivals = [(number, number + latency) for number, latency in enumerate(latencies)]
+    chance.shuffle(arrivals)  # type: ignore[attr-defined]
+    found = latencies_of(arrivals, 0, len(latencies))
+    assert 2 * sum(one <= found.p50_ms for one in latencies) >= len(latencies)
+    assert 2 * sum(one >= found.p50_ms for one in latencies) >= len(latencies) - 1
+    assert found.p50_ms <= found.p99_ms <= max(latencies)
+
+
+def test_noise_is_the_range_of_one_round_to_the_next() -> None:
+    assert noise_of([10.0, 20.0, 5.0]) == "0.25 to 2.00"
+    assert not noise_of([10.0])
+
+
+def test_the_order_of_sides_alternates() -> None:
+    order = list[str]()
+
+    def side(name: str) -> dict[str, float]:
+        order.append(name)
+        return {"seconds": float(len(order))}
+
+    found = alternate({"a": lambda: side("a"), "b": lambda: side("b")}, 3, lambda _: None)
+    assert order == ["a", "b", "b", "a", "a", "b"]
+    assert [answer["seconds"] for answer in found["a"]] == [1.0, 4.0, 5.0]
+
+
+@given(st.lists(st.integers(1, 99), min_size=1, max_size=12), st.integers(0, 20_000))
+def test_every_record_of_a_load_goes_out_in_its_share(shares: list[int], records: int) -> None:
+    found = Counter[int]()
+    for partition, count in turns(shares, records):
+        assert 0 < count <= TURN
+        found[partition] += count
+    assert found.total() == records
+    for partition, share in enumerate(shares[1:], 1):
+        assert found[partition] == records * share // sum(shares)
+
+
+def test_sizes_are_those_of_the_command_line() -> None:
+    parse = spark_bench.arguments().parse_args
+    assert spark_bench.sizes_of(parse([])).rounds == 5
+    connector = spark_bench.sizes_of(parse([]), is_connector=True)
+    assert (connector.rounds, connector.stream_s) == (7, 120.0)
+    asked = spark_bench.sizes_of(parse(["connector", "--rounds", "2", "--seconds", "9"]), is_connector=True)
+    assert (asked.rounds, asked.stream_s) == (2, 9.0)
+    assert spark_bench.sizes_of(parse(["--quick"])).rounds == 1
+
+
+def test_the_table_shows_medians_ratio_limit_and_verdict() -> None:
+    table = spark_bench.table_of([line([1.0, 2.0, 3.0, 5.0], [1.0], limit=at_least(3.0))])
+    cells = [next(iter(column.cells)) for column in table.columns]
+    assert cells[4:12] == ["2.50", "1.00 to 5.00", "1.00", "1.00 to 1.00", "2.50", ">= 3x", "", "BROKEN"]
+
+
+def test_the_times_of_a_process_are_found_behind_any_name() -> None:
+    assert spent_of("7 (a) (S 1 2) R 3 7 7 0 -1 0 0 0 0 0 100 50 25 25 20 0", 100) == Spent(3, 2.0)
+
+
+def test_the_time_of_a_process_is_that_of_all_below_it() -> None:
+    processes = {1: Spent(0, 1.0), 2: Spent(1, 2.0), 3: Spent(2, 4.0), 4: Spent(1, 8.0), 5: Spent(99, 16.0)}
+    assert [tree_s(pid, processes) for pid in (1, 2, 4, 5, 6)] == [15.0, 6.0, 8.0, 16.0, 0.0]
+
+
+def test_this_process_has_used_some_time() -> None:
+    assert processor_s(os.getpid()) > 0
+
+
+def test_rates_and_costs_come_from_the_rounds_of_a_side() -> None:
+    ours, theirs = Timed([1.0, 2.0, 4.0], [3.0, 1.0, 2.0]), Timed([2.0], [5.0])
+    assert ours.rates(8) == [8.0, 4.0, 2.0]
+    assert ours.cost_beside(theirs) == "Spark's processor time: 2.00 s, and 5.00"
