@@ -14,8 +14,8 @@ from machines import cluster_handle
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 settings.load_profile("repeatable")
 
-# Tests of these calculate: in one process, without a port, in simulated time. A second worker of pytest-xdist runs them
-# beside all others, which start processes and are run one at a time, by one worker.
+# Tests of these calculate: in one process, without a port, in simulated time. One of two workers of pytest-xdist runs
+# what starts brokers, one test at a time; the other one Spark's tests, which share a session and brokers, and these.
 CALCULATING = ("clients/protocol", "metadata_quorum", "raftlog", "seams", "sim", "test_architecture.py")
 
 if WORKER := os.environ.get("PYTEST_XDIST_WORKER", ""):
@@ -31,13 +31,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Return what divides tests: files of tests that calculate go to whoever is free, and all others to one worker."""
+    """Return what divides tests: in files if they calculate, those of Spark together, and all others together."""
     from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
     class ByKind(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             path = Path(nodeid.partition("::")[0]).relative_to("tests")
-            return str(path) if any(path.is_relative_to(folder) for folder in CALCULATING) else "others"
+            if any(path.is_relative_to(folder) for folder in CALCULATING):
+                return str(path)
+            return "spark" if path.is_relative_to("spark") else "others"
 
     return ByKind(config, log)
 

@@ -35,9 +35,10 @@ def run(*arguments: object, timeout_s: float = 60) -> str:
 def free_port(count: int = 3, among: Iterable[int] = ()) -> int:
     """Return a port P such that P..P+count-1, and the node-to-node ports above them, are free on loopback now.
 
-    P is one of `among`, if that has any.
+    P is one of `among`, if that has any. Workers of one test run, which may look at the same moment, share no P.
     """
-    for port in among or range(20_000 + os.getpid() % 200 * 50, 60_000, 50):
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
+    for port in among or range(20_000 + os.getpid() % 100 * 100 + worker % 2 * 50, 60_000, 100):
         wanted = [*range(port, port + count), *range(port + BROKER_PORT_SPACING, port + BROKER_PORT_SPACING + count)]
         if all(_is_free(number) for number in wanted):
             return port
