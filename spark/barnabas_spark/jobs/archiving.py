@@ -28,7 +28,7 @@ from barnabas_spark.lake.writing import FileSettings
 from barnabas_spark.options.reads import ReadOptions, parse_read_options
 
 from .errors import INTERRUPTED
-from .output import print_table, say, say_json, shown_bytes
+from .output import commits, print_table, say, say_json, say_progress, shown_bytes
 from .positions import GroupPositions
 from .session import session
 
@@ -242,16 +242,8 @@ def _tell(began: float, positions: GroupPositions | None, result: ArchiveResult)
     _store(positions, result)
     rows = sum(one.rows for one in result.partitions)
     plain_bytes = sum(one.plain_bytes for one in result.partitions)
-    rate = plain_bytes / max(time.monotonic() - began, 1e-3)
     lost = f", {result.lost_rounds} lost to another archiver" if result.lost_rounds else ""
-    say(
-        f"{_commits(result.rounds)}: {rows:,} rows, {shown_bytes(plain_bytes)} ({shown_bytes(rate)}/s), "
-        f"{result.left:,} offsets left{lost}"
-    )
-
-
-def _commits(count: int) -> str:
-    return "1 commit" if count == 1 else f"{count} commits"
+    say_progress(result.rounds, f"{rows:,} rows", plain_bytes, began, f"{result.left:,} offsets left{lost}")
 
 
 def _show(result: ArchiveResult, took_s: float, *, as_json: bool, has_rejects: bool) -> None:
@@ -276,4 +268,4 @@ def _show(result: ArchiveResult, took_s: float, *, as_json: bool, has_rejects: b
     width = len(columns) - (not has_rejects)
     print_table(columns[:width], [row[:width] for row in shown])
     rows = sum(one.rows for one in result.partitions)
-    say(f"{rows:,} rows in {_commits(result.rounds)}, {took_s:.1f} s")
+    say(f"{rows:,} rows in {commits(result.rounds)}, {took_s:.1f} s")

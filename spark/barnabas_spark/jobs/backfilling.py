@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from barnabas_raftlog.errors import BarnabasError
 from barnabas_spark.lake.read import read_lake
 from barnabas_spark.lake.store import Location
+from barnabas_spark.lake.tasks import named_failure
 from barnabas_spark.options.reads import ReadOptions
 from barnabas_spark.options.writes import WriteOptions, parse_write_options
 
@@ -17,7 +18,6 @@ from .backfill.marker import Marker
 from .backfill.rows import in_order
 from .backfill.target import Target, ask_target, forget_marker, keep_marker
 from .backfill.writing import RESULT_DDL, BackfillError, Done, Writing, write_sorted
-from .executors import named_failure
 from .lakes import find_lake
 from .output import print_table, say, say_json, shown_bytes
 from .session import session

@@ -15,7 +15,7 @@ from barnabas_spark.latest.tasks import merge_on_spark, sift_on_spark
 from barnabas_spark.latest.writing import ReadRange, ReadTopic
 
 from .archiving import read_options
-from .output import print_table, say, say_json, shown_bytes
+from .output import commits, print_table, say, say_json, say_progress
 from .session import session
 
 __all__ = ["MERGED_FORMATS", "CompactJob", "run_compact"]
@@ -77,16 +77,8 @@ def _changelog(job: CompactJob) -> tuple[Changelog, ReadRange]:
 def _tell(began: float, result: CompactResult) -> None:
     read = sum(one.read for one in result.partitions)
     plain_bytes = sum(one.plain_bytes for one in result.partitions)
-    rate = plain_bytes / max(time.monotonic() - began, 1e-3)
     lost = f", {result.lost_rounds} lost to another run" if result.lost_rounds else ""
-    say(
-        f"{_commits(result.rounds)}: {read:,} records, {shown_bytes(plain_bytes)} ({shown_bytes(rate)}/s), "
-        f"{result.left:,} offsets left{lost}"
-    )
-
-
-def _commits(count: int) -> str:
-    return "1 commit" if count == 1 else f"{count} commits"
+    say_progress(result.rounds, f"{read:,} records", plain_bytes, began, f"{result.left:,} offsets left{lost}")
 
 
 def _show(result: CompactResult, took_s: float, *, as_json: bool) -> None:
@@ -122,6 +114,6 @@ def _show(result: CompactResult, took_s: float, *, as_json: bool) -> None:
         )
     read, kept = sum(one.read for one in result.partitions), sum(one.kept for one in result.partitions)
     rejected = sum(one.null_keys for one in result.partitions)
-    say(f"{read:,} records, {kept:,} latest ones written in {_commits(result.rounds)}, {took_s:.1f} s")
+    say(f"{read:,} records, {kept:,} latest ones written in {commits(result.rounds)}, {took_s:.1f} s")
     if rejected:
         say(f"{rejected:,} records without a key were left out")

@@ -4,20 +4,15 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from barnabas_raftlog.errors import BarnabasError
-from barnabas_spark.lake.tasks import task_failure
+from barnabas_spark.lake.tasks import named_failure
 
-__all__ = ["TaskFailedError", "in_waves", "named_failure"]
+__all__ = ["in_waves"]
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 TASKS_A_CORE = 4
 ITEMS_A_TASK = 4
-
-
-class TaskFailedError(BarnabasError):
-    """A task failed as often as Spark allows."""
 
 
 def in_waves(spark: Any, items: Sequence[T], function: Callable[[T], R]) -> Iterator[list[R]]:
@@ -36,22 +31,3 @@ def in_waves(spark: Any, items: Sequence[T], function: Callable[[T], R]) -> Iter
 def _run(context: Any, items: Sequence[T], tasks: int, function: Callable[[T], R]) -> list[R]:
     results: list[R] = context.parallelize(items, tasks).map(function).collect()
     return results
-
-
-def named_failure(work: Callable[[], R]) -> R:
-    """Do some work of Spark's, and name what fails in a task.
-
-    Raises:
-        TaskFailedError: a task failed for good.
-    """
-    from py4j.protocol import (  # type: ignore[import-untyped]  # noqa: PLC0415 - comes with PySpark
-        Py4JJavaError,
-    )
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - see above
-
-    try:
-        return work()
-    except Py4JJavaError as error:
-        raise TaskFailedError(f"a task failed for good: {task_failure(str(error.java_exception))}") from error
-    except PySparkException as error:
-        raise TaskFailedError(f"a task failed for good: {task_failure(str(error))}") from error

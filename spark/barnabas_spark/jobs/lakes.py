@@ -2,8 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from barnabas_spark.lake.formats.choosing import open_table
-from barnabas_spark.lake.layout import PARTITIONINGS, Layout
+from barnabas_spark.lake.formats.choosing import open_archive
 from barnabas_spark.lake.opening import open_store
 from barnabas_spark.lake.store import Location, MissingError, Store
 from barnabas_spark.lake.table import TableError, TableState
@@ -29,25 +28,11 @@ def find_lake(location: Location, kind: str = "") -> Lake:
         TableError: there is none, or it cannot be trusted.
     """
     chosen = kind or _kind(open_store(location), location)
-    table, state = _loaded(chosen, location)
+    table = open_archive(chosen, location)
+    state = table.load()
     if not state.version and not state.spans:
         raise TableError(f"there is no {chosen} table at {location.url}")
     return Lake(location, chosen, table, state)
-
-
-def _loaded(kind: str, location: Location) -> tuple[Any, TableState]:
-    """Open and load a table, however it is partitioned: Delta and Iceberg tables want to be told."""
-    refused: TableError | None = None
-    for partition_by in PARTITIONINGS:
-        table = open_table(kind, location, Layout(partition_by=partition_by), is_probed=False)
-        try:
-            return table, table.load()
-        except TableError as error:
-            if "is partitioned by" not in str(error):
-                raise
-            refused = refused or error
-    assert refused is not None, "there is a way to be partitioned"
-    raise refused
 
 
 def _kind(store: Store, location: Location) -> str:

@@ -11,16 +11,21 @@ __all__ = [
     "CODECS",
     "FORMATS",
     "PARTITIONINGS",
+    "AcceptGap",
+    "Adopt",
     "AsJson",
     "Bootstrap",
     "Compression",
     "FileSize",
     "Format",
+    "FormatThere",
     "Level",
     "Master",
     "PartitionBy",
+    "RoundSize",
     "RowGroup",
     "StoreOptions",
+    "To",
     "Topic",
     "one_of",
     "pairs",
@@ -33,7 +38,11 @@ CODECS = ("zstd", "snappy", "gzip", "lz4", "none")
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
+To = Annotated[str, typer.Option("--to", metavar="DIR|URL", help="Where the table is: a directory, s3://..., gs://...")]
 Format = Annotated[str, typer.Option("--format", help="parquet, delta or iceberg.")]
+FormatThere = Annotated[
+    str, typer.Option("--format", help="parquet, delta or iceberg; if it is not given, what is there.")
+]
 Bootstrap = Annotated[
     str, typer.Option("--bootstrap-server", "-b", envvar="BARNABAS_BOOTSTRAP_SERVER", help="Brokers, as host:port,...")
 ]
@@ -42,7 +51,10 @@ PartitionBy = Annotated[str, typer.Option("--partition-by", help="day or hour, o
 Compression = Annotated[str, typer.Option("--compression", help="zstd, snappy, gzip, lz4 or none.")]
 Level = Annotated[int | None, typer.Option("--compression-level", help="Of zstd or gzip.")]
 FileSize = Annotated[str, typer.Option("--file-size", help="Finish a file at this size.")]
+RoundSize = Annotated[str, typer.Option("--round-size", help="Plain bytes of a commit, over all partitions.")]
 RowGroup = Annotated[str, typer.Option("--row-group-size", help="Plain bytes of a row group.")]
+AcceptGap = Annotated[bool, typer.Option("--accept-gap", help="Go on where the log lost offsets.")]
+Adopt = Annotated[bool, typer.Option("--adopt", help="Take over a table whose marks are incomplete.")]
 StoreOptions = Annotated[
     list[str] | None, typer.Option("--store-option", metavar="NAME=VALUE", help="Of the object store; repeatable.")
 ]

@@ -2,10 +2,11 @@
 
 import json
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-__all__ = ["complain", "print_table", "say", "say_json", "shown_bytes"]
+__all__ = ["commits", "complain", "print_table", "say", "say_json", "say_progress", "shown_bytes"]
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -14,6 +15,17 @@ def say(line: str) -> None:
     """Print progress: one line on standard error."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
+
+
+def say_progress(rounds: int, done: str, plain_bytes: int, began: float, rest: str) -> None:
+    """Print how far a job is that began at `began` (`time.monotonic`): what is done, how fast, and what is left."""
+    rate = plain_bytes / max(time.monotonic() - began, 1e-3)
+    say(f"{commits(rounds)}: {done}, {shown_bytes(plain_bytes)} ({shown_bytes(rate)}/s), {rest}")
+
+
+def commits(count: int) -> str:
+    """Return a number of commits in words."""
+    return "1 commit" if count == 1 else f"{count} commits"
 
 
 def complain(text: str) -> None:

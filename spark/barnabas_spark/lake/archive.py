@@ -17,7 +17,7 @@ rounds, and is an error at the end. The others are archived first.
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from barnabas_raftlog.errors import BarnabasError
 from barnabas_spark.options.reads import ReadOptions
@@ -36,16 +36,29 @@ from .rounds import (
     check_topic,
     epochs_to_ask,
     gaps_before,
+    gaps_in_words,
     next_splits,
 )
 from .table import TableFormat
 from .values.rejects import known_part
 from .writing import Piece, Unreadable, Written
 
-__all__ = ["ArchiveError", "ArchiveResult", "ArchiveSettings", "Archived", "RunPieces", "archive"]
+__all__ = [
+    "ArchiveError",
+    "ArchiveResult",
+    "ArchiveSettings",
+    "Archived",
+    "RunPieces",
+    "archive",
+    "go_to_end",
+    "results_of",
+]
 
 logger = logging.getLogger(__name__)
 
+P = TypeVar("P")
+R = TypeVar("R")
+Result_co = TypeVar("Result_co", covariant=True)
 RunPieces = Callable[[Sequence[Piece]], Sequence[Written | Unreadable]]
 
 ROUND_BYTES = 1 << 30
@@ -164,17 +177,8 @@ class _Run:
 
     def round(self, pieces: Sequence[Piece]) -> bool:
         """Read, write and commit the pieces; return False if another archiver was faster."""
-        began = time.monotonic()
-        results = self.run_pieces(pieces)
-        if len(results) != len(pieces):
-            raise ArchiveError(f"{len(pieces)} tasks gave {len(results)} results")
-        if time.monotonic() - began > ROUND_S_MAX:
-            raise ArchiveError(f"a round took longer than {ROUND_S_MAX / 3600:g} hours; give --round-bytes less")
+        results = results_of(self.run_pieces, pieces, self.unreadable)
         written = [one for one in results if isinstance(one, Written)]
-        for one in results:
-            if isinstance(one, Unreadable):
-                self.unreadable[one.split.partition] = one.reason
-                logger.warning("%s", one.reason)
         if not written:
             return True
         files = [file for one in written for file in one.files]
@@ -262,6 +266,39 @@ def archive(
     """
     run = _Run(table, settings, run_pieces, wait, rejects)
     run.begin()
+    go_to_end(run, "archiver of", tell, wait, should_stop)
+    return run.result()
+
+
+class _Rounds(Protocol[P, Result_co]):
+    """A run that goes on in rounds, whatever they are made of."""
+
+    rounds: int
+    lost_rounds: int
+    unreadable: dict[int, str]
+
+    def pieces(self) -> Sequence[P]:
+        """Return the next round, empty at the end."""
+
+    def round(self, pieces: Sequence[P], /) -> bool:
+        """Carry it out; return False if somebody else was faster."""
+
+    def result(self) -> Result_co:
+        """Return how far the run is."""
+
+
+def go_to_end(
+    run: _Rounds[P, Result_co],
+    rival: str,
+    tell: Callable[[Result_co], None],
+    wait: Callable[[int], None],
+    should_stop: Callable[[], bool] = lambda: False,
+) -> None:
+    """Carry out the rounds of a run until none is left, or it should stop. `tell` hears before each how far it is.
+
+    Raises:
+        ArchiveError: a partition could not be read, or a `rival` was faster again and again.
+    """
     lost = 0
     while pieces := run.pieces():
         tell(run.result())
@@ -270,15 +307,35 @@ def archive(
         if run.round(pieces):
             run.rounds += 1
             lost = 0
-        else:
-            run.lost_rounds += 1
-            lost += 1
-            if lost >= LOST_ROUNDS_MAX:
-                raise ArchiveError(f"{lost} rounds in a row went to another archiver of this table: one is enough")
-            wait(lost)
+            continue
+        run.lost_rounds += 1
+        lost += 1
+        if lost >= LOST_ROUNDS_MAX:
+            raise ArchiveError(f"{lost} rounds in a row went to another {rival} this table: one is enough")
+        wait(lost)
     if run.unreadable:
         raise ArchiveError("; ".join(reason for _, reason in sorted(run.unreadable.items())))
-    return run.result()
+
+
+def results_of(
+    run_pieces: Callable[[Sequence[P]], Sequence[R]], pieces: Sequence[P], unreadable: dict[int, str]
+) -> Sequence[R]:
+    """Run the pieces of a round; return their results, and add partitions that cannot be read to `unreadable`.
+
+    Raises:
+        ArchiveError: the round took so long that its files may not be committed any more.
+    """
+    began = time.monotonic()
+    results = run_pieces(pieces)
+    if len(results) != len(pieces):
+        raise ArchiveError(f"{len(pieces)} tasks gave {len(results)} results")
+    if time.monotonic() - began > ROUND_S_MAX:
+        raise ArchiveError(f"a round took longer than {ROUND_S_MAX / 3600:g} hours; give --round-size less")
+    for one in results:
+        if isinstance(one, Unreadable):
+            unreadable[one.split.partition] = one.reason
+            logger.warning("%s", one.reason)
+    return results
 
 
 def _archived(one: Written) -> Archived:
@@ -295,9 +352,5 @@ def _archived(one: Written) -> Archived:
 
 
 def _said(logs: TopicLogs, gaps: Sequence[Gap], *, accepted: bool = False) -> str:
-    names = "; ".join(
-        f"{logs.topic}-{one.partition}: the table ends at {one.start_offset}, and the log starts at {one.end_offset}"
-        for one in gaps
-    )
     advice = "the gap was committed" if accepted else "what lies between is gone; --accept-gap goes on behind it"
-    return f"{names}: {advice}"
+    return f"{gaps_in_words(logs, gaps)}: {advice}"

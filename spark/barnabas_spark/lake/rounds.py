@@ -73,6 +73,14 @@ class Gap(NamedTuple):
     end_offset: int
 
 
+def gaps_in_words(logs: "TopicLogs", gaps: Sequence[Gap]) -> str:
+    """Return what a table lacks, for a message."""
+    return "; ".join(
+        f"{logs.topic}-{one.partition}: the table ends at {one.start_offset}, and the log starts at {one.end_offset}"
+        for one in gaps
+    )
+
+
 class GapError(TableError):
     """The log starts behind the end of the table."""
 

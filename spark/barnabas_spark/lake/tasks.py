@@ -1,9 +1,9 @@
 """Runs the pieces of a round as tasks of Spark. No row comes back to the driver, only what was written."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from barnabas_spark.options.reads import ReadOptions
 
@@ -12,7 +12,13 @@ from .compaction import Group, Rewritten, rewrite_group
 from .store import Location
 from .writing import FileSettings, Piece, Unreadable, Written, write_piece
 
-__all__ = ["rewrite_on_spark", "run_on_spark", "task_failure"]
+__all__ = ["TaskFailedError", "collected", "named_failure", "rewrite_on_spark", "run_on_spark", "task_failure"]
+
+R = TypeVar("R")
+
+
+class TaskFailedError(ArchiveError):
+    """A task failed as often as Spark allows."""
 
 
 def run_on_spark(
@@ -22,13 +28,13 @@ def run_on_spark(
 
     Whatever attempts Spark makes of a task, it hands over the result of one. Needs a classic session.
 
-    The function raises `ArchiveError` if a task failed as often as Spark allows.
+    The function raises `TaskFailedError`.
     """
     context = spark.sparkContext
     write = partial(write_piece, location=location, options=options, settings=settings, rejects=rejects)
 
     def run(pieces: Sequence[Piece]) -> Sequence[Written | Unreadable]:
-        return _collected(context, pieces, write)
+        return collected(context, pieces, write)
 
     return run
 
@@ -38,10 +44,20 @@ def rewrite_on_spark(
 ) -> list[Rewritten]:
     """Rewrite groups of files, one a task; raises as the function of `run_on_spark`."""
     write = partial(rewrite_group, location=location, settings=settings)
-    return _collected(spark.sparkContext, groups, write)
+    return collected(spark.sparkContext, groups, write)
 
 
-def _collected(context: Any, items: Sequence[Any], function: Any) -> list[Any]:
+def collected(context: Any, items: Sequence[Any], function: Any) -> list[Any]:
+    """Return what a function makes of each item, one a task, in their order; raises `TaskFailedError`."""
+    return named_failure(lambda: context.parallelize(items, len(items)).map(function).collect())
+
+
+def named_failure(work: Callable[[], R]) -> R:
+    """Do some work of Spark's, and name what fails in a task.
+
+    Raises:
+        TaskFailedError: a task failed for good, or the JVM has ended.
+    """
     from py4j.protocol import (  # type: ignore[import-untyped]  # noqa: PLC0415 - comes with PySpark
         Py4JError,
         Py4JJavaError,
@@ -49,15 +65,14 @@ def _collected(context: Any, items: Sequence[Any], function: Any) -> list[Any]:
     from pyspark.errors import PySparkException  # noqa: PLC0415 - see above
 
     try:
-        results: list[Any] = context.parallelize(items, len(items)).map(function).collect()
+        return work()
     except Py4JJavaError as error:
-        raise ArchiveError(f"a task failed for good: {task_failure(str(error.java_exception))}") from error
+        raise TaskFailedError(f"a task failed for good: {task_failure(str(error.java_exception))}") from error
     except PySparkException as error:
         # What a task raised in Python comes so, if there is a SparkSession and not a context only.
-        raise ArchiveError(f"a task failed for good: {task_failure(str(error))}") from error
+        raise TaskFailedError(f"a task failed for good: {task_failure(str(error))}") from error
     except (Py4JError, ConnectionError) as error:
-        raise ArchiveError("Spark's JVM has ended") from error
-    return results
+        raise TaskFailedError("Spark's JVM has ended") from error
 
 
 def task_failure(text: str) -> str:

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from barnabas_spark.lake.formats.choosing import open_table
-from barnabas_spark.lake.layout import PARTITIONINGS, RECORD_SCHEMA, Layout
+from barnabas_spark.lake.formats.choosing import open_archive
+from barnabas_spark.lake.layout import RECORD_SCHEMA
 from barnabas_spark.lake.opening import open_store
 from barnabas_spark.lake.ranges import Span
 from barnabas_spark.lake.rounds import Gap, Log, Spans, TopicLogs
 from barnabas_spark.lake.store import Location
-from barnabas_spark.lake.table import TableError, TableState
+from barnabas_spark.lake.table import TableError
 from barnabas_spark.planning.plan import Split
 
 from .writing import SiftedPiece
@@ -42,7 +42,8 @@ class ArchivedChangelog:
     """What an archive has of one topic."""
 
     def __init__(self, kind: str, location: Location, topic: str) -> None:
-        table, state = _opened(kind, location)
+        table = open_archive(kind, location)
+        state = table.load()
         here = {key[:2] for key, spans in state.spans.items() if spans}
         if len(here) != 1:
             found = "no offsets" if not here else f"the offsets of {len(here)} topics, by their ids"
@@ -172,19 +173,6 @@ def _crossing(groups: Sequence[RowGroup]) -> list[list[RowGroup]]:
             found.append([one])
             last = one.offsets[1]
     return found
-
-
-def _opened(kind: str, location: Location) -> tuple[Any, TableState]:
-    """Open an archive's table, by whatever time it is partitioned."""
-    refused: TableError | None = None
-    for partition_by in PARTITIONINGS:
-        table = open_table(kind, location, Layout(partition_by=partition_by), is_probed=False)
-        try:
-            return table, table.load()
-        except TableError as error:
-            refused = refused or error
-    assert refused is not None
-    raise refused
 
 
 def _raw(topic_id: str) -> bytes | None:

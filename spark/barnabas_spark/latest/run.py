@@ -13,11 +13,10 @@ table.
 """
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from barnabas_spark.lake.archive import LOST_ROUNDS_MAX, PIECE_BYTES_MIN, ROUND_S_MAX, ArchiveError
+from barnabas_spark.lake.archive import PIECE_BYTES_MIN, go_to_end, results_of
 from barnabas_spark.lake.committing import commit_ranges, pause
 from barnabas_spark.lake.logs import ask_epoch_ends, ask_logs
 from barnabas_spark.lake.ranges import CommittedRange, NotNextError, Purpose
@@ -29,6 +28,7 @@ from barnabas_spark.lake.rounds import (
     check_ends,
     epochs_to_ask,
     gaps_before,
+    gaps_in_words,
     missing_splits,
 )
 from barnabas_spark.lake.table import TableError, TableFormat
@@ -133,12 +133,14 @@ class _Run:
         _check_table(self.table, stored, self.logs)
         gaps = self.changelog.gaps(stored)
         if gaps and not accept_gap:
-            raise GapError(f"{_said(self.logs, gaps)}: what lies between is gone; --accept-gap goes on behind it")
+            raise GapError(
+                f"{gaps_in_words(self.logs, gaps)}: what lies between is gone; --accept-gap goes on behind it"
+            )
         self.changelog.check(stored)
         if gaps:
             ranges = [self._range(one.partition, one.start_offset, one.end_offset) for one in gaps]
             commit_ranges(self.table, [], ranges, Purpose.GAP, wait=self.wait)
-            logger.warning("%s: the gap was committed", _said(self.logs, gaps))
+            logger.warning("%s: the gap was committed", gaps_in_words(self.logs, gaps))
             for one in gaps:
                 self._count(PartitionResult(one.partition, 0, gap=one.end_offset - one.start_offset))
 
@@ -153,15 +155,7 @@ class _Run:
 
     def round(self, pieces: Sequence[SiftedPiece]) -> bool:
         """Sift and commit the pieces; return False if another run was faster."""
-        began = time.monotonic()
-        results = self.run_pieces(pieces)
-        # Files that old may be taken for orphans, as in an archive.
-        if time.monotonic() - began > ROUND_S_MAX:
-            raise ArchiveError(f"a round took longer than {ROUND_S_MAX / 3600:g} hours; give --round-size less")
-        for one in results:
-            if isinstance(one, Unreadable):
-                self.unreadable[one.split.partition] = one.reason
-                logger.warning("%s", one.reason)
+        results = results_of(self.run_pieces, pieces, self.unreadable)
         sifted = [one for one in results if isinstance(one, Sifted)]
         if not sifted:
             return True
@@ -227,20 +221,7 @@ def compact(
     """
     run = _Run(table, changelog, run_pieces, round_bytes, wait)
     run.begin(accept_gap=accept_gap)
-    lost = 0
-    while pieces := run.pieces():
-        tell(run.result())
-        if run.round(pieces):
-            run.rounds += 1
-            lost = 0
-            continue
-        run.lost_rounds += 1
-        lost += 1
-        if lost >= LOST_ROUNDS_MAX:
-            raise ArchiveError(f"{lost} rounds in a row went to another run over this table: one is enough")
-        wait(lost)
-    if run.unreadable:
-        raise ArchiveError("; ".join(reason for _, reason in sorted(run.unreadable.items())))
+    go_to_end(run, "run over", tell, wait)
     return run.result()
 
 
@@ -256,10 +237,3 @@ def _check_table(table: Any, stored: Spans, logs: TopicLogs) -> None:
             f"the table has keys of the topic with id {others[0][1]}{where}, and {logs.topic} has id {logs.topic_id}: "
             "it is another topic, or it was deleted and created again; its keys begin anew, in another table"
         )
-
-
-def _said(logs: TopicLogs, gaps: Sequence[Gap]) -> str:
-    return "; ".join(
-        f"{logs.topic}-{one.partition}: the table ends at {one.start_offset}, and the log starts at {one.end_offset}"
-        for one in gaps
-    )

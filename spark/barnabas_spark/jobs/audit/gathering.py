@@ -9,11 +9,12 @@ from barnabas_clients.admin.groups import group_offsets
 from barnabas_clients.admin.values import ConfigResource
 from barnabas_clients.topic_partition import TopicPartition
 from barnabas_spark.clusters import cluster_for, run
-from barnabas_spark.jobs.executors import in_waves, named_failure
+from barnabas_spark.jobs.executors import in_waves
 from barnabas_spark.jobs.lakes import Lake, find_lake
 from barnabas_spark.lake.logs import ask_epoch_ends, ask_logs
 from barnabas_spark.lake.rounds import TopicLogs, epochs_to_ask
 from barnabas_spark.lake.store import Location
+from barnabas_spark.lake.tasks import named_failure
 from barnabas_spark.options.reads import ReadOptions
 from barnabas_spark.planning.plan import Split
 

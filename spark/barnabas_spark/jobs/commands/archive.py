@@ -10,6 +10,8 @@ from barnabas_spark.jobs.options import (
     CODECS,
     FORMATS,
     PARTITIONINGS,
+    AcceptGap,
+    Adopt,
     AsJson,
     Bootstrap,
     Compression,
@@ -18,8 +20,10 @@ from barnabas_spark.jobs.options import (
     Level,
     Master,
     PartitionBy,
+    RoundSize,
     RowGroup,
     StoreOptions,
+    To,
     Topic,
     one_of,
     pairs,
@@ -28,13 +32,9 @@ from barnabas_spark.jobs.options import (
 
 __all__ = ["archive"]
 
-To = Annotated[str, typer.Option("--to", metavar="DIR|URL", help="Where the table is: a directory, s3://..., gs://...")]
-RoundSize = Annotated[str, typer.Option("--round-size", help="Plain bytes of a commit, over all partitions.")]
-AcceptGap = Annotated[bool, typer.Option("--accept-gap", help="Go on where the log lost offsets.")]
 RestartTopic = Annotated[
     bool, typer.Option("--restart-topic", help="Archive a topic that was created again into the same table.")
 ]
-Adopt = Annotated[bool, typer.Option("--adopt", help="Take over a table whose marks are incomplete.")]
 Continuous = Annotated[bool, typer.Option("--continuous", help="Go on until SIGTERM.")]
 Group = Annotated[
     str, typer.Option("--group", help="Store how far the table is in this consumer group, for tools that show lag.")

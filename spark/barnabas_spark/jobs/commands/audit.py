@@ -7,14 +7,23 @@ import typer
 
 from barnabas_spark.jobs.app import app
 from barnabas_spark.jobs.errors import UsageError
-from barnabas_spark.jobs.options import FORMATS, AsJson, Bootstrap, Master, StoreOptions, Topic, one_of, pairs
+from barnabas_spark.jobs.options import (
+    FORMATS,
+    AsJson,
+    Bootstrap,
+    FormatThere,
+    Master,
+    StoreOptions,
+    Topic,
+    one_of,
+    pairs,
+)
 
 __all__ = ["audit"]
 
 Lake = Annotated[
     str, typer.Option("--lake", metavar="DIR|URL", help="The table of the topic; without it the topic alone is read.")
 ]
-Kind = Annotated[str, typer.Option("--format", help="parquet, delta or iceberg; if it is not given, what is there.")]
 Group = Annotated[str, typer.Option("--group", help="A consumer group, whose lag is shown.")]
 Report = Annotated[str, typer.Option("--report", metavar="FILE.html", help="Write a page with plots, too.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Do not read the rows of the topic again; compare offsets only.")]
@@ -25,7 +34,7 @@ LakeOnly = Annotated[bool, typer.Option("--lake-only", help="Ask no broker: chec
 def audit(  # noqa: PLR0913, PLR0917 - one for each option
     topic: Topic,
     lake: Lake = "",
-    kind: Kind = "",
+    kind: FormatThere = "",
     bootstrap: Bootstrap = "localhost:9092",
     master: Master = "",
     group: Group = "",

@@ -13,6 +13,7 @@ from barnabas_spark.jobs.options import (
     AsJson,
     Bootstrap,
     Compression,
+    FormatThere,
     Master,
     StoreOptions,
     Topic,
@@ -25,7 +26,6 @@ __all__ = ["backfill"]
 PARTITIONS = ("keep", "by-key")
 
 From = Annotated[str, typer.Option("--from", metavar="DIR|URL", help="The table whose rows are written.")]
-Kind = Annotated[str, typer.Option("--format", help="parquet, delta or iceberg; if it is not given, what is there.")]
 Partitions = Annotated[
     str, typer.Option("--partitions", help="keep: those of the rows; by-key: as Kafka's own producer chooses.")
 ]
@@ -44,7 +44,7 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on with a back-fill t
 def backfill(  # noqa: PLR0913, PLR0917 - one for each option
     topic: Topic,
     lake: From,
-    kind: Kind = "",
+    kind: FormatThere = "",
     bootstrap: Bootstrap = "localhost:9092",
     master: Master = "",
     partitions: Partitions = "keep",

@@ -9,14 +9,18 @@ from barnabas_spark.jobs.errors import UsageError
 from barnabas_spark.jobs.options import (
     CODECS,
     FORMATS,
+    AcceptGap,
+    Adopt,
     AsJson,
     Bootstrap,
     Compression,
     Format,
     Level,
     Master,
+    RoundSize,
     RowGroup,
     StoreOptions,
+    To,
     Topic,
     one_of,
     pairs,
@@ -25,10 +29,6 @@ from barnabas_spark.jobs.options import (
 
 __all__ = ["compact"]
 
-To = Annotated[str, typer.Option("--to", metavar="DIR|URL", help="Where the table is: a directory, s3://..., gs://...")]
-RoundSize = Annotated[str, typer.Option("--round-size", help="Plain bytes of a commit, over all partitions.")]
-AcceptGap = Annotated[bool, typer.Option("--accept-gap", help="Go on where the log lost offsets.")]
-Adopt = Annotated[bool, typer.Option("--adopt", help="Take over a table whose marks are incomplete.")]
 
 FromLake = Annotated[
     str, typer.Option("--from-lake", metavar="DIR|URL", help="Read this archive of the topic, and ask no broker.")

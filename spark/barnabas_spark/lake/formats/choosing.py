@@ -10,7 +10,7 @@ from barnabas_spark.lake.table import TableError
 from barnabas_spark.lake.values.decoding import REJECT_SCHEMA
 from barnabas_spark.lake.values.evolving import evolved
 
-__all__ = ["DATA_FOLDERS", "FORMATS", "open_as_it_is", "open_rejects", "open_table"]
+__all__ = ["DATA_FOLDERS", "FORMATS", "open_archive", "open_as_it_is", "open_rejects", "open_table"]
 
 FORMATS = ("parquet", "delta", "iceberg")
 # Options of a location that are not options of Iceberg's catalog: the name of the table in it.
@@ -52,6 +52,13 @@ def open_table(
         partition_by = "" if layout is None else layout.partition_by
         return IcebergFormat(root, name, schema, partition_by, catalog or None, adopt)
     raise TableError(f"'{kind}' is not a format of tables; write one of {', '.join(FORMATS)}")
+
+
+def open_archive(kind: str, location: Location) -> Any:
+    """Return the table of an archive for reading only, by whatever time it is partitioned; raises as `open_table`."""
+    stored: Layout | None = open_table(kind, location, None, is_probed=False).layout_of()
+    partition_by = "" if stored is None else stored.partition_by
+    return open_table(kind, location, Layout(partition_by=partition_by), is_probed=False)
 
 
 def open_as_it_is(
