@@ -163,8 +163,13 @@ class RaftGroup:
 
     @property
     def confirmed(self) -> bool:
-        """Leads, and a majority has said so since this node last stalled; False while its tick is late."""
-        return self.core.confirmed and not self.stall_pending and self.is_leader and self._driver.is_punctual
+        """Leads, and a majority has said so since this node last stalled; False while its tick is late.
+
+        A voter that is the only one is a majority, however late it is: nobody else can have been elected.
+        """
+        core = self.core
+        is_sure = self._driver.is_punctual or core.is_lone_voter
+        return core.confirmed and not self.stall_pending and self.is_leader and is_sure
 
     @property
     def leader_id(self) -> int | None:

@@ -525,12 +525,15 @@ class MultiRaft:
         self._doubt_some(chain([metadata] if metadata is not None else [], others), [])
 
     def _doubt_some(self, groups: Iterator[RaftGroup], doubtful: list[RaftGroup]) -> None:
-        """Let every group that leads or waits confirm nothing before it has heard of the stall; then judge again."""
+        """Let every group that leads or waits confirm nothing before it has heard of the stall; then judge again.
+
+        One whose only voter is this node hears of it too, and is in no doubt meanwhile.
+        """
         driver = self._driver
         some = list(islice(groups, TOLD_AT_ONCE))
         for group in some:
             if group.failed is None and (group.core.deadline_ms is not None or group.core.role is Role.LEADER):
-                group.stall_pending = True
+                group.stall_pending = not group.core.is_lone_voter
                 doubtful.append(group)
         if len(some) == TOLD_AT_ONCE:
             self._soon("groups after a stall", self._doubt_some, groups, doubtful)

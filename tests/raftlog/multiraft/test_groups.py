@@ -315,6 +315,24 @@ async def test_after_a_stall_no_leadership_is_confirmed_until_asked_again() -> N
     assert leader.group(1).core.term == 1, "a stall is no reason for an election"
 
 
+async def test_the_only_voter_is_confirmed_through_a_stall() -> None:
+    network, leader = await elected(1)
+    group = leader.group(1)
+    assert group.confirmed
+    told = [what for what in leader.listeners[group_id(1)].heard if what[0] == "leadership"]
+    network.now_ms += 600
+    assert not leader.raft.is_punctual
+    assert group.confirmed, "nobody else can have been elected"
+    leader.raft.tick()
+    while leader.raft._driver.is_paused:
+        assert group.confirmed
+        await asyncio.sleep(0)
+    await network.settle()
+    assert group.confirmed
+    assert leader.raft.stats.stalls == 1
+    assert [what for what in leader.listeners[group_id(1)].heard if what[0] == "leadership"] == told
+
+
 async def test_a_silent_peer_is_told_to_its_groups_in_slices_its_own_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_module, "BULK_PER_DRIVE", 10)
     network, _ = await elected(2, groups=35)
