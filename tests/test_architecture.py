@@ -101,7 +101,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     ),
     "barnabas_spark.lake.values": "columns decoding evolution rejects texts < evolving",
     "barnabas_spark.sinks": "delta",
-    "barnabas_spark.streaming": "byte_limit offsets < continuation < ownership starting watch < stream < reader",
+    "barnabas_spark.streaming": "byte_limit offsets pace < continuation < ownership starting watch < stream < reader",
     "barnabas_spark.options": "names < connections tables values < reads writes < streams",
     "barnabas_spark.writing": (
         "batches layout outcome partitioning producers < columns < destinations < task < writers"
@@ -146,7 +146,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_spark.lake": (
         "formats.delta_entries formats.manifests formats.vectors ranges rounds table values.evolution values.rejects"
     ),
-    "barnabas_spark.streaming": "offsets continuation starting",
+    "barnabas_spark.streaming": "offsets continuation pace starting",
     "barnabas_spark.jobs.audit": "timeline units",
     "barnabas_spark.jobs.backfill": "marker",
 }

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,6 +87,28 @@ def test_a_table_whose_columns_are_written_by_hand_gets_its_options_from_each_qu
 def test_a_wrong_option_is_refused_when_the_table_is_created(catalog: Catalog) -> None:
     with pytest.raises(AnalysisException, match="option startingofsets: is not known; did you mean startingOffsets"):
         catalog.sql(f"CREATE TABLE TABLE_NAME USING barnabas {catalog.options(startingOfsets='earliest')}")
+
+
+def test_a_stream_reads_a_table(spark: SparkSession, catalog: Catalog, tmp_path: Path) -> None:
+    catalog.sql(f"CREATE TABLE TABLE_NAME USING barnabas {catalog.options(startingOffsets='earliest')}")
+    sink = f"{catalog.name}_rows"
+    query = (
+        spark.readStream.table(catalog.name)
+        .select("offset")
+        .writeStream.format("memory")
+        .queryName(sink)
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+    assert sorted(row.offset for row in spark.table(sink).collect()) == list(range(RECORDS))
+
+
+def test_rows_are_inserted_into_a_table_that_was_made_for_it(catalog: Catalog) -> None:
+    catalog.sql(f"CREATE TABLE TABLE_NAME USING barnabas {catalog.options()}")
+    catalog.sql("INSERT INTO TABLE_NAME (key, value) VALUES (X'61', X'62')")
+    assert catalog.sql("SELECT key, value FROM TABLE_NAME WHERE offset >= GIVEN", str(RECORDS)) == [(b"a", b"b")]
 
 
 def test_a_view_has_columns_of_json(catalog: Catalog) -> None:

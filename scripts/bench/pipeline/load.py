@@ -142,7 +142,8 @@ def main() -> None:
     settings = {"bootstrap.servers": writing.bootstrap, "acks": "all", "log_level": 0}
     settings |= {"linger.ms": 0} if writing.rate else {"linger.ms": 20, "batch.size": 1_000_000}
     if not writing.rate:
-        settings |= {"queue.buffering.max.messages": 200_000}
+        # Idempotent: what is read is counted, and a request that is sent again must not be in the topic twice.
+        settings |= {"queue.buffering.max.messages": 200_000, "enable.idempotence": True}
     producer = Producer(settings)
     start_ms = time.time_ns() // 1_000_000
     late = list[float]()

@@ -25,6 +25,7 @@ from barnabas_spark.lake.values.evolving import evolve_table
 from barnabas_spark.lake.values.rejects import is_ahead
 from barnabas_spark.lake.values.texts import read_value_schema
 from barnabas_spark.lake.writing import FileSettings
+from barnabas_spark.latest.choosing import has_latest
 from barnabas_spark.options.reads import ReadOptions, parse_read_options
 
 from .errors import INTERRUPTED
@@ -85,7 +86,10 @@ def run_archive(job: ArchiveJob) -> int:
     options = read_options(job.bootstrap, job.topic)
     settings = ArchiveSettings(job.topic, options, job.round_bytes, job.accept_gap, job.restart_topic, job.backfill)
     # Before Spark starts, which takes seconds.
-    open_as_it_is(job.kind, job.location, job.files.partition_by, adopt=job.adopt)[0].load()
+    table, layout = open_as_it_is(job.kind, job.location, job.files.partition_by, adopt=job.adopt)
+    if has_latest(layout):
+        raise TableError(f"{job.location.url} has the latest records of `compact`; archive to another place")
+    table.load()
     with session("archive", job.master) as spark, _asked_to_stop() as stopping:
         given = read_value_schema(job.values.schema) if job.values.schema else None
         pieces = partial(_pieces, spark)

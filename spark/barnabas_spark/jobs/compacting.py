@@ -8,8 +8,8 @@ from barnabas_spark.lake.formats.choosing import DATA_FOLDERS, open_table
 from barnabas_spark.lake.store import Location
 from barnabas_spark.lake.writing import FileSettings
 from barnabas_spark.latest.archived import ArchivedChangelog, ReadArchive
-from barnabas_spark.latest.merging import merge
-from barnabas_spark.latest.read import LATEST_LAYOUT
+from barnabas_spark.latest.choosing import LATEST_LAYOUT
+from barnabas_spark.latest.merging import ForeignFileError, Merged, merge
 from barnabas_spark.latest.run import Changelog, CompactResult, TopicChangelog, compact
 from barnabas_spark.latest.tasks import merge_on_spark, sift_on_spark
 from barnabas_spark.latest.writing import ReadRange, ReadTopic
@@ -18,12 +18,10 @@ from .archiving import read_options
 from .output import commits, print_table, say, say_json, say_progress
 from .session import session
 
-__all__ = ["MERGED_FORMATS", "CompactJob", "run_compact"]
+__all__ = ["CompactJob", "run_compact"]
 
 # Files of a partition: with more, a run merges them. A reader opens all of them, and passes over what was superseded.
 FILES_MAX = 16
-# The other formats' tables replace files only by files with as many rows.
-MERGED_FORMATS = ("parquet",)
 
 
 class CompactJob(NamedTuple):
@@ -56,14 +54,23 @@ def run_compact(job: CompactJob) -> int:
         tell = partial(_tell, began)
         result = compact(table, changelog, run_pieces, job.round_bytes, accept_gap=job.accept_gap, tell=tell)
         _show(result, time.monotonic() - began, as_json=job.as_json)
-        if job.kind in MERGED_FORMATS:
+        try:
             merged = merge(table, 1 if job.merges else FILES_MAX, merge_on_spark(spark, job.location, files))
-            if merged is not None:
-                say(
-                    f"{merged.files_before} files became {merged.files_after}: "
-                    f"{merged.rows_before:,} rows, {merged.rows_after:,} of them the latest"
-                )
+        except ForeignFileError as error:
+            if job.merges:
+                raise
+            say(str(error))
+        else:
+            _show_merged(merged)
     return 0
+
+
+def _show_merged(merged: Merged | None) -> None:
+    if merged is not None:
+        say(
+            f"{merged.files_before} files became {merged.files_after}: "
+            f"{merged.rows_before:,} rows, {merged.rows_after:,} of them the latest"
+        )
 
 
 def _changelog(job: CompactJob) -> tuple[Changelog, ReadRange]:

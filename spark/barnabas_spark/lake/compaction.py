@@ -106,8 +106,12 @@ def _row_groups(location: Location, group: Group, settings: FileSettings) -> Ite
         yield pa.Table.from_batches(waiting).combine_chunks()
 
 
-def commit_compaction(table: Any, rewritten: Sequence[Rewritten], *, wait: Callable[[int], None] = pause) -> Compaction:
+def commit_compaction(
+    table: Any, rewritten: Sequence[Rewritten], *, drops_rows: bool = False, wait: Callable[[int], None] = pause
+) -> Compaction:
     """Commit what tasks have written onto the newest version that still has all files that they replace.
+
+    With `drops_rows`, what they have written lacks some of the rows.
 
     Raises:
         TableError: it has not: another compaction, or a deletion, was faster.
@@ -128,7 +132,7 @@ def commit_compaction(table: Any, rewritten: Sequence[Rewritten], *, wait: Calla
         if missing := set(removed) - live:
             raise TableError(f"{min(missing)} is not in the table any more: something else has replaced it")
         try:
-            table.rewrite(state, removed, added)
+            table.rewrite(state, removed, added, drops_rows=drops_rows)
         except ConflictError as error:
             last = error
         except UnknownOutcomeError as error:

@@ -12,7 +12,7 @@ from barnabas_raftlog.errors import BarnabasError
 
 from .ranges import CommittedRange, PartitionKey, Purpose, Span
 
-__all__ = ["ConflictError", "DataFile", "TableError", "TableFormat", "TableState", "UnknownOutcomeError"]
+__all__ = ["ConflictError", "DataFile", "TableError", "TableFormat", "TableState", "UnknownOutcomeError", "check_rows"]
 
 
 class TableError(BarnabasError):
@@ -34,6 +34,16 @@ class DataFile(NamedTuple):
     size_bytes: int
     rows: int
     partition_values: Mapping[str, str] = {}
+
+
+def check_rows(rows_before: int, rows_after: int, *, drops_rows: bool) -> None:
+    """Check that files have as many rows as those that they replace; with `drops_rows`, that they have no more.
+
+    Raises:
+        TableError: they have not.
+    """
+    if rows_after > rows_before or (rows_after < rows_before and not drops_rows):
+        raise TableError(f"the files to replace have {rows_before} rows, and those in their place {rows_after}")
 
 
 class TableState(NamedTuple):

@@ -16,12 +16,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from barnabas_spark.lake.layout import RECORD_SCHEMA
+from barnabas_spark.lake.layout import RECORD_SCHEMA, Layout
 
-__all__ = ["IDENTITY", "LATEST_SCHEMA", "latest_of", "marked"]
+__all__ = ["IDENTITY", "LATEST_LAYOUT", "LATEST_SCHEMA", "has_latest", "latest_of", "marked"]
 
 LATEST_SCHEMA = RECORD_SCHEMA.append(pa.field("deleted", pa.bool_()))
+LATEST_LAYOUT = Layout(LATEST_SCHEMA)
 IDENTITY = ("topicId", "partition", "key")
+
+
+def has_latest(layout: Layout) -> bool:
+    """Tell by its columns whether a table has latest records, and not an archive's: one of values may be `deleted`."""
+    return "deleted" in layout.schema.names and "deleted" not in dict(layout.values)
 
 
 def latest_of(rows: Any, identity: Sequence[str] = IDENTITY) -> Any:

@@ -25,10 +25,14 @@ from barnabas_spark.lake.writing import FileSettings
 from .choosing import LATEST_SCHEMA, latest_of
 from .writing import latest_writer
 
-__all__ = ["Merged", "files_to_merge", "merge", "merge_files"]
+__all__ = ["ForeignFileError", "Merged", "files_to_merge", "merge", "merge_files"]
 
 _NAME = re.compile(r"(barnabas-.+-([0-9]+)-[0-9]{20})-[0-9a-f]{32}-\w+\.parquet")
 _BATCH_ROWS = 16_384
+
+
+class ForeignFileError(TableError):
+    """A file that another tool has written. Readers take it as it is, and nothing is merged."""
 
 
 class Merged(NamedTuple):
@@ -44,13 +48,13 @@ def files_to_merge(files: Sequence[DataFile], more_than: int) -> list[Group]:
     """Return the files of each partition that has more than so many, at least one, in the order of their offsets.
 
     Raises:
-        TableError: a file is not named as `compact` names files: something else has written to the table.
+        ForeignFileError: a file is not named as `compact` names files.
     """
     groups: dict[int, list[DataFile]] = {}
     for file in sorted(files, key=lambda file: file.path):
         found = _NAME.fullmatch(file.path.rpartition("/")[2])
         if found is None:
-            raise TableError(
+            raise ForeignFileError(
                 f"{file.path} was not written by this job, so its partition is not known: nothing is merged"
             )
         groups.setdefault(int(found[2]), []).append(file)
@@ -98,13 +102,14 @@ def merge(
     """Merge the partitions that have more files than so many; return None if there is none.
 
     Raises:
-        TableError: the format cannot do it, or another merge was faster.
+        ForeignFileError: something else has written to the table.
+        TableError: another merge was faster.
     """
     groups = files_to_merge(table.data_files(table.load()), more_than)
     if not groups:
         return None
     rewritten = run_groups(groups)
-    done: Compaction = commit_compaction(table, rewritten, wait=wait)
+    done: Compaction = commit_compaction(table, rewritten, drops_rows=True, wait=wait)
     return Merged(
         done.files_before, done.files_after, sum(one.rows for each in groups for one in each.files), done.rows
     )

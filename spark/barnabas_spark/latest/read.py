@@ -7,17 +7,15 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from barnabas_spark.lake.formats.choosing import open_table
-from barnabas_spark.lake.layout import Layout
 from barnabas_spark.lake.opening import open_store
 from barnabas_spark.lake.schemas import spark_schema
 from barnabas_spark.lake.store import Location
 from barnabas_spark.lake.table import TableError, TableState
 
-from .choosing import IDENTITY, LATEST_SCHEMA
+from .choosing import IDENTITY, LATEST_LAYOUT, LATEST_SCHEMA, has_latest
 
-__all__ = ["LATEST_LAYOUT", "read_latest"]
+__all__ = ["read_latest"]
 
-LATEST_LAYOUT = Layout(LATEST_SCHEMA)
 FILES_PER_TASK = 4
 
 
@@ -43,7 +41,7 @@ def read_latest(
     state = table.load()
     if not state.version and not state.spans:
         raise TableError(f"there is no {table_format} table at {location}")
-    if "deleted" not in getattr(table, "layout", LATEST_LAYOUT).schema.names:
+    if not has_latest(getattr(table, "layout", LATEST_LAYOUT)):
         raise TableError(f"the table at {location} is not one of latest records; read it with read_lake")
     files = list(table.files(state if version is None else TableState(version, {})))
     rows = _latest(_rows(spark, where, files))

@@ -36,6 +36,7 @@ from barnabas_spark.lake.writing import Unreadable
 from barnabas_spark.options.reads import ReadOptions
 from barnabas_spark.planning.plan import Split
 
+from .choosing import has_latest
 from .writing import Sifted, SiftedPiece
 
 __all__ = ["Changelog", "CompactResult", "PartitionResult", "RunPieces", "TopicChangelog", "compact"]
@@ -228,7 +229,7 @@ def compact(
 def _check_table(table: Any, stored: Spans, logs: TopicLogs) -> None:
     """Check that a table has latest records, of this topic and no other."""
     layout = getattr(table, "layout", None)
-    if stored and layout is not None and "deleted" not in layout.schema.names:
+    if stored and layout is not None and not has_latest(layout):
         raise TableError("this is the table of an archive; write to another place, and read this one with --from-lake")
     here = (logs.cluster_id, logs.topic_id)
     if others := sorted({key[:2] for key in stored if stored[key]} - {here}):

@@ -35,6 +35,7 @@ _STARTS = (
     "startingOffsets",
     "startingOffsetsByTimestampStrategy",
 )
+_SPLITTING = ("partitioning", "minPartitions", "maxBytesPerPartition", "maxRecordsPerPartition")
 _SNAPSHOTS = ("snapshot", "snapshotCompacted")
 _OWN = (*_ONLY_STREAMS, *_LIMITS, _METADATA_AGE)
 NAMES = Names(
@@ -54,7 +55,7 @@ class StreamOptions(NamedTuple):
     """A checked set of options. None means no limit. `read` is what tasks go by; its starting and ending mean nothing.
 
     `starting` may say `LATEST`, for a stream as a whole or for a partition. A stream whose first offset depends on the
-    moment has a `consumer_group`.
+    moment has a `consumer_group`. `is_packed`: no option says what a task reads, so small micro-batches may be packed.
     """
 
     read: ReadOptions
@@ -67,6 +68,7 @@ class StreamOptions(NamedTuple):
     consumer_group: str = ""
     on_topic_recreated: OnRecreated = "fail"
     metadata_age_ms: int = METADATA_AGE_MS
+    is_packed: bool = True
 
 
 def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
@@ -108,6 +110,7 @@ def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
         consumer_group=group,
         on_topic_recreated=one_of(options, "onTopicRecreated", "fail", "restart"),
         metadata_age_ms=count(options, _METADATA_AGE) or METADATA_AGE_MS,
+        is_packed=not any(name.lower() in options for name in _SPLITTING),
     )
 
 

@@ -8,6 +8,9 @@ Limits: tasks are never fewer than `TASKS_MIN`, or `minPartitions` if that is mo
 `partitioning` as `topicPartition`, just one range. Within these, the heaviest task is as light as can be.
 
 *Weight* is bytes, and for each range `RANGE_BYTES`, because each is a fetch of its own.
+
+*Streams.* A small micro-batch that is over in a moment is not divided among all cores (streaming/pace.py): `pack_few` makes
+no more tasks than are worth it.
 """
 
 from collections.abc import Sequence
@@ -17,18 +20,35 @@ from barnabas_spark.options.reads import ReadOptions
 from .plan import Split
 from .splitting import balanced_bytes
 
-__all__ = ["TASKS_MIN", "pack"]
+__all__ = ["TASKS_MIN", "pack", "pack_few"]
 
 # So that fewer partitions than that are read by a task each, as by Spark's own source, and many cores have work.
 TASKS_MIN = 16
 # What a core reads during a fetch that brings almost nothing: 1 ms.
 RANGE_BYTES = 512 << 10
+# A task of less weight costs more than it reads.
+TASK_BYTES_MIN = 4 << 20
+
+
+def pack_few(splits: Sequence[Split], options: ReadOptions) -> list[tuple[Split, ...]]:
+    """Return what each task reads, in order: as many tasks as have some weight, and `TASKS_MIN` at most.
+
+    `splits` have sizes, and no option says how many tasks there are to be.
+    """
+    weight = sum(max(0, one.size_bytes) + RANGE_BYTES for one in splits)
+    return _packed(splits, options, min(TASKS_MIN, max(1, -(-weight // TASK_BYTES_MIN))))
 
 
 def pack(splits: Sequence[Split], options: ReadOptions) -> list[tuple[Split, ...]]:
     """Return what each task reads, in order."""
     tasks_min = max(TASKS_MIN, options.partitions_min or 0)
-    if len(splits) <= tasks_min or options.partitioning != "balanced":
+    if options.partitioning != "balanced":
+        return [(one,) for one in splits]
+    return _packed(splits, options, tasks_min)
+
+
+def _packed(splits: Sequence[Split], options: ReadOptions, tasks_min: int) -> list[tuple[Split, ...]]:
+    if len(splits) <= tasks_min:
         return [(one,) for one in splits]
     loads = _Loads(splits, options)
     most = balanced_bytes(sum(loads.sizes))

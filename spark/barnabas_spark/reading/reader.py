@@ -1,13 +1,19 @@
 """Reads the splits of a task, one after the other, and yields Arrow batches.
 
 The next request is under way while the last answer is decoded and consumed, also when it is the first one of the next
-split: one answer ahead, never more. So a task holds at most two answers and the memory of one Arrow batch.
+split: one answer ahead. So a task holds at most two answers and the memory of one Arrow batch.
+
+*Small splits.* The first requests of up to `AHEAD_MAX` next splits, each of which is known to have `AHEAD_BYTES` at
+most, are under way, too: a task with many of them does not wait for a round trip for each.
 
 Batches have at least `TARGET_BYTES` of plain record bytes if the range has so many, and end with a record batch of the
 log. A task that is ended early (LIMIT) leaves nothing running.
 """
 
+import asyncio
+from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from barnabas_clients.consumer.decoder import CorruptRecordsError
@@ -26,6 +32,8 @@ from .values import RAW, decoder_for
 __all__ = ["read_split", "read_splits"]
 
 TARGET_BYTES = 4 << 20
+AHEAD_MAX = 8
+AHEAD_BYTES = 64 << 10
 
 
 class _Answer(NamedTuple):
@@ -76,6 +84,7 @@ def _answers(splits: Sequence[Split], options: ReadOptions) -> Iterator[_Answer]
             yield answer
     finally:
         under_way.cancel()
+        submit(fetches.close())
 
 
 class _Fetches:
@@ -83,25 +92,46 @@ class _Fetches:
 
     def __init__(self, splits: Sequence[Split], options: ReadOptions) -> None:
         self._options = options
-        self._left = [split for split in reversed(splits) if not split.is_empty]
-        self._position = self._left[-1].start_offset if self._left else 0
-        self._fetcher: RangeFetcher | None = None
+        self._left = deque(split for split in splits if not split.is_empty)
+        self._position = self._left[0].start_offset if self._left else 0
+        # The next fetch of each of the first splits that are left.
+        self._under_way: deque[tuple[RangeFetcher, asyncio.Task[Fetched]]] = deque()
 
     async def next(self) -> _Answer | None:
         """Fetch once more; None: all is there."""
         if not self._left:
             return None
-        split = self._left[-1]
-        if self._fetcher is None:
-            self._fetcher = RangeFetcher(await cluster_for(self._options, is_driver=False), split, self._options)
-        position = self._position
-        fetched = await self._fetcher.fetch(position)
+        await self._begin()
+        split, position = self._left[0], self._position
+        fetcher, under_way = self._under_way.popleft()
+        fetched = await under_way
         self._position = fetched.next_offset
-        if self._position >= split.end_offset:
-            self._fetcher = None
-            self._left.pop()
-            self._position = self._left[-1].start_offset if self._left else 0
+        if self._position < split.end_offset:
+            self._under_way.appendleft((fetcher, _fetch(fetcher, self._position)))
+        else:
+            self._left.popleft()
+            self._position = self._left[0].start_offset if self._left else 0
         return _Answer(split, position, fetched)
+
+    async def close(self) -> None:
+        """End what is under way."""
+        for _, under_way in self._under_way:
+            under_way.cancel()
+
+    async def _begin(self) -> None:
+        """Begin the first split that is left, and with it the small ones behind it."""
+        for split in islice(self._left, len(self._under_way), AHEAD_MAX + 1):
+            if self._under_way and not 0 < split.size_bytes <= AHEAD_BYTES:
+                return
+            fetcher = RangeFetcher(await cluster_for(self._options, is_driver=False), split, self._options)
+            self._under_way.append((fetcher, _fetch(fetcher, split.start_offset)))
+
+
+def _fetch(fetcher: RangeFetcher, position: int) -> "asyncio.Task[Fetched]":
+    task = asyncio.create_task(fetcher.fetch(position))
+    # Whoever waits for it gets its error. If nobody does any more, nobody is to hear of it.
+    task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    return task
 
 
 def _columns(split: Split, data: memoryview, position: int, *, with_headers: bool) -> Columns:

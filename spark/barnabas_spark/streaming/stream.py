@@ -23,6 +23,7 @@ from barnabas_spark.options.reads import EARLIEST, LATEST, Position
 from barnabas_spark.options.streams import StreamOptions
 from barnabas_spark.options.values import TopicPartition
 from barnabas_spark.planning.limits import backlog, cut_by_offsets, is_delayed
+from barnabas_spark.planning.packing import pack_few
 from barnabas_spark.planning.plan import (
     DataLossError,
     PartitionState,
@@ -32,12 +33,14 @@ from barnabas_spark.planning.plan import (
     make_plan,
     timestamps_needed,
 )
+from barnabas_spark.planning.sizes import estimated
 from barnabas_spark.reading.measuring import make_tasks
 
 from .byte_limit import ByteLimit
 from .continuation import Heads, TopicRecreatedError, continued, doubts, unread
 from .offsets import Offsets, from_json, to_json
 from .ownership import CLOSE_S, Ownership
+from .pace import Pace
 from .starting import check_found, first_offsets
 from .watch import Watch
 
@@ -70,6 +73,7 @@ class Stream:
         self._looked_at_ms = 0
         self._batch_at_ms: int | None = None
         self._warned: set[str] = set()
+        self._pace = Pace(_now_ms)
 
     def prepare(self) -> None:
         """Fix the end of the run: the heads of this moment (AvailableNow)."""
@@ -83,6 +87,7 @@ class Stream:
 
     def latest(self, start: Json, *, is_limited: bool) -> Json:
         """Return where the next batch ends; `start` itself if there is none."""
+        self._pace.end()
         if self._ownership is not None:
             self._ownership.check()
         if start == self._idle_at and self._watch.is_quiet and not self._is_delayed:
@@ -227,7 +232,12 @@ class Stream:
         plan = await self._plan(start, end)
         assert self._cluster is not None
         ranges = [split for split in plan.splits if not split.is_empty]
-        return await make_tasks(self._cluster, self._options.read, ranges, {}) if ranges else ()
+        if not ranges:
+            return ()
+        self._pace.begin()
+        if self._options.is_packed and self._pace.takes_few:
+            return pack_few(estimated(ranges, {}, {}), self._options.read)
+        return await make_tasks(self._cluster, self._options.read, ranges, {})
 
     async def _plan(self, start: Offsets, end: Offsets) -> Plan:
         watch = await self._open()

@@ -121,6 +121,24 @@ def test_a_topic_is_filled_from_the_lake_as_it_was(
     assert "was begun and not ended; leave --resume out" in capfd.readouterr().err
 
 
+def test_parts_of_the_lake_are_written_one_behind_the_other(
+    spark: Any, landed: Landed, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """By offsets, then by times, the second one behind what the first one has written."""
+    target = new_topic(landed.topic.bootstrap, PARTITIONS)
+    words = ["backfill", target.name, "--from", str(landed.root), "-b", target.bootstrap, "--json"]
+    since, until = FIRST_MS + 1_000 * 3600, FIRST_MS + 2_000 * 3600
+    assert run([*words, "--from-offset", "100", "--to-offset", "300"], capfd)[0] == 0
+    assert run([*words, "--append", "--from-time", str(since), "--to-time", str(until)], capfd)[0] == 0
+    expected = [
+        [row[1:] for row in rows if 100 <= row[0] < 300] + [row[1:] for row in rows if since <= row[4][1] < until]
+        for rows in consumed(landed.topic)
+    ]
+    found = consumed(target)
+    assert [[row[1:] for row in rows] for rows in found] == expected
+    assert [[row[0] for row in rows] for rows in found] == [[*range(len(rows))] for rows in expected]
+
+
 @pytest.mark.parametrize(
     ("words", "status", "complaint"),
     [

@@ -17,13 +17,15 @@ from spark.lake.sweep import in_process, settings_for
 from barnabas_spark.jobs import cli
 from barnabas_spark.jobs.archiving import read_options
 from barnabas_spark.lake.archive import archive
+from barnabas_spark.lake.formats.choosing import open_table
 from barnabas_spark.lake.formats.parquet import ParquetFormat
 from barnabas_spark.lake.layout import Layout
 from barnabas_spark.lake.store import DirectoryStore, Location
 from barnabas_spark.lake.table import TableError
 from barnabas_spark.lake.writing import FileSettings, Unreadable
+from barnabas_spark.latest.choosing import LATEST_LAYOUT
 from barnabas_spark.latest.merging import files_to_merge, merge, merge_files
-from barnabas_spark.latest.read import LATEST_LAYOUT, read_latest
+from barnabas_spark.latest.read import read_latest
 from barnabas_spark.latest.run import CompactResult, TopicChangelog, compact
 from barnabas_spark.latest.writing import ReadTopic, Sifted, SiftedPiece, write_sifted
 from barnabas_spark.planning.plan import Split
@@ -85,17 +87,21 @@ def test_the_table_of_the_demos_input_is_what_a_dict_says(
     assert [(one["read"], one["files"]) for one in again] == [(0, 0)] * 3
     more = changes(slice(2000, 3000))
     produce_all(topic, more)
-    # Only Parquet tables are merged: then whoever reads their files sees one row a key.
-    last = run(topic, table, kind, capfd, *(["--merge"] if kind == "parquet" else []))
+    last = run(topic, table, kind, capfd, "--merge")
     assert sum(one["read"] for one in last) == 1000
     assert latest(spark, table, kind) == expected(records + more)
-    if kind == "parquet":
-        state = ParquetFormat(DirectoryStore(table)).load()
-        files = [str(table / path) for path in ParquetFormat(DirectoryStore(table)).files(state)]
-        assert len(files) == 3
-        rows = duckdb.read_parquet(files).filter("not deleted").project("key, value").fetchall()
-        assert {bytes(key): bytes(value) for key, value in rows} == expected(records + more)
-        assert len(rows) == len(expected(records + more))
+    # Merged: whoever reads the files sees one row a key.
+    merged = open_table(kind, Location(str(table)), LATEST_LAYOUT, is_probed=False)
+    files = [str(table / path) for path in merged.files(merged.load())]
+    assert len(files) == 3
+    rows = duckdb.read_parquet(files).filter("not deleted").project("key, value").fetchall()
+    assert {bytes(key): bytes(value) for key, value in rows} == expected(records + more)
+    assert len(rows) == len(expected(records + more))
+    words = ["archive", topic.name, "--to", str(table), "--format", kind, "-b", topic.bootstrap]
+    assert cli.main(words) == 1
+    assert f"{table} has the latest records of `compact`; archive to another place" in capfd.readouterr().err
+    # And what is merged is no end: the next run goes on from there.
+    assert [(one["read"], one["files"]) for one in run(topic, table, kind, capfd)] == [(0, 0)] * 3
 
 
 def test_an_archive_and_the_brokers_give_one_table_and_holes_are_filled_later(
@@ -196,7 +202,6 @@ def test_a_table_is_of_one_topic_and_a_gap_is_accepted_by_who_says_so(
     [
         (["compact", "t"], 2, "Missing option '--to'"),
         (["compact", "t", "--to", "x", "--lake-format", "orc"], 2, "--lake-format: 'orc' is not known"),
-        (["compact", "t", "--to", "x", "--format", "delta", "--merge"], 2, "--merge: files of a table in delta cannot"),
         (["compact", "t", "--to", "/proc/nowhere"], 1, "/proc/nowhere cannot be written"),
     ],
 )

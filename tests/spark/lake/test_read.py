@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
@@ -165,6 +165,26 @@ def test_the_command_decodes_values_and_the_tail_is_decoded_as_the_table_is(
     assert "'id' is int there, and string now" in capfd.readouterr().err
     assert cli.main([*words, "--value-schema", "id binary"]) == 2
     assert "value.id: binary is not decoded from JSON" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["parquet", "iceberg"])
+def test_a_column_that_became_wider_is_wide_in_rows_of_before(
+    spark: Any, cluster: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str], kind: str
+) -> None:
+    topic, to = new_topic(cluster.bootstrap, 1), str(tmp_path / "lake")
+    producer = Producer({"bootstrap.servers": topic.bootstrap})
+    words = ["archive", topic.name, "--to", to, "-b", topic.bootstrap, "--format", kind]
+    for number, schema in ((7, "id int"), (1 << 40, "id long")):
+        producer.produce(topic.name, json.dumps({"id": number}), partition=0)
+        assert producer.flush(30) == 0
+        assert cli.main([*words, "--value-schema", schema]) == 0, capfd.readouterr().err
+    producer.produce(topic.name, b'{"id": 9}', partition=0)
+    assert producer.flush(30) == 0
+    landed = read_lake(spark, to, table_format=kind).select("offset", "id")
+    assert dict(landed.dtypes)["id"] == "bigint"
+    assert sorted(map(tuple, landed.collect())) == [(0, 7), (1, 1 << 40)]
+    frame = read_all(spark, topic.name, lake=to, bootstrap=topic.bootstrap, table_format=kind).select("offset", "id")
+    assert sorted(map(tuple, frame.collect())) == [(0, 7), (1, 1 << 40), (2, 9)]
 
 
 def test_a_hole_in_the_table_is_read_from_the_brokers(spark: Any, topic: Topic, tmp_path: Path) -> None:

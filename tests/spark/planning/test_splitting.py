@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from barnabas_spark.options.names import OptionError
 from barnabas_spark.options.reads import ReadOptions, parse_read_options
-from barnabas_spark.planning.packing import TASKS_MIN, pack
+from barnabas_spark.planning.packing import TASKS_MIN, pack, pack_few
 from barnabas_spark.planning.plan import PartitionState, Split
 from barnabas_spark.planning.sizes import OFFSET_BYTES, estimated
 from barnabas_spark.planning.splitting import Told, balanced_bytes, cut, cut_by_records, parts_wanted
@@ -147,6 +147,17 @@ def test_many_small_ranges_are_packed_evenly() -> None:
 
 def test_few_ranges_have_a_task_each() -> None:
     assert [len(task) for task in tasks_of(ranges_of(*[(3, 500)] * TASKS_MIN), options())] == [1] * TASKS_MIN
+
+
+def test_a_small_micro_batch_gets_no_more_tasks_than_are_worth_it() -> None:
+    def lengths(*ranges: tuple[int, int]) -> list[int]:
+        return [len(task) for task in pack_few(ranges_of(*ranges), options(partitioning="topicPartition"))]
+
+    assert lengths(*[(3, 0)] * 8) == [8]
+    assert lengths(*[(3, 0)] * 12) == [6, 6]
+    assert lengths(*[(3, 3 * MIB)] * 4) == [1] * 4
+    assert lengths(*[(3, 0)] * 256) == [16] * TASKS_MIN
+    assert lengths((3, GIB)) == [1]
 
 
 def test_min_partitions_holds_for_packed_ranges_too() -> None:

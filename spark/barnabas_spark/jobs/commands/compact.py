@@ -5,7 +5,6 @@ from typing import Annotated
 import typer
 
 from barnabas_spark.jobs.app import app
-from barnabas_spark.jobs.errors import UsageError
 from barnabas_spark.jobs.options import (
     CODECS,
     FORMATS,
@@ -34,9 +33,7 @@ FromLake = Annotated[
     str, typer.Option("--from-lake", metavar="DIR|URL", help="Read this archive of the topic, and ask no broker.")
 ]
 LakeFormat = Annotated[str, typer.Option("--lake-format", help="Of that archive; the same as --format if not given.")]
-Merge = Annotated[
-    bool, typer.Option("--merge", help="Then merge files, so that the table has one row a key (parquet).")
-]
+Merge = Annotated[bool, typer.Option("--merge", help="Then merge files, so that the table has one row a key.")]
 
 
 @app.command()
@@ -62,15 +59,13 @@ def compact(  # noqa: PLR0913, PLR0917 - one for each option
 
     A run takes what the table lacks of the topic, and no record twice. Read the table with `read_latest`.
     """
-    from barnabas_spark.jobs.compacting import MERGED_FORMATS, CompactJob, run_compact  # noqa: PLC0415 - loaded when it runs
+    from barnabas_spark.jobs.compacting import CompactJob, run_compact  # noqa: PLC0415 - loaded when it runs
     from barnabas_spark.lake.store import Location  # noqa: PLC0415 - see above
     from barnabas_spark.lake.writing import FileSettings  # noqa: PLC0415 - see above
 
     one_of("--format", kind, FORMATS)
     one_of("--compression", compression, CODECS)
     one_of("--lake-format", lake_format, ("", *FORMATS))
-    if merge and kind not in MERGED_FORMATS:
-        raise UsageError(f"--merge: files of a table in {kind} cannot be merged yet; read_latest needs no merging")
     options = pairs(store_options)
     job = CompactJob(
         topic,

@@ -28,7 +28,7 @@ from pyarrow.fs import FileSystem, PyFileSystem
 
 from barnabas_spark.lake.layout import Layout, marked
 from barnabas_spark.lake.ranges import CommittedRange, PartitionKey, Purpose, Span
-from barnabas_spark.lake.table import ConflictError, DataFile, TableError, TableState, UnknownOutcomeError
+from barnabas_spark.lake.table import ConflictError, DataFile, TableError, TableState, UnknownOutcomeError, check_rows
 
 from .delta_entries import VERSION, changes, spans_of
 from .delta_log import Restored, commit_info, entries_at, removed_since, restore_since
@@ -122,15 +122,18 @@ class DeltaFormat:
                 for name, number in changes(entries, spans, [one.key for one in ranges], new).items()
             ],
         )
-        self._write(table, new, [_add(file, data_change=True) for file in files], properties, commit_id)
+        self._write(table, new, [_add(file, is_change=True) for file in files], properties, commit_id)
 
-    def rewrite(self, state: TableState, removed: Sequence[str], added: Sequence[DataFile]) -> None:
+    def rewrite(
+        self, state: TableState, removed: Sequence[str], added: Sequence[DataFile], *, drops_rows: bool = False
+    ) -> None:
         """Put `added` in the place of the live files `removed`, which have the same rows, onto exactly `state.version`.
 
-        Readers of changes see none (`dataChange` is false). Ranges stay what they are.
+        Readers of changes see none (`dataChange` is false). Ranges stay what they are. With `drops_rows`, the new files
+        lack some of the rows, and `dataChange` is true.
 
         Raises:
-            TableError: a file is not live, or the numbers of rows differ.
+            TableError: a file is not live, or the numbers of rows do not fit.
             ConflictError, UnknownOutcomeError: as of `commit`.
         """
         version = _version(state)
@@ -141,15 +144,14 @@ class DeltaFormat:
         if missing := sorted(set(removed) - there.keys()):
             raise TableError(f"{self.root} has no live file '{missing[0]}', so it cannot be replaced")
         rows, rows_added = sum(there[path]["num_records"] or 0 for path in removed), sum(file.rows for file in added)
-        if rows != rows_added:
-            raise TableError(f"the files to replace have {rows} rows, and those in their place {rows_added}")
+        check_rows(rows, rows_added, drops_rows=drops_rows)
         commit_id = uuid.uuid4().hex
         properties = CommitProperties(
             custom_metadata={"userMetadata": describe_commit(commit_id, COMPACTION)}, max_commit_retries=0
         )
         actions: list[AddAction | RemoveAction] = [
-            *(_remove(there[path], table.metadata().partition_columns) for path in removed),
-            *(_add(file, data_change=False) for file in added),
+            *(_remove(there[path], table.metadata().partition_columns, drops_rows) for path in removed),
+            *(_add(file, drops_rows) for file in added),
         ]
         self._write(table, version + 1, actions, properties, commit_id)
 
@@ -396,16 +398,16 @@ def _version(state: TableState) -> int | None:
     return state.version
 
 
-def _add(file: DataFile, data_change: bool) -> AddAction:
+def _add(file: DataFile, is_change: bool) -> AddAction:
     values = {name: None if value in NO_PARTITION else value for name, value in file.partition_values.items()}
     statistics = json.dumps({"numRecords": file.rows})
-    return AddAction(file.path, file.size_bytes, values, time.time_ns() // 1_000_000, data_change, statistics)
+    return AddAction(file.path, file.size_bytes, values, time.time_ns() // 1_000_000, is_change, statistics)
 
 
-def _remove(live: Mapping[str, Any], partition_columns: Sequence[str]) -> RemoveAction:
+def _remove(live: Mapping[str, Any], partition_columns: Sequence[str], is_change: bool) -> RemoveAction:
     found = live["partition"] if partition_columns else {}
     values = {name: None if found[name] is None else str(found[name]) for name in partition_columns}
-    return RemoveAction(live["path"], False, time.time_ns() // 1_000_000, live["size_bytes"], values)
+    return RemoveAction(live["path"], is_change, time.time_ns() // 1_000_000, live["size_bytes"], values)
 
 
 def _refusal(root: str, restored: Restored, archived: int) -> str:

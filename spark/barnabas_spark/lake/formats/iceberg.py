@@ -39,11 +39,19 @@ from pyiceberg.transforms import DayTransform, HourTransform
 
 from barnabas_spark.lake.layout import Layout, marked
 from barnabas_spark.lake.ranges import CommittedRange, PartitionKey, Purpose, Span
-from barnabas_spark.lake.table import ConflictError, DataFile, TableError, TableState, UnknownOutcomeError
+from barnabas_spark.lake.table import ConflictError, DataFile, TableError, TableState, UnknownOutcomeError, check_rows
 
 from .errors import UnreadableError
 from .iceberg_reading import VALUES, check_names, data_file, layout_of, paths_of_all_snapshots, values_text
-from .vectors import COMPACTION, decode_spans, describe_commit, encode_spans, id_of_commit, is_archive_file, spans_after
+from .vectors import (
+    COMPACTION,
+    decode_spans,
+    describe_commit,
+    encode_spans,
+    id_of_commit,
+    is_archive_file,
+    spans_after,
+)
 
 __all__ = ["IcebergFormat"]
 
@@ -138,14 +146,16 @@ class IcebergFormat:
 
         self._commit(state, self._table() or self._create(), fill, commit_id)
 
-    def rewrite(self, state: TableState, removed: Sequence[str], added: Sequence[DataFile]) -> None:
+    def rewrite(
+        self, state: TableState, removed: Sequence[str], added: Sequence[DataFile], *, drops_rows: bool = False
+    ) -> None:
         """Put `added` in the place of the live files `removed`, which have the same rows, onto exactly `state.version`.
 
         The snapshot is an overwrite to readers of changes: pyiceberg cannot write one that says "replace". Ranges stay
-        what they are.
+        what they are. With `drops_rows`, the new files lack some of the rows.
 
         Raises:
-            TableError: a file is not live, or the numbers of rows differ.
+            TableError: a file is not live, or the numbers of rows do not fit.
             ConflictError, UnknownOutcomeError: as of `commit`.
         """
         table = self._table()
@@ -155,8 +165,7 @@ class IcebergFormat:
         if missing := sorted(set(removed) - live.keys()):
             raise TableError(f"{self.identifier} has no live file '{missing[0]}', so it cannot be replaced")
         rows, rows_added = sum(live[path].record_count for path in removed), sum(file.rows for file in added)
-        if rows != rows_added:
-            raise TableError(f"the files to replace have {rows} rows, and those in their place {rows_added}")
+        check_rows(rows, rows_added, drops_rows=drops_rows)
         commit_id = uuid.uuid4().hex
         text = encode_spans(state.spans)
         summary = {SPANS: text, COMMIT: describe_commit(commit_id, COMPACTION)}

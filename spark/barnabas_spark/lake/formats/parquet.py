@@ -32,6 +32,7 @@ from barnabas_spark.lake.table import (
     TableError,
     TableState,
     UnknownOutcomeError,
+    check_rows,
 )
 
 from .manifests import Contents, Manifest
@@ -78,12 +79,22 @@ class ParquetFormat:
     ) -> None:
         self._commit(state, purpose.value, added=files, ranges=ranges)
 
-    def rewrite(self, state: TableState, removed: Sequence[str], added: Sequence[DataFile]) -> None:
+    def rewrite(
+        self, state: TableState, removed: Sequence[str], added: Sequence[DataFile], *, drops_rows: bool = False
+    ) -> None:
         """Replace files by others with the same rows, in one commit that says nothing of offsets.
 
+        With `drops_rows`, the others lack some of the rows.
+
         Raises:
+            TableError: a file is not live, or the numbers of rows do not fit.
             ConflictError, UnknownOutcomeError: as `commit`.
         """
+        live = self._at(state).files
+        if missing := [path for path in removed if path not in live]:
+            raise TableError(f"{missing[0]} is not in version {state.version}, and cannot be replaced")
+        rows = sum(live[path].rows for path in removed)
+        check_rows(rows, sum(file.rows for file in added), drops_rows=drops_rows)
         self._commit(state, _COMPACTION, added=added, removed=removed)
 
     def evolve(self, state: TableState, layout: Layout) -> None:
@@ -132,8 +143,6 @@ class ParquetFormat:
         layout: Layout | None = None,
     ) -> None:
         contents = self._at(state)
-        if missing := [path for path in removed if path not in contents.files]:
-            raise TableError(f"{missing[0]} is not in version {state.version}, and cannot be replaced")
         manifest = Manifest(
             number=contents.number + 1,
             previous=contents.newest,

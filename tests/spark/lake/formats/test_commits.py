@@ -142,6 +142,17 @@ def test_a_rewrite_of_another_number_of_rows_or_of_a_file_that_is_gone_is_refuse
     assert archive.rows() == rows_of((0, 0, 5))
 
 
+def test_a_rewrite_that_drops_rows_says_so_and_adds_none(archive: Archive) -> None:
+    archive.add((0, 0, 5))
+    table = archive.open()
+    state = table.load()
+    with pytest.raises(TableError, match="5 rows, and those in their place 6"):
+        table.rewrite(state, table.files(state), [archive.write(0, 0, 6)], drops_rows=True)
+    table.rewrite(state, table.files(state), [archive.write(0, 1, 5)], drops_rows=True)
+    assert archive.rows() == rows_of((0, 1, 5))
+    assert archive.spans(0) == [(0, 5)]
+
+
 def test_a_rewrite_of_a_version_that_has_passed_is_a_conflict(archive: Archive) -> None:
     archive.add((0, 0, 5))
     table = archive.open()

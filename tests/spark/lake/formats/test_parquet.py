@@ -170,7 +170,7 @@ def test_files_are_replaced_by_others_in_one_commit_and_the_ranges_stay(tmp_path
     table = ParquetFormat(DirectoryStore(tmp_path))
     append(table, 0, 3)
     before = table.load()
-    table.rewrite(before, [file(0).path, file(1).path], [file(77)])
+    table.rewrite(before, [file(0).path, file(1).path], [file(77)._replace(rows=2)])
     after = ParquetFormat(DirectoryStore(tmp_path))
     assert after.load() == TableState(4, before.spans)
     assert after.files(after.load()) == [file(2).path, file(77).path]
