@@ -2,9 +2,9 @@
 
 This is `scripts/trials/lake/s3-servers`. On each server, one after the other:
 
-* the *probe* of the archive: of two writes of one path, one after the other, the second must be refused;
-* *creation*: several writers create each path at the same time, and one of them must succeed. The probe cannot see
-  this: a server may look first and write later;
+* the *probe* of the archive: of two writes of one path, one after the other, the second must be refused, and of several
+  at the same time all but one;
+* *creation*: the same with more paths than a probe takes. A server may look first and write later;
 * *archives*: two processes archive a topic into one table, all rounds at the same time. Then the table's files are
   taken from its own metadata, and DuckDB compares all rows with those that were produced.
 

@@ -134,6 +134,13 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
         OptionError: names the first option that is missing, unknown, refused or impossible.
     """
     options = without_copies(given)
+    if not options:
+        # Not those in the comment of a column (tables.py): of INSERT INTO ... SELECT, it may be that of the other table.
+        raise OptionError(
+            "kafka.bootstrap.servers",
+            "is required. Spark does not hand over the options of a table that is written: "
+            "write INSERT INTO ... WITH ('kafka.bootstrap.servers' = ..., 'topic' = ...)",
+        )
     ignored = NAMES.check(options)
     servers = bootstrap_servers(options)
     check_plaintext(options)

@@ -9,8 +9,8 @@ Limits: tasks are never fewer than `TASKS_MIN`, or `minPartitions` if that is mo
 
 *Weight* is bytes, and for each range `RANGE_BYTES`, because each is a fetch of its own.
 
-*Streams.* A small micro-batch that is over in a moment is not divided among all cores (streaming/pace.py): `pack_few` makes
-no more tasks than are worth it.
+*Streams.* A small micro-batch that is over in a moment is not divided among all cores (streaming/pace.py): `pack_few`
+makes no more tasks than are worth it.
 """
 
 from collections.abc import Sequence

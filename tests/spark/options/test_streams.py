@@ -45,6 +45,24 @@ def test_each_option_is_read(given: dict[str, str], field: str, expected: object
     assert getattr(parsed(startingOffsets="earliest", **given), field) == expected
 
 
+@pytest.mark.parametrize(
+    ("given", "is_packed"),
+    [
+        ({}, True),
+        ({"maxOffsetsPerTrigger": "9"}, True),
+        ({"partitioning": "topicPartition"}, False),
+        ({"partitioning": "balanced"}, False),
+        ({"minPartitions": "3"}, False),
+        ({"MAXBYTESPERPARTITION": "1m"}, False),
+        ({"maxRecordsPerPartition": "9"}, False),
+    ],
+)
+def test_micro_batches_are_packed_unless_an_option_says_what_a_task_reads(
+    given: dict[str, str], is_packed: bool
+) -> None:
+    assert parsed(startingOffsets="earliest", **given).is_packed is is_packed
+
+
 def test_options_of_tasks_are_those_of_a_batch() -> None:
     options = parsed(startingOffsets="earliest", minPartitions="7", includeHeaders="true", failOnDataLoss="false").read
     assert options == parse_read_options(

@@ -3,18 +3,19 @@
 They plan and read as Spark would, without a Spark session.
 """
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from machines import cluster_handle
 
 from barnabas_spark import clusters as connections
 from barnabas_spark.options.reads import ReadOptions, parse_read_options
-from barnabas_spark.planning.plan import DataLossError, Plan, make_plan
-from barnabas_spark.reading.reader import read_split
+from barnabas_spark.planning.plan import DataLossError, Plan, Split, make_plan
+from barnabas_spark.reading.reader import read_split, read_splits
 from barnabas_spark.reading.snapshot import take_snapshot
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -97,3 +98,51 @@ def test_an_early_end_leaves_no_request_under_way(cluster: Any) -> None:
     next(reader)
     reader.close()  # type: ignore[attr-defined]  # a generator, as PySpark closes it
     assert len(rows(read_split(plan.splits[0], options, NAMES))) == 3_000
+
+
+def small(plan: Plan) -> list[Split]:
+    """Return the splits as small ones, whose first requests are sent together."""
+    return [split._replace(size_bytes=1_000) for split in plan.splits]
+
+
+def test_small_splits_are_asked_for_together_and_come_one_after_the_other(cluster: Any) -> None:
+    create(cluster.bootstrap, "small", 30, 1)
+    write(cluster.bootstrap, "small", 30, 5)
+    options, plan = planned(cluster.bootstrap, "small")
+    found = rows(read_splits(small(plan), options, NAMES))
+    assert found == [(partition, offset) for partition in range(30) for offset in range(5)]
+
+
+def test_a_small_split_whose_records_are_gone_fails_behind_the_ones_before_it(cluster: Any) -> None:
+    create(cluster.bootstrap, "gone", 3, 1)
+    write(cluster.bootstrap, "gone", 3, 5)
+    options, plan = planned(cluster.bootstrap, "gone")
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    for future in admin.delete_records([TopicPartition("gone", 1, 3)]).values():
+        future.result(30)
+    reader = read_splits(small(plan), options, NAMES)
+    assert rows(iter([next(reader)])) == [(0, offset) for offset in range(5)]
+    with pytest.raises(DataLossError, match="gone-1: offsets 0 to 3 are gone"):
+        next(reader)
+
+
+def test_an_early_end_among_small_splits_leaves_nothing_under_way(cluster: Any) -> None:
+    create(cluster.bootstrap, "left", 12, 1)
+    write(cluster.bootstrap, "left", 12, 5)
+    options, plan = planned(cluster.bootstrap, "left")
+    first, *others = small(plan)
+    # Records that do not come: whoever asks for them waits for a minute.
+    reader = read_splits([first, *(one._replace(start_offset=5, end_offset=9) for one in others)], options, NAMES)
+    next(reader)
+
+    async def under_way() -> set["asyncio.Task[Any]"]:
+        return {one for one in asyncio.all_tasks() if "RangeFetcher.fetch" in repr(one)}
+
+    waiting = connections.run(under_way(), 10)
+    assert len(waiting) >= 8
+    reader.close()  # type: ignore[attr-defined]  # a generator, as PySpark closes it
+
+    async def left() -> set["asyncio.Task[Any]"]:
+        return (await asyncio.wait(waiting, timeout=5))[1]
+
+    assert not connections.run(left(), 10)

@@ -17,7 +17,8 @@ from barnabas_spark import clusters as connections
 from barnabas_spark.options.names import OptionError
 from barnabas_spark.options.streams import parse_stream_options
 from barnabas_spark.planning.plan import DataLossError
-from barnabas_spark.reading.reader import read_split
+from barnabas_spark.reading.reader import read_split, read_splits
+from barnabas_spark.streaming import stream as stream_module
 from barnabas_spark.streaming.continuation import TopicRecreatedError
 from barnabas_spark.streaming.ownership import GroupTakenError
 from barnabas_spark.streaming.stream import Stream
@@ -61,6 +62,25 @@ class Topic:
 
 
 Make = Callable[..., Topic]
+
+
+def lengths_of_batches(stream: Stream, topic: Topic, write_all: Callable[[], None], now_ms: list[int]) -> list[int]:
+    """Return the numbers of tasks of three batches, the second of which takes long; what is new is read once."""
+    start = stream.first()
+    lengths = []
+    for took_ms in (100, 5_000, 100):
+        write_all()
+        end = end_of(stream, start)
+        tasks = stream.tasks(start, end)
+        found = Counter[int]()
+        for task in tasks:
+            for batch in read_splits(task, stream._options.read, ("partition", "offset")):
+                found.update(batch.column("partition").to_pylist())
+        assert found == dict.fromkeys(range(len(topic.positions(end))), 5)
+        lengths.append(len(tasks))
+        now_ms[0] += took_ms
+        start = end
+    return lengths
 
 
 @pytest.fixture
@@ -390,5 +410,29 @@ def test_a_stream_goes_on_when_a_leader_dies() -> None:
         after = end_of(stream, end)
         found += rows(stream, end, after)
         assert found == [(0, offset) for offset in range(9)]
+        stream.close()
+        connections.close_all()
+
+
+@pytest.mark.parametrize(
+    ("given", "lengths"),
+    [({}, [12, 2, 12]), ({"partitioning": "topicPartition"}, [12, 12, 12])],
+    ids=["packed", "told"],
+)
+def test_small_batches_have_few_tasks_while_they_are_brief(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch, given: dict[str, str], lengths: list[int]
+) -> None:
+    now_ms = [0]
+    monkeypatch.setattr(stream_module, "_now_ms", lambda: now_ms[0])
+    topic = Topic(cluster.bootstrap, 12)
+
+    def write_all() -> None:
+        for partition in range(12):
+            topic.write(5, partition)
+
+    stream = topic.stream(**given)
+    try:
+        assert lengths_of_batches(stream, topic, write_all, now_ms) == lengths
+    finally:
         stream.close()
         connections.close_all()
