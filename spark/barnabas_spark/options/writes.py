@@ -135,7 +135,7 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
     """
     options = without_copies(given)
     if not options:
-        # Not those in the comment of a column (tables.py): of INSERT INTO ... SELECT, it may be that of the other table.
+        # Not those in the comment of a column (tables.py): of INSERT INTO ... SELECT, it may be the other table's.
         raise OptionError(
             "kafka.bootstrap.servers",
             "is required. Spark does not hand over the options of a table that is written: "
