@@ -91,6 +91,7 @@ def _verdict(brokers: Sequence[Mapping[str, Any]]) -> Verdict:
     heard = {broker["node_id"]: broker for broker in brokers if broker["state"] not in {"stopped", "unreachable"}}
     partitions = max((sum(broker.get("topics", {}).values()) for broker in heard.values()), default=0)
     served = sum(broker.get("leaders_confirmed", 0) for broker in heard.values())
+    leading = [broker for node_id, broker in heard.items() if broker.get("controller") == node_id]
     facts = Facts(
         brokers={broker["node_id"]: broker["state"] for broker in brokers},
         partitions=partitions,
@@ -98,6 +99,7 @@ def _verdict(brokers: Sequence[Mapping[str, Any]]) -> Verdict:
         under_replicated=min(served, sum(broker.get("under_replicated", 0) for broker in heard.values())),
         has_controller=any(broker.get("controller") in heard for broker in heard.values()),
         is_answered=bool(heard),
+        waiting=next((text for broker in leading if (text := broker.get("quorum", {}).get("waiting"))), ""),
     )
     return judge(facts)
 

@@ -1,7 +1,7 @@
 """Judges in one line how well a cluster is. Pure.
 
     healthy    nothing is lacking
-    degraded   every partition is served, and something is lacking: a broker, a copy, the controller
+    degraded   every partition is served, and something is lacking: a broker, a copy, the controller, one of several
     down       a partition is not served, or no broker answers
 
 "Served" means that a leader takes and gives records. Without a controller records go on, but nothing can be created or
@@ -27,7 +27,8 @@ class Facts(NamedTuple):
     """What is known of a cluster.
 
     `brokers` tells the state of each in one word; `WELL` is the word for one that lacks nothing. `under_replicated`
-    counts partitions that have a leader and a replica too few.
+    counts partitions that have a leader and a replica too few. `waiting` says what the controllers wait for before the
+    metadata group has the voters that it should have; "": it has.
     """
 
     brokers: Mapping[int, str]
@@ -36,6 +37,7 @@ class Facts(NamedTuple):
     under_replicated: int
     has_controller: bool
     is_answered: bool = True
+    waiting: str = ""
 
 
 class Verdict(NamedTuple):
@@ -58,6 +60,8 @@ def judge(facts: Facts) -> Verdict:
         return Verdict(Health.DOWN, tuple(reasons) or ("no broker answers",))
     if not facts.has_controller:
         reasons.append("there is no controller, so nothing can be created or changed")
+    if facts.waiting:
+        reasons.append(f"the controllers wait: {facts.waiting}")
     served = facts.partitions - facts.without_leader
     lacking = bool(facts.without_leader or facts.under_replicated)
     if not reasons and not lacking:

@@ -143,6 +143,9 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=float, default=0.0, help="of a round of latencies: 20, 120 of connector")
     parser.add_argument("--rows", type=int, default=0, help="1,000,000 by default; half as many of 1 KiB")
     parser.add_argument("--modes", default=",".join(MODES), help="how brokers write, for stream and write")
+    parser.add_argument(
+        "--triggers", default=",".join(connector.TRIGGERS), help="connector: how queries run, separated by commas"
+    )
     parser.add_argument("--against", metavar="COMMIT", help="batch: this commit's source as well, in turn")
     parser.add_argument("--quick", action="store_true", help="small sizes, one round: does it run?")
     return parser
@@ -156,6 +159,9 @@ def main() -> int:
         parser.error(f"unknown part: {', '.join(unknown)}")
     if unknown := [mode for mode in options.modes.split(",") if mode not in MODES]:
         parser.error(f"unknown mode: {', '.join(unknown)}")
+    triggers = options.triggers.split(",")
+    if unknown := [trigger for trigger in triggers if trigger not in connector.TRIGGERS]:
+        parser.error(f"unknown trigger: {', '.join(unknown)}")
     # Brokers and sessions end with this process, also when it is told to.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     run = Run(Console(width=TABLE_WIDTH))
@@ -164,7 +170,7 @@ def main() -> int:
             measure_parts(run, comparing, sizes_of(options), options)
         if CONNECTOR in parts:
             sizes = sizes_of(options, is_connector=True)
-            run.take(CONNECTOR, connector.measure(connector_jars(), sizes, run.console))
+            run.take(CONNECTOR, connector.measure(connector_jars(), sizes, triggers, run.console))
     except (systems.NotInstalledError, AskedInVainError) as error:
         run.failed.append("the rest")
         run.console.print(f"not measured: {error}", markup=False)

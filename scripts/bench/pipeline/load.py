@@ -30,6 +30,7 @@ class Writing(msgspec.Struct, frozen=True, kw_only=True):
         shares: The share of each partition, in any unit.
         kind: `bytes`: values of `record_bytes`, half of which cannot be compressed. `orders`: JSON of about 230 bytes.
         rate: Records a second for `seconds`; 0: `records` of them, at once.
+        linger_ms: How long a record of an open loop may wait for others to go with it.
     """
 
     bootstrap: str
@@ -40,15 +41,20 @@ class Writing(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = "bytes"
     rate: int = 0
     seconds: float = 0.0
+    linger_ms: int = 0
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
-    """What was acknowledged; of an open loop also when it began, how late it was, and what it cost."""
+    """What was acknowledged; of an open loop also when it began, how late it was, and what it cost.
+
+    `acked_p50_ms` is from the hand-over of a record to its acknowledgement.
+    """
 
     records: int
     start_ms: int
     end_ms: int
     late_p99_ms: float = 0.0
+    acked_p50_ms: float = 0.0
     cpu_s: float = 0.0
 
 
@@ -76,13 +82,17 @@ def order(chance: random.Random, number: int) -> bytes:
 class Deliveries:
     """Counts librdkafka's reports; any failure ends the process."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_timed: bool) -> None:
         self.count = 0
+        self.took_ms: list[float] = []
+        self._is_timed = is_timed
 
-    def __call__(self, error: KafkaError | None, _: Message) -> None:
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             sys.exit(f"a record was not acknowledged: {error}")
         self.count += 1
+        if self._is_timed:
+            self.took_ms.append((message.latency() or 0.0) * 1000)
 
 
 def turns(shares: list[int], records: int) -> Iterator[tuple[int, int]]:
@@ -138,9 +148,9 @@ def pace(producer: Producer, writing: Writing, told: Deliveries) -> list[float]:
 
 def main() -> None:
     writing = msgspec.json.decode(sys.argv[1], type=Writing)
-    told = Deliveries()
+    told = Deliveries(is_timed=bool(writing.rate))
     settings = {"bootstrap.servers": writing.bootstrap, "acks": "all", "log_level": 0}
-    settings |= {"linger.ms": 0} if writing.rate else {"linger.ms": 20, "batch.size": 1_000_000}
+    settings |= {"linger.ms": writing.linger_ms} if writing.rate else {"linger.ms": 20, "batch.size": 1_000_000}
     if not writing.rate:
         # Idempotent: what is read is counted, and a request that is sent again must not be in the topic twice.
         settings |= {"queue.buffering.max.messages": 200_000, "enable.idempotence": True}
@@ -160,6 +170,7 @@ def main() -> None:
         start_ms=start_ms,
         end_ms=end_ms,
         late_p99_ms=percentile(late, 0.99) if late else 0.0,
+        acked_p50_ms=percentile(told.took_ms, 0.5) if told.took_ms else 0.0,
         cpu_s=used.user + used.system,
     )
     print(msgspec.json.encode(answer).decode(), flush=True)

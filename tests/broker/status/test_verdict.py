@@ -27,6 +27,10 @@ WELL = Facts({1: "live", 2: "running", 3: "live"}, 33, 0, 0, has_controller=True
             WELL._replace(has_controller=False),
             "degraded: there is no controller, so nothing can be created or changed; 33 of 33 partitions are served",
         ),
+        (
+            WELL._replace(waiting="brokers [3] are catching up"),
+            "degraded: the controllers wait: brokers [3] are catching up; 33 of 33 partitions are served",
+        ),
         (WELL._replace(partitions=1, without_leader=1), "down: 0 of 1 partition is served"),
         (
             WELL._replace(without_leader=4, under_replicated=2),
@@ -44,15 +48,31 @@ counts = st.integers(0, 100)
 states = st.sampled_from(["live", "running", "stopped", "fenced"])
 
 
-@given(st.dictionaries(st.integers(1, 9), states, min_size=1), counts, counts, counts, st.booleans(), st.booleans())
+@given(
+    st.dictionaries(st.integers(1, 9), states, min_size=1),
+    counts,
+    counts,
+    counts,
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from(["", "x"]),
+)
 def test_every_verdict_has_a_reason_and_what_is_served_is_never_down(
-    brokers: dict[int, str], partitions: int, unled: int, lacking: int, has_controller: bool, is_answered: bool
+    brokers: dict[int, str],
+    partitions: int,
+    unled: int,
+    lacking: int,
+    has_controller: bool,
+    is_answered: bool,
+    waiting: str,
 ) -> None:
     unled = min(unled, partitions)
-    verdict = judge(Facts(brokers, partitions, unled, min(lacking, partitions - unled), has_controller, is_answered))
+    lacking = min(lacking, partitions - unled)
+    verdict = judge(Facts(brokers, partitions, unled, lacking, has_controller, is_answered, waiting))
     assert all(verdict.reasons)
     assert verdict.reasons
-    is_whole = has_controller and not unled and set(brokers.values()) <= {"live", "running"}
-    is_whole = is_whole and not min(lacking, partitions - unled)
+    is_whole = (
+        has_controller and not unled and not lacking and not waiting and set(brokers.values()) <= {"live", "running"}
+    )
     assert (verdict.health == Health.DOWN) == (bool(unled) or not is_answered)
     assert (verdict.health == Health.HEALTHY) == (is_answered and is_whole)

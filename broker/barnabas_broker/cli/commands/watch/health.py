@@ -50,16 +50,15 @@ def _facts(answer: DescribeHealthResponse) -> Facts:
         without_leader=answer.without_leader,
         under_replicated=answer.under_replicated,
         has_controller=answer.controller_id >= 0,
+        waiting=answer.waiting,
     )
 
 
 def _show(verdict: Verdict, answer: DescribeHealthResponse) -> None:
     """Print the verdict, and rows of what is wrong, and of nothing else."""
     say(str(verdict))
-    if verdict.health == Health.HEALTHY and not answer.waiting:
+    if verdict.health == Health.HEALTHY:
         return
-    if answer.waiting:
-        say(f"the controllers {', '.join(map(str, answer.voters))} wait: {answer.waiting}")
     if missing := [broker for broker in answer.brokers if broker.state != BrokerState.LIVE]:
         say("")
         rows = [
