@@ -1,7 +1,7 @@
 """Judges in one line how well a cluster is. Pure.
 
     healthy    nothing is lacking
-    degraded   every partition is served, and something is lacking: a broker, a copy, the controller, one of several
+    degraded   every partition is served, and something is lacking: a broker, a copy, a controller
     down       a partition is not served, or no broker answers
 
 "Served" means that a leader takes and gives records. Without a controller records go on, but nothing can be created or

@@ -19,7 +19,7 @@ import argparse
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 
 from confluent_kafka import KafkaException
@@ -155,13 +155,15 @@ def main() -> int:
     parser = arguments()
     options = parser.parse_args()
     parts = options.parts or [*PARTS, CONNECTOR]
-    if unknown := [part for part in parts if part not in PARTS and part != CONNECTOR]:
-        parser.error(f"unknown part: {', '.join(unknown)}")
-    if unknown := [mode for mode in options.modes.split(",") if mode not in MODES]:
-        parser.error(f"unknown mode: {', '.join(unknown)}")
     triggers = options.triggers.split(",")
-    if unknown := [trigger for trigger in triggers if trigger not in connector.TRIGGERS]:
-        parser.error(f"unknown trigger: {', '.join(unknown)}")
+    named: tuple[tuple[str, Sequence[str], Collection[str]], ...] = (
+        ("part", parts, {*PARTS, CONNECTOR}),
+        ("mode", options.modes.split(","), MODES),
+        ("trigger", triggers, connector.TRIGGERS),
+    )
+    for what, given, known in named:
+        if unknown := [name for name in given if name not in known]:
+            parser.error(f"unknown {what}: {', '.join(unknown)}")
     # Brokers and sessions end with this process, also when it is told to.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     run = Run(Console(width=TABLE_WIDTH))

@@ -45,7 +45,7 @@ class Writing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
-    """What was acknowledged; of an open loop also when it began, how late it was, and what it cost.
+    """The answer of a load: what was acknowledged; of an open loop also when it began, how late it was, and its cost.
 
     `acked_p50_ms` is from the hand-over of a record to its acknowledgement.
     """

@@ -82,9 +82,10 @@ def _answers(splits: Sequence[Split], options: ReadOptions) -> Iterator[_Answer]
         while (answer := result(under_way, timeout_s)) is not None:
             under_way = submit(fetches.next())
             yield answer
-    finally:
+    except BaseException:  # Also if the task is ended early. Behind the last answer nothing is under way.
         under_way.cancel()
         submit(fetches.close())
+        raise
 
 
 class _Fetches:

@@ -1,4 +1,4 @@
-"""What brokers say about themselves becomes one verdict."""
+"""The answers of several brokers become one verdict."""
 
 from typing import Any
 
