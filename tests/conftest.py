@@ -1,5 +1,6 @@
 """Fixtures of all tests: a real cluster, Hypothesis without chance, and a search for leftovers."""
 
+import gc
 import os
 import tempfile
 from collections.abc import Generator, Iterator
@@ -27,6 +28,16 @@ if WORKER := os.environ.get("PYTEST_XDIST_WORKER", ""):
 def pytest_configure(config: pytest.Config) -> None:
     if WORKER:
         config.option.basetemp = Path(tempfile.gettempdir(), "t")
+
+
+def pytest_collection_finish() -> None:
+    """Take the tests themselves out of the collector's sight, as a broker does with its modules once it runs.
+
+    They are 600,000 objects. To look through them takes 0.3 to 0.8 s, and brokers in this process stand still meanwhile:
+    longer than an election takes, so they lead nothing until a majority has confirmed them, and say so to who asks.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
