@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from .lines import Latencies, latencies_of
+from .lines import Latencies, latencies_of, pauses_of
 from .load import Writing
 from .spark_process import SparkProcess
 from .stage import Sizes
@@ -69,6 +69,7 @@ def flow(
     if len(arrivals) < records:
         raise RuntimeError(f"{len(arrivals)} records came to the sink, not {records}")
     found = latencies_of(arrivals, written.start_ms, written.end_ms + 1)
+    told["pauses"] = [one.text for one in pauses_of(arrivals, written.start_ms, written.end_ms + 1)]
     told |= {"late_p99_ms": written.late_p99_ms, "acked_p50_ms": written.acked_p50_ms}
     return found, told | {"load_cpu_s": written.cpu_s, "cpu_s": spent_s}
 

@@ -5,7 +5,20 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-__all__ = ["Latencies", "Limit", "Line", "at_least", "at_most", "latencies_of", "noise_of", "not_above"]
+__all__ = [
+    "Latencies",
+    "Limit",
+    "Line",
+    "Pause",
+    "at_least",
+    "at_most",
+    "latencies_of",
+    "noise_of",
+    "not_above",
+    "pauses_of",
+]
+
+PAUSE_MS = 1_000
 
 
 class Limit(NamedTuple):
@@ -101,6 +114,43 @@ def latencies_of(arrivals: Sequence[tuple[int, int]], start_ms: int, end_ms: int
 
 def _ranked(ranked: Sequence[int], share: float) -> float:
     return float(ranked[min(len(ranked) - 1, int(share * len(ranked)))])
+
+
+class Pause(NamedTuple):
+    """Records that were late one after the other: since when and for how long, as their timestamps tell."""
+
+    since_s: float
+    lasts_s: float
+    records: int
+    worst_ms: int
+
+    @property
+    def text(self) -> str:
+        return (
+            f"{self.records:,} records of {self.lasts_s:.1f} s, from second {self.since_s:.1f} on, came up to "
+            f"{self.worst_ms:,} ms late"
+        )
+
+
+def pauses_of(arrivals: Sequence[tuple[int, int]], start_ms: int, end_ms: int) -> list[Pause]:
+    """Return when records with timestamps in [start_ms, end_ms) came more than `PAUSE_MS` late.
+
+    A percentile tells how many were late, and not whether that was once or all the time.
+    """
+    pauses = list[Pause]()
+    begin = last = 0
+    records = worst_ms = 0
+    late = sorted((sent, at - sent) for sent, at in arrivals if start_ms <= sent < end_ms and at - sent > PAUSE_MS)
+    for sent, late_ms in [*late, (end_ms + 2 * PAUSE_MS, 0)]:
+        if records and sent - last > PAUSE_MS:
+            pauses.append(Pause((begin - start_ms) / 1000, (last - begin) / 1000, records, worst_ms))
+            records = worst_ms = 0
+        if not records:
+            begin = sent
+        last = sent
+        records += 1
+        worst_ms = max(worst_ms, late_ms)
+    return pauses
 
 
 def noise_of(rounds: Sequence[float]) -> str:

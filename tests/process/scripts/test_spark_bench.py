@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 from bench.measures import spark as spark_bench
-from bench.pipeline.lines import Line, at_least, at_most, latencies_of, noise_of, not_above
+from bench.pipeline.lines import Line, Pause, at_least, at_most, latencies_of, noise_of, not_above, pauses_of
 from bench.pipeline.load import TURN, turns
 from bench.pipeline.processor_time import Spent, processor_s, spent_of, tree_s
 from bench.pipeline.stage import Timed, alternate
@@ -124,3 +124,15 @@ def test_rates_and_costs_come_from_the_rounds_of_a_side() -> None:
     ours, theirs = Timed([1.0, 2.0, 4.0], [3.0, 1.0, 2.0]), Timed([2.0], [5.0])
     assert ours.rates(8) == [8.0, 4.0, 2.0]
     assert ours.cost_beside(theirs) == "Spark's processor time: 2.00 s, and 5.00"
+
+
+def test_pauses_are_told_apart() -> None:
+    punctual = [(sent, sent + 10) for sent in range(1_000, 11_000, 100)]
+    assert pauses_of(punctual, 1_000, 11_000) == []
+    late = {sent: 3_500 - sent + 1_000 for sent in range(2_000, 3_500, 100)} | {9_000: 1_001, 9_100: 1_000}
+    arrivals = [(sent, sent + late.get(sent, 10)) for sent, _ in punctual]
+    found = pauses_of(arrivals, 1_000, 11_000)
+    assert found == [Pause(1.0, 1.4, 15, 2_500), Pause(8.0, 0.0, 1, 1_001)]
+    assert found[0].text == "15 records of 1.4 s, from second 1.0 on, came up to 2,500 ms late"
+    assert pauses_of(arrivals, 4_000, 9_000) == [], "only records of the time that is measured"
+    assert pauses_of([(10_999, 20_000)], 1_000, 11_000) == [Pause(9.999, 0.0, 1, 9_001)]

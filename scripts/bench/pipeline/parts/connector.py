@@ -60,6 +60,6 @@ def _measured(
     console.print(
         f"connector: {where}, {trigger}: p50 {latencies.p50_ms:.0f} ms, p99 {latencies.p99_ms:.0f} ms, "
         f"{latencies.records:,} records; the load was {told['late_p99_ms']:.0f} ms late at p99, and its records were "
-        f"acknowledged after {told['acked_p50_ms']:.0f} ms at p50"
+        f"acknowledged after {told['acked_p50_ms']:.0f} ms at p50" + "".join(f"; {text}" for text in told["pauses"])
     )
     return latencies
