@@ -1,12 +1,9 @@
 """The job `archive`: lands a topic in a table, once or again and again, and shows what it did."""
 
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
-from types import FrameType
 from typing import Any, NamedTuple
 
 from barnabas_spark.lake.archive import ArchiveResult, ArchiveSettings, RunPieces, archive
@@ -15,7 +12,7 @@ from barnabas_spark.lake.compaction import commit_compaction, groups_of
 from barnabas_spark.lake.formats.choosing import DATA_FOLDERS, open_as_it_is, open_rejects, open_table
 from barnabas_spark.lake.layout import Layout
 from barnabas_spark.lake.logs import ask_logs
-from barnabas_spark.lake.opening import open_store
+from barnabas_spark.lake.opening import open_store, probe
 from barnabas_spark.lake.orphans import remove_orphans
 from barnabas_spark.lake.rounds import holes_of
 from barnabas_spark.lake.store import Location
@@ -32,6 +29,7 @@ from .errors import INTERRUPTED
 from .output import commits, print_table, say, say_json, say_progress, shown_bytes
 from .positions import GroupPositions
 from .session import session
+from .stopping import at_sigterm
 
 __all__ = ["ArchiveJob", "Tables", "ValueOptions", "open_tables", "read_options", "run_archive", "show_holes"]
 
@@ -89,8 +87,12 @@ def run_archive(job: ArchiveJob) -> int:
     table, layout = open_as_it_is(job.kind, job.location, job.files.partition_by, adopt=job.adopt)
     if has_latest(layout):
         raise TableError(f"{job.location.url} has the latest records of `compact`; archive to another place")
+    for location in (job.location, job.rejects) if job.values.schema or layout.values else (job.location,):
+        probe(open_store(location), location)
     table.load()
-    with session("archive", job.master) as spark, _asked_to_stop() as stopping:
+    stopping = threading.Event()
+    # At SIGTERM a round is committed before the job ends.
+    with session("archive", job.master) as spark, at_sigterm(stopping.set):
         given = read_value_schema(job.values.schema) if job.values.schema else None
         pieces = partial(_pieces, spark)
         tables = open_tables(job, settings, given, pieces)
@@ -184,22 +186,6 @@ def _pieces(spark: Any, tables: Tables) -> RunPieces:
     return run_on_spark(spark, job.location, tables.settings.options, tables.files, rejects)
 
 
-@contextmanager
-def _asked_to_stop() -> Iterator[threading.Event]:
-    """Yield an event that SIGTERM sets: a round is committed before the job ends. SIGINT interrupts it."""
-    stopping = threading.Event()
-    before: Any = None
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        stopping.set()
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield stopping
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def _tidy(spark: Any, table: Any, job: ArchiveJob, location: Location, files: FileSettings) -> None:
     """Compact files and remove orphans, as far as that was asked for."""
     if job.compacts:
@@ -214,7 +200,7 @@ def _tidy(spark: Any, table: Any, job: ArchiveJob, location: Location, files: Fi
 
 def show_holes(job: ArchiveJob) -> int:
     """Print the holes of a table, one a line; return the exit status."""
-    table = open_table(job.kind, job.location, None, adopt=job.adopt, is_probed=False)
+    table = open_table(job.kind, job.location, None, adopt=job.adopt)
     logs = ask_logs(read_options(job.bootstrap, job.topic), job.topic)
     rows = [
         (

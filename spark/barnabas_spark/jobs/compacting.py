@@ -5,6 +5,7 @@ from functools import partial
 from typing import NamedTuple
 
 from barnabas_spark.lake.formats.choosing import DATA_FOLDERS, open_table
+from barnabas_spark.lake.opening import open_store, probe
 from barnabas_spark.lake.store import Location
 from barnabas_spark.lake.writing import FileSettings
 from barnabas_spark.latest.archived import ArchivedChangelog, ReadArchive
@@ -45,6 +46,7 @@ class CompactJob(NamedTuple):
 def run_compact(job: CompactJob) -> int:
     """Run it; return the exit status."""
     files = job.files._replace(folder=DATA_FOLDERS[job.kind])
+    probe(open_store(job.location), job.location)
     table = open_table(job.kind, job.location, LATEST_LAYOUT, adopt=job.adopt)
     table.load()
     changelog, read = _changelog(job)

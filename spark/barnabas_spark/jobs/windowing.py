@@ -4,14 +4,12 @@ The query's checkpoint has its positions and the windows that are still open, so
 """
 
 import json
-import signal
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any, NamedTuple
 
 from barnabas_raftlog.errors import BarnabasError
@@ -22,6 +20,7 @@ from barnabas_spark.windows.sink import WindowSink
 
 from .output import print_table, say, say_json
 from .session import session
+from .stopping import at_sigterm
 
 __all__ = ["WindowsError", "WindowsJob", "run_windows"]
 
@@ -58,7 +57,9 @@ def run_windows(job: WindowsJob) -> int:
         began = time.monotonic()
         with _state_partitions(spark, job.state_partitions):
             query = _started(spark, job, sink, checkpoint)
-        with _asked_to_stop(query):
+        # The next run repeats a batch that is under way. A thread stops it, as the main one may be in a call to the JVM,
+        # on the same connection.
+        with at_sigterm(lambda: threading.Thread(target=query.stop, daemon=True).start()):
             try:
                 _wait(query, watched, sink, job)
             finally:
@@ -159,21 +160,6 @@ def _state_partitions(spark: Any, count: int) -> Iterator[None]:
         yield
     finally:
         spark.conf.set(name, before)
-
-
-@contextmanager
-def _asked_to_stop(query: Any) -> Iterator[None]:
-    """Stop the query at SIGTERM. A batch that is under way is repeated by the next run. SIGINT interrupts all."""
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        # Not here: the main thread may be within a call to the JVM, on the same connection.
-        threading.Thread(target=query.stop, daemon=True).start()
-
-    before: Any = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _reason(error: Exception) -> str:

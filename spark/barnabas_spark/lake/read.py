@@ -103,7 +103,7 @@ def read_all(
 
 def _open(location: str, table_format: str, store_options: Mapping[str, str] | None, version: object = None) -> _Opened:
     where = Location(location, dict(store_options or {}))
-    table = open_table(table_format, where, None, is_probed=False)
+    table = open_table(table_format, where, None)
     state = table.load() if version is None else TableState(version, {})
     layout = table.layout_of(state)
     if layout is None or (state.version is None and not state.spans):

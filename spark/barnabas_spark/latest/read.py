@@ -37,7 +37,7 @@ def read_latest(
         TableError: there is no such table, or it cannot be trusted.
     """
     where = Location(location, dict(store_options or {}))
-    table = open_table(table_format, where, LATEST_LAYOUT, is_probed=False)
+    table = open_table(table_format, where, LATEST_LAYOUT)
     state = table.load()
     if not state.version and not state.spans:
         raise TableError(f"there is no {table_format} table at {location}")

@@ -145,7 +145,7 @@ def compared(expected: Path, files: Iterable[Path], columns: Sequence[str] = COL
 
 def files_of(kind: str, root: Path) -> list[Path]:
     """Return the live files of an archive's table."""
-    table = open_table(kind, Location(str(root)), Layout(), is_probed=False)
+    table = open_table(kind, Location(str(root)), Layout())
     return [root / path for path in table.files(table.load())]
 
 
@@ -160,7 +160,7 @@ def archived(kind: str, root: Path, filled: Filled) -> Difference:
 
 
 def spans_of(kind: str, root: Path) -> dict[int, list[tuple[int, int]]]:
-    table = open_table(kind, Location(str(root)), Layout(), is_probed=False)
+    table = open_table(kind, Location(str(root)), Layout())
     return {key.partition: [tuple(one[:2]) for one in spans] for key, spans in table.load().spans.items()}
 
 

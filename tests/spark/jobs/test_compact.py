@@ -91,7 +91,7 @@ def test_the_table_of_the_demos_input_is_what_a_dict_says(
     assert sum(one["read"] for one in last) == 1000
     assert latest(spark, table, kind) == expected(records + more)
     # Merged: whoever reads the files sees one row a key.
-    merged = open_table(kind, Location(str(table)), LATEST_LAYOUT, is_probed=False)
+    merged = open_table(kind, Location(str(table)), LATEST_LAYOUT)
     files = [str(table / path) for path in merged.files(merged.load())]
     assert len(files) == 3
     rows = duckdb.read_parquet(files).filter("not deleted").project("key, value").fetchall()

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from barnabas_spark.lake.layout import Layout, marked
-from barnabas_spark.lake.opening import open_store, probe
+from barnabas_spark.lake.opening import open_store
 from barnabas_spark.lake.store import Location
 from barnabas_spark.lake.table import TableError
 from barnabas_spark.lake.values.decoding import REJECT_SCHEMA
@@ -19,19 +19,15 @@ NAMED = ("table",)
 DATA_FOLDERS = {"parquet": "_data/", "delta": "data/", "iceberg": "data/"}
 
 
-def open_table(
-    kind: str, location: Location, layout: Layout | None, *, adopt: bool = False, is_probed: bool = True
-) -> Any:
-    """Return the `TableFormat` at a location, whose store is probed first, unless only reading is wanted.
+def open_table(kind: str, location: Location, layout: Layout | None, *, adopt: bool = False) -> Any:
+    """Return the `TableFormat` at a location. Whoever commits probes the store first, once (`opening.probe`).
 
     Without a layout the table is opened to be read, whatever columns it has.
 
     Raises:
-        StoreError: the store does not do what commits need.
+        StoreError: the location or its options make no sense.
         TableError: the format is not known.
     """
-    if is_probed:
-        probe(open_store(location), location)
     if kind == "parquet":
         from .parquet import ParquetFormat  # noqa: PLC0415 - see the module's sentence
 
@@ -56,9 +52,9 @@ def open_table(
 
 def open_archive(kind: str, location: Location) -> Any:
     """Return the table of an archive for reading only, by whatever time it is partitioned; raises as `open_table`."""
-    stored: Layout | None = open_table(kind, location, None, is_probed=False).layout_of()
+    stored: Layout | None = open_table(kind, location, None).layout_of()
     partition_by = "" if stored is None else stored.partition_by
-    return open_table(kind, location, Layout(partition_by=partition_by), is_probed=False)
+    return open_table(kind, location, Layout(partition_by=partition_by))
 
 
 def open_as_it_is(
@@ -79,7 +75,7 @@ def open_as_it_is(
         SchemaChangeError: the schema does not fit the table.
         TableError: as `open_table`.
     """
-    stored: Layout | None = open_table(kind, location, None, is_probed=False).layout_of()
+    stored: Layout | None = open_table(kind, location, None).layout_of()
     if stored is None:
         layout, _ = evolved(Layout(partition_by=partition_by), given, prefix)
     else:
