@@ -57,7 +57,7 @@ def run_windows(job: WindowsJob) -> int:
         began = time.monotonic()
         with _state_partitions(spark, job.state_partitions):
             query = _started(spark, job, sink, checkpoint)
-        # The next run repeats a batch that is under way. A thread stops it, as the main one may be in a call to the JVM,
+        # The next run repeats a batch that is under way. A thread stops it: the main one may be in a call to the JVM,
         # on the same connection.
         with at_sigterm(lambda: threading.Thread(target=query.stop, daemon=True).start()):
             try:

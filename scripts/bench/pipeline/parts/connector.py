@@ -39,7 +39,7 @@ def measure(jars: list[Path], sizes: Sizes, triggers: Sequence[str], console: Co
             for system in SYSTEMS if number % 2 == 0 else reversed(SYSTEMS):
                 with SYSTEMS[system]() as running:
                     topics = Topics(running.address)
-                    # As in the comparison of brokers: what a JVM has not compiled yet is slow for half a minute.
+                    # As in the comparison of brokers: what a JVM has not compiled yet is slow.
                     with topics.filled([1] * PARTITIONS, sizes.wide_rows // WARM_SHARE):
                         pass
                     for trigger in triggers:
