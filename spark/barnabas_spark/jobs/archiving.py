@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from barnabas_spark.lake.archive import ArchiveResult, ArchiveSettings, RunPieces, archive
 from barnabas_spark.lake.committing import pause
 from barnabas_spark.lake.compaction import commit_compaction, groups_of
-from barnabas_spark.lake.formats.choosing import DATA_FOLDERS, open_as_it_is, open_rejects, open_table
+from barnabas_spark.lake.formats.choosing import DATA_FOLDERS, TABLE, open_as_it_is, open_rejects, open_table
 from barnabas_spark.lake.layout import Layout
 from barnabas_spark.lake.logs import ask_logs
 from barnabas_spark.lake.opening import open_store, probe
@@ -67,8 +67,8 @@ class ArchiveJob(NamedTuple):
     def rejects(self) -> Location:
         """Where what does not fit the schema of values goes: a table of its own."""
         options = dict(self.location.options)
-        if "table" in options:
-            options["table"] += "_rejects"
+        if TABLE in options:
+            options[TABLE] += "_rejects"
         return Location(self.values.rejects_url or f"{self.location.url.rstrip('/')}_rejects", options)
 
 

@@ -42,6 +42,6 @@ def _kind(store: Store, location: Location) -> str:
                 return kind
         except MissingError:
             continue
-    if not location.is_local and location.options.get("uri"):
+    if not location.is_local and location.catalog:
         return "iceberg"
     raise TableError(f"there is no table at {location.url}; --format says what to look for")

@@ -33,7 +33,7 @@ class ObjectStore:
     """A bucket, or what lies behind a prefix of it. Options are those of obstore; AWS_* of the environment count."""
 
     def __init__(self, location: Location) -> None:
-        options: dict[str, Any] = dict(location.options)
+        options: dict[str, Any] = location.store_options
         plain_http = options.get("endpoint", options.get("aws_endpoint", "")).startswith("http://")
         self._url = location.url
         try:

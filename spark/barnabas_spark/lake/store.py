@@ -36,11 +36,26 @@ class MissingError(StoreError):
     """Nothing is at this path."""
 
 
+CATALOG = "catalog."
+
+
 class Location(NamedTuple):
-    """Where a table is: a directory, or a URL such as `s3://bucket/prefix`, with the options of its store."""
+    """Where a table is: a directory, or a URL such as `s3://bucket/prefix`.
+
+    `options` are those of its store, and, with names that begin with `catalog.`, those of a catalog.
+    """
 
     url: str
     options: Mapping[str, str] = {}
+
+    @property
+    def store_options(self) -> dict[str, str]:
+        return {name: value for name, value in self.options.items() if not name.startswith(CATALOG)}
+
+    @property
+    def catalog(self) -> dict[str, str]:
+        """The options of a catalog, by their own names."""
+        return {name.removeprefix(CATALOG): value for name, value in self.options.items() if name.startswith(CATALOG)}
 
     @property
     def is_local(self) -> bool:

@@ -115,7 +115,7 @@ class DeltaSink:
     def _options(self) -> dict[str, str] | None:
         if self._location.is_local:
             return None
-        options = {"aws_conditional_put": "etag", **self._location.options}
+        options = {"aws_conditional_put": "etag", **self._location.store_options}
         is_plain = any(value.startswith("http://") for name, value in options.items() if "endpoint" in name.lower())
         return options | {"allow_http": "true"} if is_plain else options
 

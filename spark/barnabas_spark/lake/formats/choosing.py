@@ -5,16 +5,16 @@ from typing import Any
 
 from barnabas_spark.lake.layout import Layout, marked
 from barnabas_spark.lake.opening import open_store
-from barnabas_spark.lake.store import Location
+from barnabas_spark.lake.store import CATALOG, Location, StoreError
 from barnabas_spark.lake.table import TableError
 from barnabas_spark.lake.values.decoding import REJECT_SCHEMA
 from barnabas_spark.lake.values.evolving import evolved
 
-__all__ = ["DATA_FOLDERS", "FORMATS", "open_archive", "open_as_it_is", "open_rejects", "open_table"]
+__all__ = ["DATA_FOLDERS", "FORMATS", "TABLE", "open_archive", "open_as_it_is", "open_rejects", "open_table"]
 
 FORMATS = ("parquet", "delta", "iceberg")
-# Options of a location that are not options of Iceberg's catalog: the name of the table in it.
-NAMED = ("table",)
+# The option that names a table in its catalog: "namespace.table".
+TABLE = f"{CATALOG}table"
 # Below the table. Readers of directories leave out what begins with _, as they should with a table of manifests.
 DATA_FOLDERS = {"parquet": "_data/", "delta": "data/", "iceberg": "data/"}
 
@@ -28,6 +28,7 @@ def open_table(kind: str, location: Location, layout: Layout | None, *, adopt: b
         StoreError: the location or its options make no sense.
         TableError: the format is not known.
     """
+    _check_options(kind, location)
     if kind == "parquet":
         from .parquet import ParquetFormat  # noqa: PLC0415 - see the module's sentence
 
@@ -38,12 +39,14 @@ def open_table(kind: str, location: Location, layout: Layout | None, *, adopt: b
 
         schema = None if layout is None else marked(layout.table_schema, layout.values)
         partition_columns = () if layout is None else layout.partition_columns
-        return DeltaFormat(root, schema, partition_columns, dict(location.options), adopt)
+        return DeltaFormat(root, schema, partition_columns, location.store_options, adopt)
     if kind == "iceberg":
         from .iceberg import IcebergFormat  # noqa: PLC0415
 
-        catalog = {name: value for name, value in location.options.items() if name not in NAMED}
-        name = location.options.get("table", f"lake.{root.rstrip('/').rpartition('/')[2]}")
+        catalog = location.catalog
+        name = catalog.pop("table", f"lake.{root.rstrip('/').rpartition('/')[2]}")
+        if catalog.keys() - {"name"}:
+            catalog = {**location.store_options, **catalog}
         schema = None if layout is None else marked(layout.schema, layout.values)
         partition_by = "" if layout is None else layout.partition_by
         return IcebergFormat(root, name, schema, partition_by, catalog or None, adopt)
@@ -93,3 +96,19 @@ def open_as_it_is(
 def open_rejects(kind: str, location: Location, *, adopt: bool = False) -> Any:
     """Return the table of rejects at a location; raises as `open_table`."""
     return open_table(kind, location, Layout(REJECT_SCHEMA), adopt=adopt)
+
+
+def _check_options(kind: str, location: Location) -> None:
+    """Refuse options that nothing would look at."""
+    if location.is_local and location.store_options:
+        name = next(iter(location.store_options))
+        raise StoreError(
+            f"{location.url} is a directory, and has no option '{name}'; those of a catalog are catalog.{name}"
+        )
+    if kind != "iceberg" and location.catalog:
+        raise TableError(f"a {kind} table has no catalog: leave '{CATALOG}{next(iter(location.catalog))}' out")
+    if kind == "iceberg" and not location.is_local and not location.catalog.keys() - {"table"}:
+        raise TableError(
+            f"an Iceberg table in an object store needs a catalog; give it as options of {location.url}: "
+            "catalog.type=rest and catalog.uri=https://..., or catalog.name of one that pyiceberg is configured for"
+        )
