@@ -81,7 +81,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     ),
     "barnabas_spark.snapshots": "vector < store",
     "barnabas_spark.jobs": (
-        "app output session stopping < errors executors lakes positions < archiving audit backfill durations options"
+        "app output session stopping < errors executors lakes positions < archiving audit backfill options"
         " < auditing backfilling compacting windowing < commands < cli < __main__"
     ),
     "barnabas_spark.jobs.audit": (

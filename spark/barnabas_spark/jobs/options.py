@@ -1,5 +1,6 @@
 """Options that several jobs have, and how their values are read."""
 
+import re
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -27,6 +28,7 @@ __all__ = [
     "StoreOptions",
     "To",
     "Topic",
+    "duration_ms",
     "one_of",
     "pairs",
     "size",
@@ -36,6 +38,8 @@ FORMATS = ("parquet", "delta", "iceberg")
 PARTITIONINGS = ("day", "hour")
 CODECS = ("zstd", "snappy", "gzip", "lz4", "none")
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_MAX_MS = 366 * _UNITS_MS["d"]
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
 To = Annotated[str, typer.Option("--to", metavar="DIR|URL", help="Where the table is: a directory, s3://..., gs://...")]
@@ -75,6 +79,17 @@ def size(option: str, text: str) -> int:
     if not (digits.isascii() and digits.isdecimal() and int(digits)):
         raise UsageError(f"{option}: '{text}' is not a size; write 64m, 1g or a number of bytes")
     return int(digits) * _UNITS[unit]
+
+
+def duration_ms(option: str, text: str, *, least_ms: int = 1) -> int:
+    """Return a duration in milliseconds, from `least_ms` to 366 days; raises `UsageError`."""
+    found = re.fullmatch(r"([0-9]{1,12})(ms|s|m|h|d)", text.strip().lower())
+    if found is None:
+        raise UsageError(f"{option}: '{text}' is not a duration; write 500ms, 30s, 10m, 2h or 1d")
+    duration = int(found[1]) * _UNITS_MS[found[2]]
+    if not least_ms <= duration <= _MAX_MS:
+        raise UsageError(f"{option}: '{text}' must be from {least_ms}ms to 366d")
+    return duration
 
 
 def pairs(given: Sequence[str] | None) -> dict[str, str]:

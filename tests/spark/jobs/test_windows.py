@@ -17,7 +17,7 @@ from spark.jobs.demo_input import produce_all, source
 from spark.lake.produced import Topic, new_topic
 
 from barnabas_spark.jobs import cli, windowing
-from barnabas_spark.jobs.durations import duration_ms
+from barnabas_spark.jobs.options import duration_ms
 from barnabas_spark.jobs.errors import UsageError
 from barnabas_spark.windows.progress import Watched
 

@@ -6,9 +6,8 @@ from typing import Annotated
 import typer
 
 from barnabas_spark.jobs.app import app
-from barnabas_spark.jobs.durations import duration_ms
 from barnabas_spark.jobs.errors import UsageError
-from barnabas_spark.jobs.options import AsJson, Bootstrap, Master, Topic, one_of
+from barnabas_spark.jobs.options import AsJson, Bootstrap, Master, Topic, duration_ms, one_of
 
 __all__ = ["windows"]
 
