@@ -35,9 +35,10 @@ class Environment:
 
     def run(self, program: str, *arguments: str) -> str:
         """Run a program of its `bin` away from the repository and return what it printed; fail if it fails."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "BARNABAS"))}
         command = [str(self.folder / "bin" / program), *arguments]
-        done = subprocess.run(command, env=kept, cwd=self.folder, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, env=_plain_environment(), cwd=self.folder, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -47,7 +48,15 @@ class Environment:
     def pip(self, *arguments: str) -> str:
         """Run this environment's pip over it."""
         command = [sys.executable, "-m", "pip", "--python", str(self.folder / "bin" / "python"), *arguments]
-        return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=True).stdout
+        done = subprocess.run(
+            command, env=_plain_environment(), cwd=self.folder, capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+
+def _plain_environment() -> dict[str, str]:
+    """Return the variables of this process without those that would lend more than is linked."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "BARNABAS"))}
 
 
 def metadata_of(wheel: Path) -> Message:

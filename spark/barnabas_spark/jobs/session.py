@@ -34,10 +34,6 @@ def session(name: str, master: str = "") -> Iterator[Any]:
     Raises:
         SessionError: there is none to be had.
     """
-    # The JVM keeps the environment that it starts with, and so do the workers that it forks.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    here = os.pathsep.join(path for path in sys.path if path)
-    os.environ["PYTHONPATH"] = here
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # noqa: PLC0415 - comes with PySpark
     from pyspark import SparkConf  # noqa: PLC0415 - starts nothing, and takes a second
     from pyspark.sql import SparkSession  # noqa: PLC0415 - see above
@@ -47,15 +43,14 @@ def session(name: str, master: str = "") -> Iterator[Any]:
         yield active
         return
     chosen = master or SparkConf().get("spark.master", "") or LOCAL
-    if chosen.startswith("local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder: Any = SparkSession.builder.appName(f"barnabas-spark {name}").master(chosen)
     if chosen.startswith("local"):
         builder = builder.config("spark.ui.enabled", "false")
     for key, value in _SETTINGS.items():
         builder = builder.config(key, value)
     try:
-        spark = builder.getOrCreate()
+        with _environment(is_local=chosen.startswith("local")):
+            spark = builder.getOrCreate()
     except Py4JJavaError as error:
         reason = str(error.java_exception).split("\n", 1)[0]
         raise SessionError(f"Spark did not start on {chosen}: {reason}") from error
@@ -67,3 +62,21 @@ def session(name: str, master: str = "") -> Iterator[Any]:
             yield spark
         finally:
             spark.stop()
+
+
+@contextmanager
+def _environment(*, is_local: bool) -> Iterator[None]:
+    """Let the JVM start with the variables by which its workers find what this process has, and nobody else see them.
+
+    It keeps the environment that it starts with, and so do the workers that it forks.
+    """
+    wanted = {"PYSPARK_PYTHON": sys.executable, **({"SPARK_LOCAL_IP": "127.0.0.1"} if is_local else {})} | os.environ
+    wanted["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    before = dict(os.environ)
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name in wanted.keys() - before.keys():
+            os.environ.pop(name, None)
+        os.environ.update(before)

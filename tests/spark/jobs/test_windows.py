@@ -17,8 +17,8 @@ from spark.jobs.demo_input import produce_all, source
 from spark.lake.produced import Topic, new_topic
 
 from barnabas_spark.jobs import cli, windowing
-from barnabas_spark.jobs.options import duration_ms
 from barnabas_spark.jobs.errors import UsageError
+from barnabas_spark.jobs.options import duration_ms
 from barnabas_spark.windows.progress import Watched
 
 BASE_MS = 1_767_225_600_000
