@@ -33,6 +33,7 @@ MAY_IMPORT = {  # package: what it may import of the others. Acyclic, read top-d
     "barnabas_spark": (
         "barnabas_clients",
         "barnabas_raftlog.errors",
+        "barnabas_raftlog.printable",
         "barnabas_raftlog.records",
         "barnabas_raftlog.wire.crc32c",
     ),
@@ -96,8 +97,8 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     "barnabas_spark.latest": "choosing < read writing < archived merging run < tasks",
     "barnabas_spark.windows": "progress sink < query",
     "barnabas_spark.lake.formats": (
-        "delta_rules errors vectors manifests < delta_entries delta_reading iceberg_reading parquet < delta_log iceberg"
-        " < delta < choosing"
+        "delta_options delta_rules errors vectors manifests < delta_entries delta_reading iceberg_reading parquet"
+        " < delta_log iceberg < delta < choosing"
     ),
     "barnabas_spark.lake.values": "columns decoding evolution rejects texts < evolving",
     "barnabas_spark.sinks": "delta",
@@ -144,7 +145,8 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_broker.timing": "deadlines pieces",
     "barnabas_spark": "options planning snapshots.vector windows.progress writing.layout writing.partitioning",
     "barnabas_spark.lake": (
-        "formats.delta_entries formats.manifests formats.vectors ranges rounds table values.evolution values.rejects"
+        "formats.delta_entries formats.delta_options formats.manifests formats.vectors ranges rounds table"
+        " values.evolution values.rejects"
     ),
     "barnabas_spark.streaming": "offsets continuation pace starting",
     "barnabas_spark.jobs.audit": "timeline units",

@@ -8,7 +8,7 @@ Parts, each of which can be run alone:
   archive    topic to Parquet, with the same codec, level, row groups and rows
   shapes     256 small partitions; 90 % of the bytes in one of 12
   json       valueFormat=json beside from_json
-  connector  Spark's connector on Barnabas and on Kafka, in real-time mode and in micro-batches: an hour by itself
+  connector  Spark's connector on Barnabas and on Kafka, in real-time mode and in micro-batches: 90 minutes
 
 All but the last run against three brokers on this machine, in one warm session with two task slots. Each side is
 measured once to warm it, then in turns whose order alternates; the table has medians, their ratio, and the limit that

@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from barnabas_raftlog.printable import printable
+
 __all__ = ["commits", "complain", "print_table", "say", "say_json", "say_progress", "shown_bytes"]
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -30,7 +32,7 @@ def commits(count: int) -> str:
 
 def complain(text: str) -> None:
     """Print what is wrong in one line, with this command's name before it."""
-    say(f"barnabas-spark: {' '.join(text.split())}")
+    say(f"barnabas-spark: {printable(' '.join(text.split()), None)}")
 
 
 def say_json(values: Iterable[Any]) -> None:

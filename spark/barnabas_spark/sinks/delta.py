@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from barnabas_raftlog.errors import BarnabasError
+from barnabas_spark.lake.formats.delta_options import delta_options
 from barnabas_spark.lake.formats.delta_rules import broken_rule
 from barnabas_spark.lake.opening import open_store, probe
 from barnabas_spark.lake.store import Location
@@ -113,11 +114,7 @@ class DeltaSink:
 
     @property
     def _options(self) -> dict[str, str] | None:
-        if self._location.is_local:
-            return None
-        options = {"aws_conditional_put": "etag", **self._location.store_options}
-        is_plain = any(value.startswith("http://") for name, value in options.items() if "endpoint" in name.lower())
-        return options | {"allow_http": "true"} if is_plain else options
+        return None if self._location.is_local else delta_options(self._location.store_options)
 
     def _written(self, rows: Any, schema: Any) -> Sequence[WrittenFile]:
         """Let the executors write the rows; return the files of those attempts that Spark has taken."""

@@ -15,6 +15,7 @@ from pyspark.errors import StreamingQueryException
 from spark.lake.formats import contents
 from spark.lake.produced import Topic, expected_rows, file_rows, new_topic, produce
 
+from barnabas_spark.lake.table import TableError
 from barnabas_spark.sinks import delta
 from barnabas_spark.sinks.delta import DeltaSink, DeltaSinkError, WrittenFile, check_batch
 
@@ -100,6 +101,13 @@ def test_batches_outlive_the_log_and_every_expiry(root: Path) -> None:
 def test_a_table_that_is_at_another_batch_is_refused(stored: int | None, batch_id: int) -> None:
     with pytest.raises(DeltaSinkError, match=f"of this query, which is at batch {batch_id}: the table was put back"):
         check_batch("/lake/t", stored, batch_id)
+
+
+def test_a_bucket_is_never_written_without_a_condition(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delta, "probe", lambda *_: None)
+    sink = DeltaSink("s3://bucket/table", store_options={"aws_conditional_put": "disabled"})
+    with pytest.raises(TableError, match="aws_conditional_put must be 'etag'"):
+        sink(Batch(root, [1]), 0)
 
 
 def test_a_table_that_is_not_there_any_more_is_not_begun_afresh(root: Path) -> None:

@@ -32,14 +32,14 @@ from barnabas_spark.lake.table import ConflictError, DataFile, TableError, Table
 
 from .delta_entries import VERSION, changes, spans_of
 from .delta_log import Restored, commit_info, entries_at, removed_since, restore_since
+from .delta_options import delta_options
 from .delta_reading import NO_PARTITION, check_plain, data_files, layout_of, live
 from .delta_rules import broken_rule
-from .errors import UnreadableError
+from .errors import UnreadableError, line_of
 from .vectors import COMPACTION, EVOLUTION, describe_commit, id_of_commit, is_archive_file, spans_after
 
 __all__ = ["DeltaFormat"]
 
-ENDPOINTS = ("endpoint", "endpoint_url", "aws_endpoint", "aws_endpoint_url")
 NEVER_TRIED = (DeltaProtocolError, SchemaMismatchError, TypeError, ValueError)
 
 
@@ -62,9 +62,7 @@ class DeltaFormat:
         self.root = root
         self._schema = None if schema is None else Schema.from_arrow(schema)
         self._partition_by = list(partition_by)
-        self._options = dict(storage_options or {})
-        if "://" in root:
-            _check_options(self._options)
+        self._options = delta_options(storage_options or {}) if "://" in root else dict(storage_options or {})
         self._adopt = adopt
         self._adopted: int | None = None  # the version up to which RESTOREs were adopted
         self._entries: tuple[int, dict[str, int]] | None = None  # of the version that was loaded last
@@ -95,7 +93,7 @@ class DeltaFormat:
             elif not entries:
                 self._check_nothing_archived(table)
         except OSError as error:
-            raise UnreadableError(f"the Delta table {self.root} cannot be read: {_line(error)}") from error
+            raise UnreadableError(f"the Delta table {self.root} cannot be read: {line_of(error)}") from error
         self._check_columns(table)
         self._entries = version, entries
         return TableState(version, spans)
@@ -112,7 +110,7 @@ class DeltaFormat:
             entries = {} if version is None else self._entries_at(version)
             table = None if version is None else self._at(version)
         except OSError as error:
-            raise UnreadableError(f"nothing was committed: {self.root} cannot be read: {_line(error)}") from error
+            raise UnreadableError(f"nothing was committed: {self.root} cannot be read: {line_of(error)}") from error
         new = 0 if version is None else version + 1
         properties = CommitProperties(
             custom_metadata={"userMetadata": describe_commit(commit_id, purpose.value, ranges)},
@@ -214,8 +212,8 @@ class DeltaFormat:
         except Exception as error:
             if isinstance(error, SchemaMismatchError):
                 raise TableError(
-                    f"{self.root} does not take these columns: {_line(error)}; a Delta table can have more columns, but"
-                    " deltalake cannot make one wider: archive to another place"
+                    f"{self.root} does not take these columns: {line_of(error)}; a Delta table can have more columns,"
+                    " but deltalake cannot make one wider: archive to another place"
                 ) from error
             self._settle(error, version + 1, commit_id)
         self._schema = schema
@@ -228,7 +226,7 @@ class DeltaFormat:
             return None
         except Exception as error:
             at = "" if version is None else f" at version {version}"
-            raise UnreadableError(f"the Delta table {self.root}{at} cannot be opened: {_line(error)}") from error
+            raise UnreadableError(f"the Delta table {self.root}{at} cannot be opened: {line_of(error)}") from error
 
     def _at(self, version: int) -> DeltaTable:
         """Return the table at a version that was loaded; a new table in its place has other versions."""
@@ -282,14 +280,14 @@ class DeltaFormat:
             info = commit_info(self._log(), version)
         except Exception as trouble:  # noqa: BLE001 - raised below, and it must not hide the first error
             raise UnknownOutcomeError(
-                f"version {version} of {self.root} may have been committed, or not: {_line(error)}; and looking for it"
-                f" failed: {_line(trouble)}"
+                f"version {version} of {self.root} may have been committed, or not: {line_of(error)}; and looking for"
+                f" it failed: {line_of(trouble)}"
             ) from error
         if info is None and isinstance(error, NEVER_TRIED):
-            raise TableError(f"{self.root} does not take the commit: {_line(error)}") from error
+            raise TableError(f"{self.root} does not take the commit: {line_of(error)}") from error
         if info is None:
             raise UnknownOutcomeError(
-                f"version {version} of {self.root} is not there now, but a request may be under way: {_line(error)}"
+                f"version {version} of {self.root} is not there now, but a request may be under way: {line_of(error)}"
             ) from error
         if id_of_commit(info.get("userMetadata")) != commit_id:
             raise ConflictError(f"{self.root}: another writer has committed version {version}") from error
@@ -377,22 +375,6 @@ class DeltaFormat:
             )
 
 
-def _check_options(options: dict[str, str]) -> None:
-    """See to it that versions are written by a conditional request.
-
-    Raises:
-        TableError: the options say otherwise.
-    """
-    lowered = {name.lower(): value for name, value in options.items()}
-    if lowered.get("aws_s3_allow_unsafe_rename", "false").lower() in {"true", "1"}:
-        raise TableError("AWS_S3_ALLOW_UNSAFE_RENAME lets two writers write one version of a Delta table; leave it out")
-    if lowered.get("aws_conditional_put", "etag") != "etag":
-        raise TableError("aws_conditional_put must be 'etag', or two writers write one version of a Delta table")
-    options.setdefault("aws_conditional_put", "etag")
-    if any(lowered.get(name, "").startswith("http://") for name in ENDPOINTS):
-        options.setdefault("allow_http", "true")
-
-
 def _version(state: TableState) -> int | None:
     assert state.version is None or isinstance(state.version, int)
     return state.version
@@ -421,7 +403,3 @@ def _refusal(root: str, restored: Restored, archived: int) -> str:
         f"{root} was restored (version {restored.version}) after offsets were committed (version {archived}): rows may"
         " be gone that it says it has; undo the RESTORE, or run once with --adopt, which goes on from what was restored"
     )
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

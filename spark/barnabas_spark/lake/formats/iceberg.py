@@ -41,7 +41,7 @@ from barnabas_spark.lake.layout import Layout, marked
 from barnabas_spark.lake.ranges import CommittedRange, PartitionKey, Purpose, Span
 from barnabas_spark.lake.table import ConflictError, DataFile, TableError, TableState, UnknownOutcomeError, check_rows
 
-from .errors import UnreadableError
+from .errors import UnreadableError, line_of
 from .iceberg_reading import VALUES, check_names, data_file, layout_of, paths_of_all_snapshots, values_text
 from .vectors import (
     COMPACTION,
@@ -235,15 +235,15 @@ class IcebergFormat:
             transaction.set_properties({VALUES: values_text(schema)})
             transaction.commit_transaction()
         except _RefusedError as error:
-            raise ConflictError(f"{self.identifier}: another writer was first: {_line(error)}") from error
+            raise ConflictError(f"{self.identifier}: another writer was first: {line_of(error)}") from error
         except Exception as error:
             if once.was_tried:
                 raise UnknownOutcomeError(
-                    f"the columns of {self.identifier} may be new, or not: {_line(error)}"
+                    f"the columns of {self.identifier} may be new, or not: {line_of(error)}"
                 ) from error
             if isinstance(error, OSError):
-                raise UnreadableError(f"nothing was committed to {self.identifier}: {_line(error)}") from error
-            raise TableError(f"{self.identifier} does not take these columns: {_line(error)}") from error
+                raise UnreadableError(f"nothing was committed to {self.identifier}: {line_of(error)}") from error
+            raise TableError(f"{self.identifier} does not take these columns: {line_of(error)}") from error
         self._schema = schema
 
     def close(self) -> None:
@@ -263,7 +263,7 @@ class IcebergFormat:
             transaction.commit_transaction()
         except Exception as error:
             if not once.was_tried:
-                raise UnreadableError(f"nothing was committed to {self.identifier}: {_line(error)}") from error
+                raise UnreadableError(f"nothing was committed to {self.identifier}: {line_of(error)}") from error
             self._settle(error, commit_id)
 
     def _settle(self, error: Exception, commit_id: str) -> None:
@@ -272,16 +272,16 @@ class IcebergFormat:
             table = self._catalog().load_table(self.identifier)
         except Exception as trouble:  # noqa: BLE001 - raised below, and it must not hide the first error
             raise UnknownOutcomeError(
-                f"a commit to {self.identifier} may have gone through, or not: {_line(error)}; and looking for it"
-                f" failed: {_line(trouble)}"
+                f"a commit to {self.identifier} may have gone through, or not: {line_of(error)}; and looking for it"
+                f" failed: {line_of(trouble)}"
             ) from error
         summaries = (snapshot.summary for snapshot in reversed(table.snapshots()))
         if any(id_of_commit(summary.get(COMMIT)) == commit_id for summary in summaries if summary is not None):
             return
         if isinstance(error, _RefusedError):
-            raise ConflictError(f"{self.identifier}: another writer was first: {_line(error)}") from error
+            raise ConflictError(f"{self.identifier}: another writer was first: {line_of(error)}") from error
         raise UnknownOutcomeError(
-            f"a commit to {self.identifier} is not there now, but a request may be under way: {_line(error)}"
+            f"a commit to {self.identifier} is not there now, but a request may be under way: {line_of(error)}"
         ) from error
 
     def _catalog(self) -> Catalog:
@@ -302,7 +302,7 @@ class IcebergFormat:
                 return load_catalog(name, **properties)
             return load_catalog(name, **properties)
         except Exception as error:
-            raise UnreadableError(f"the catalog of {self.identifier} cannot be opened: {_line(error)}") from error
+            raise UnreadableError(f"the catalog of {self.identifier} cannot be opened: {line_of(error)}") from error
 
     def _table(self) -> Table | None:
         """Return the table as it is now, or None if there is none."""
@@ -315,7 +315,7 @@ class IcebergFormat:
         except TableError:
             raise
         except Exception as error:
-            raise UnreadableError(f"the Iceberg table {self.identifier} cannot be read: {_line(error)}") from error
+            raise UnreadableError(f"the Iceberg table {self.identifier} cannot be read: {line_of(error)}") from error
         if table.location().removeprefix("file://").rstrip("/") != self.root.removeprefix("file://"):
             raise TableError(f"the table {self.identifier} is at {table.location()}, and not at {self.root}")
         return table
@@ -328,7 +328,7 @@ class IcebergFormat:
         except NamespaceAlreadyExistsError:
             pass
         except Exception as error:
-            raise UnreadableError(f"nothing was committed to {self.identifier}: {_line(error)}") from error
+            raise UnreadableError(f"nothing was committed to {self.identifier}: {line_of(error)}") from error
         transform = PARTITIONINGS[self._partition_by]
         assert self._schema is not None, "it was opened to be read"
         properties = {**NEW_TABLE, VALUES: text} if (text := values_text(self._schema)) != "{}" else NEW_TABLE
@@ -343,7 +343,7 @@ class IcebergFormat:
         except (TableAlreadyExistsError, CommitFailedException):
             pass
         except Exception as error:
-            raise UnreadableError(f"the table {self.identifier} cannot be created: {_line(error)}") from error
+            raise UnreadableError(f"the table {self.identifier} cannot be created: {line_of(error)}") from error
         if (table := self._table()) is None:
             raise UnreadableError(f"the table {self.identifier} was created, and is gone")
         return table
@@ -487,7 +487,3 @@ def _small(kind: Any) -> str:
 
 def _for_pyiceberg(properties: Mapping[str, str]) -> dict[str, str]:
     return {STORE_OPTIONS.get(name, name): value for name, value in properties.items() if name != "name"}
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

@@ -19,6 +19,8 @@ from barnabas_spark.lake.formats import delta
 from barnabas_spark.lake.formats.delta import DeltaFormat
 from barnabas_spark.lake.formats.delta_entries import VERSION, changes, is_ours, spans_of
 from barnabas_spark.lake.formats.delta_log import entries_at
+from barnabas_spark.lake.formats.delta_options import delta_options
+from barnabas_spark.lake.formats.errors import line_of
 from barnabas_spark.lake.ranges import PartitionKey, Purpose, Span
 from barnabas_spark.lake.table import ConflictError, TableError, UnknownOutcomeError
 
@@ -369,6 +371,20 @@ def test_a_table_that_cannot_be_opened_is_an_error_with_its_name(archive: DeltaA
 def test_stores_are_never_written_without_a_condition(options: dict[str, str]) -> None:
     with pytest.raises(TableError, match="two writers"):
         DeltaFormat("s3://bucket/table", SCHEMA, storage_options=options)
+
+
+def test_what_is_said_of_a_store_stays_and_what_is_not_is_safe_and_does_not_last_for_minutes() -> None:
+    assert delta_options({}) == {"aws_conditional_put": "etag", "max_retries": "5", "retry_timeout": "60s"}
+    mine = {"AWS_ENDPOINT": "http://127.0.0.1:9", "Retry_Timeout": "5s", "max_retries": "0"}
+    assert delta_options(mine) == mine | {"aws_conditional_put": "etag", "allow_http": "true"}
+    assert "allow_http" not in delta_options({"endpoint": "https://s3.example"})
+
+
+def test_an_error_is_one_line_without_colours() -> None:
+    assert line_of(OSError("Generic S3 error \x1b[31m↳\x1b[0m Error\n  performing HEAD")) == (
+        "Generic S3 error ↳ Error performing HEAD"
+    )
+    assert line_of(KeyError()) == "KeyError"
 
 
 # Transactions as spans, and back.
