@@ -6,10 +6,13 @@ import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import settings
 from machines import cluster_handle
+
+from barnabas_broker.replicas import retention
 
 # The same examples in every run: a failure here is never "flaky", and `scripts/sim` is where chance looks for more.
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
@@ -71,6 +74,16 @@ def nothing_left_behind() -> Iterator[None]:
         if f"{tempfile.gettempdir()}/" in command and "barnabas_broker" in command:
             left.append(command)
     assert not left, f"still running: {left}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def old_records_stay() -> Iterator[None]:
+    """Let brokers in this process look for expired records after five minutes, not for the first time after half a one.
+
+    Many tests write records of 1970. How long the brokers of a module live depends on the machine.
+    """
+    with mock.patch.object(retention, "FIRST_ROUND_MS", 300_000):
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)

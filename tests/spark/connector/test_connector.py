@@ -57,7 +57,8 @@ def test_a_stream_from_topic_to_topic_lives_through_the_death_of_a_leader(
     spark_with_connector: SparkSession, tmp_path: Path
 ) -> None:
     """Consumers and idempotent producers of the connector find the new leaders; nothing is lost, doubled or moved."""
-    with cluster_handle.cluster() as brokers:
+    # Its records are of long ago: brokers look for expired ones half a minute after they start.
+    with cluster_handle.cluster(settings={"log.retention.ms": "-1"}) as brokers:
         own = Own(spark_with_connector, brokers.bootstrap, tmp_path)
         source, target = own.create(3, "from"), own.create(3, "to")
         own.produce(source, 3, range(60))
