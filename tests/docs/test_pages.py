@@ -94,6 +94,7 @@ def test_a_console_is_all_of_its_turns(said: list[tuple[str, list[str]]]) -> Non
         ("ready after 0.4 s\n", "ready after 1.25 s\n"),
         ("1     running  -\n", "13  running  -   \n"),
         ("cluster r-9ZxRyjQdad2PXCaDbXSQ\n", "cluster ftP8J2AtSa2f5_rYsDe5rQ\n"),
+        ("cluster r-9ZxRyjQdad2PXCaDbXSQ\n", "cluster kvnyaKUlTWuq_fOBxfwcaw\n"),
         ("id 9df16ab9d5244048967754e5cef2e3f6\n", "id 0000000000000000000000000000000a\n"),
         ("coordinator 1  lag 6\n", "coordinator 3  lag 6\n"),
         ("2.5s and 8MB\n", "12.25s and 10MB\n"),
@@ -122,6 +123,8 @@ def test_numbers_ids_and_widths_may_differ(shown: str, printed: str) -> None:
         ("ready\n", "barnabas: no broker answers at x:1\nready\n"),
         ("barnabas: waiting for broker 2\nready\n", "ready\n"),
         ("30\n", "0\n"),
+        ("maxRecordsPerPartition\n", "NotEnoughReplicasError\n"),
+        ("cluster r-9ZxRyjQdad2PXCaDbXSQ\n", "cluster kafka-console-producer\n"),
         ("coordinator 1  lag 6\n", "coordinator 3  lag 0\n"),
     ],
 )
