@@ -10,9 +10,7 @@ import re
 __all__ = ["agree", "comparable"]
 
 # 16 bytes in base64, so the last letter has two bits. One in forty has no digit: it is told from words by its letters.
-CLUSTER_ID = re.compile(
-    r"(?<![\w-])(?=[\w-]*\d|[\w-]*[a-z][\w-]*[A-Z]|[\w-]*[A-Z][\w-]*[a-z])[\w-]{21}[AQgw](?![\w-])"
-)
+CLUSTER_ID = re.compile(r"(?<![\w-])(?=[\w-]*\d|[\w-]*[a-z][\w-]*[A-Z]|[\w-]*[A-Z][\w-]*[a-z])[\w-]{21}[AQgw](?![\w-])")
 TOPIC_ID = re.compile(r"\b[0-9a-f]{32}\b|\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 NUMBER = re.compile(r"(?<!lag )\b\d[\d,.:]*(?<=\d)|(?<=[^\W\d])\d+")
 NOTICE = re.compile(r"barnabas: (waiting for |[^:]*: still waiting).*")
