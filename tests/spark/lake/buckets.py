@@ -1,9 +1,10 @@
 """An S3 server in this process (moto), and a bucket of its own for each test."""
 
 import logging
+import threading
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import boto3  # type: ignore[import-untyped]
 import pytest
@@ -11,7 +12,26 @@ from moto.server import ThreadedMotoServer
 
 from barnabas_spark.lake.store import Location
 
-__all__ = ["S3", "bucket", "s3_server"]
+__all__ = ["S3", "bucket", "s3_server", "start_moto"]
+
+
+def start_moto() -> ThreadedMotoServer:
+    """Start a server that answers one request after the other.
+
+    moto looks whether an object is there, and writes it later: of writers at the same time, several are told that they
+    have created it, as a store must not. The archive's probe finds that out, now and then.
+    """
+    started = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    started.start()
+    server: Any = started._server
+    answer, lock = server.app, threading.Lock()
+
+    def one_by_one(environ: Any, start_response: Any) -> Any:
+        with lock:
+            return answer(environ, start_response)
+
+    server.app = one_by_one
+    return started
 
 
 class S3(NamedTuple):
@@ -34,8 +54,7 @@ class S3(NamedTuple):
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3]:
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
+    server = start_moto()
     host, port = server.get_host_and_port()
     yield S3(
         {

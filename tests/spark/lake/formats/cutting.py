@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3  # type: ignore[import-untyped]
-from moto.server import ThreadedMotoServer
+from spark.lake.buckets import start_moto
 
 KEYS = {"access_key_id": "test", "secret_access_key": "test", "region": "us-east-1"}
 CONTROL = "/-cutter-"
@@ -132,8 +132,7 @@ class _Passing(BaseHTTPRequestHandler):
 
 def main() -> None:
     """Serve until the other end of standard input is gone; the first line of output has both ports."""
-    moto = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    moto.start()
+    moto = start_moto()
     with _CutServer(moto.get_host_and_port()) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         sys.stdout.write(f"{json.dumps([server.server_address[1], server.target[1]])}\n")
