@@ -70,13 +70,17 @@ def _environment(*, is_local: bool) -> Iterator[None]:
 
     It keeps the environment that it starts with, and so do the workers that it forks.
     """
-    wanted = {"PYSPARK_PYTHON": sys.executable, **({"SPARK_LOCAL_IP": "127.0.0.1"} if is_local else {})} | os.environ
-    wanted["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    before = dict(os.environ)
-    os.environ.update(wanted)
+    ours = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    ours["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    if is_local:
+        ours["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
+    before = {name: os.environ.get(name) for name in ours}
+    os.environ.update(ours)
     try:
         yield
     finally:
-        for name in wanted.keys() - before.keys():
-            os.environ.pop(name, None)
-        os.environ.update(before)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -5,22 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from spark.lake.faults import Forgetful
 
 from barnabas_spark.jobs import archiving, compacting
 from barnabas_spark.jobs.archiving import ArchiveJob, ValueOptions, run_archive
 from barnabas_spark.jobs.compacting import CompactJob, run_compact
 from barnabas_spark.lake.formats.choosing import FORMATS
 from barnabas_spark.lake.opening import open_store
-from barnabas_spark.lake.store import DirectoryStore, Location, Store, StoreError
+from barnabas_spark.lake.store import Location, Store, StoreError
 
 NOWHERE = "127.0.0.1:1"
-
-
-class _Forgetful(DirectoryStore):
-    """A store that takes the condition and ignores it."""
-
-    def put_if_absent(self, path: str, data: bytes) -> None:
-        self.put(path, data)
 
 
 @pytest.fixture
@@ -29,7 +23,7 @@ def forgetful(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     there = tmp_path / "forgetful"
 
     def opened(location: Location) -> Store:
-        return _Forgetful(there) if location.url == str(there) else open_store(location)
+        return Forgetful(there) if location.url == str(there) else open_store(location)
 
     def started(*_: Any) -> Any:
         pytest.fail("Spark was started")

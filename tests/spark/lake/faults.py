@@ -11,10 +11,10 @@ from typing import IO, Any, TypeVar
 
 from barnabas_spark.lake.layout import Layout
 from barnabas_spark.lake.ranges import CommittedRange, Purpose
-from barnabas_spark.lake.store import NewFile, Store, StoredFile
+from barnabas_spark.lake.store import DirectoryStore, NewFile, Store, StoredFile
 from barnabas_spark.lake.table import DataFile, TableFormat, TableState, UnknownOutcomeError
 
-__all__ = ["DriverKilledError", "FaultyStore", "FaultyTable", "How", "Strike"]
+__all__ = ["DriverKilledError", "FaultyStore", "FaultyTable", "Forgetful", "How", "Strike"]
 
 T = TypeVar("T")
 
@@ -57,6 +57,13 @@ class Strike:
             self.is_dead = True
             raise DriverKilledError(name)
         raise error(name) if error else OSError(errno.EIO, "struck", name)
+
+
+class Forgetful(DirectoryStore):
+    """A store that takes the condition and ignores it."""
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        self.put(path, data)
 
 
 class FaultyStore:

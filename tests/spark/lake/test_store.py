@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from spark.lake.buckets import S3, bucket, s3_server
+from spark.lake.faults import Forgetful
 
 from barnabas_spark.lake import opening
 from barnabas_spark.lake.opening import open_store, probe
@@ -88,16 +89,9 @@ def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         probe(open_store(location), location)
 
 
-class _Forgetful(DirectoryStore):
-    """A store that takes the condition and ignores it."""
-
-    def put_if_absent(self, path: str, data: bytes) -> None:
-        self.put(path, data)
-
-
 def test_a_store_that_ignores_the_condition_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"s3://b overwrites .* \(If-None-Match: \*\), and has b'second' now"):
-        probe(_Forgetful(tmp_path), Location("s3://b"))
+        probe(Forgetful(tmp_path), Location("s3://b"))
     assert not [one for one in tmp_path.rglob("*") if one.is_file()]
 
 

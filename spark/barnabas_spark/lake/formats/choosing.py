@@ -20,7 +20,7 @@ DATA_FOLDERS = {"parquet": "_data/", "delta": "data/", "iceberg": "data/"}
 
 
 def open_table(kind: str, location: Location, layout: Layout | None, *, adopt: bool = False) -> Any:
-    """Return the `TableFormat` at a location. Whoever commits probes the store first, once (`opening.probe`).
+    """Return the `TableFormat` at a location, whose store a caller that commits has probed (`opening.probe`).
 
     Without a layout the table is opened to be read, whatever columns it has.
 
@@ -107,8 +107,3 @@ def _check_options(kind: str, location: Location) -> None:
         )
     if kind != "iceberg" and location.catalog:
         raise TableError(f"a {kind} table has no catalog: leave '{CATALOG}{next(iter(location.catalog))}' out")
-    if kind == "iceberg" and not location.is_local and not location.catalog.keys() - {"table"}:
-        raise TableError(
-            f"an Iceberg table in an object store needs a catalog; give it as options of {location.url}: "
-            "catalog.type=rest and catalog.uri=https://..., or catalog.name of one that pyiceberg is configured for"
-        )

@@ -101,7 +101,10 @@ class IcebergFormat:
         adopt: bool = False,
     ) -> None:
         if catalog is None and "://" in root:
-            raise TableError(f"a table at {root} needs a catalog: SQLite, the default, is for a directory")
+            raise TableError(
+                f"an Iceberg table in an object store needs a catalog; give it as options of {root}: catalog.type=rest "
+                "and catalog.uri=https://..., or catalog.name of one that pyiceberg is configured for"
+            )
         self.root = root.rstrip("/") if "://" in root else str(Path(root).absolute())
         self.identifier = identifier
         self._schema = schema
