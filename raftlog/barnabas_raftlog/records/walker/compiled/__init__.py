@@ -1,0 +1,1 @@
+"""The compiled walker. Its modules are there where a C compiler was; `twins` looks for them."""
