@@ -97,7 +97,13 @@ def install_kafka() -> Path:
     jars = CACHE / "kafka-4.3.1"
     if not (jars / "kafka-tools-4.3.1.jar").exists():
         fetch(
-            "mvn", "-q", "-B", "-f", HERE / "kafka.pom.xml", "dependency:copy-dependencies", f"-DoutputDirectory={jars}"
+            "mvn",
+            "-q",
+            "-B",
+            "-f",
+            HERE / "maven" / "kafka.pom.xml",
+            "dependency:copy-dependencies",
+            f"-DoutputDirectory={jars}",
         )
     if shutil.which("java") is None:
         raise NotInstalledError("no java on the PATH")
@@ -119,7 +125,15 @@ def install_spark_kafka(spark_version: str) -> list[Path]:
                 f"-DoutputDirectory={output}",
                 f"-DincludeArtifactIds={wanted}",
             )
-            fetch("mvn", "-q", "-B", "-f", HERE / "spark-kafka.pom.xml", "dependency:copy-dependencies", *options)
+            fetch(
+                "mvn",
+                "-q",
+                "-B",
+                "-f",
+                HERE / "maven" / "spark-kafka.pom.xml",
+                "dependency:copy-dependencies",
+                *options,
+            )
             if not jars.exists():  # another run may have been quicker: the same files
                 output.rename(jars)
     return sorted(jars.glob("*.jar"))

@@ -44,9 +44,9 @@ def topic_for(load: Load) -> Iterator[str]:
     admin = AdminClient({"bootstrap.servers": load.address})
     if load.led_by:
         order = [load.led_by, *(node for node in NODES if node != load.led_by)][: load.replicas]
-        wanted = NewTopic(name, load.partitions, replica_assignment=[order] * load.partitions)
+        wanted = NewTopic(name, load.partitions, replica_assignment=[order] * load.partitions, config=load.configs)
     else:
-        wanted = NewTopic(name, load.partitions, load.replicas)
+        wanted = NewTopic(name, load.partitions, load.replicas, config=load.configs)
     admin.create_topics([wanted], request_timeout=LEADERS_LIMIT_S)[name].result(LEADERS_LIMIT_S)
     deadline = time.monotonic() + LEADERS_LIMIT_S
     while True:

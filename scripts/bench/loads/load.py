@@ -37,6 +37,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         in_flight: Requests under way at a time, of the kind "tiny".
         in_flight_mib: MiB that the producer has under way at most, in any number of requests and without idempotence;
             0 leaves it to the client: librdkafka with idempotence has five requests under way for each broker.
+        batch_records: Records of each batch, of the kind "batches" (`batch_load.py`).
+        configs: Settings of the topic.
     """
 
     kind: str
@@ -54,6 +56,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: int = 1
     in_flight_mib: int = 0
     consumers: int = 10
+    batch_records: int = 0
+    configs: dict[str, str] = {}
 
 
 class Measured(msgspec.Struct):

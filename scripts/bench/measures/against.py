@@ -58,6 +58,9 @@ def tree_of(commit: str, repository: Path = ROOT, cache: Path = systems.CACHE) -
         subprocess.run(("tar", "-x", "-C", part), input=archive, check=True)
         # Otherwise the first start of three brokers compiles everything three times at once.
         subprocess.run((sys.executable, "-m", "compileall", "-q", part), check=False, capture_output=True)
+        # A commit of before the compiled walker has no such file, and needs none.
+        if (compiler := part / "clients" / "compile_walker.py").exists():
+            subprocess.run((sys.executable, compiler), check=True, capture_output=True)
         part.rename(folder)  # As one step: a folder of that name has all of it.
     return folder
 
