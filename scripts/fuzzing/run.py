@@ -18,13 +18,14 @@ from machines import cluster_handle
 
 from barnabas_clients import Admin
 
-from . import client_run, corpus, peer_run, search
+from . import client_run, peer_run
 from .client_run import Outcome, Plan
+from .decoders import corpus, search
+from .decoders.targets import TARGETS
 from .failures import load
 from .frames import PAIRS, name_of
 from .janitor import Janitor
 from .neighbour import Noticed
-from .targets import TARGETS
 from .watch import SETTINGS
 
 REQUIRED_MAX = 1_000

@@ -1,8 +1,8 @@
 """Inputs that searches have kept go through every decoder again: only declared errors come out."""
 
 import pytest
-from fuzzing import corpus
-from fuzzing.targets import TARGETS
+from fuzzing.decoders import corpus
+from fuzzing.decoders.targets import TARGETS
 
 INPUTS_MIN = {"requests": 150, "responses": 150, "records": 30, "peers": 30, "quorum": 5}
 
