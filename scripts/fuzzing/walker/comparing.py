@@ -87,7 +87,8 @@ def compared(
 
 
 def _exact(batch: Damaged) -> Damaged:
-    return batch._replace(body=memoryview(array("B", batch.body)))  # type: ignore[arg-type]  # it does for bytes
+    # A slice has no room to grow, which an array has that was made of bytes.
+    return batch._replace(body=memoryview(array("B", batch.body)[:]))  # type: ignore[arg-type]  # it does for bytes
 
 
 def main(arguments: list[str] | None = None) -> int:
