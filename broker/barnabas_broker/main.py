@@ -37,6 +37,7 @@ from barnabas_broker.process.loop_errors import end_on_bugs
 from barnabas_raftlog.errors import BarnabasError
 from barnabas_raftlog.memory import keep_freed
 from barnabas_raftlog.printable import printable
+from barnabas_raftlog.records.walker.twins import LACK
 
 from .node import Node
 
@@ -81,6 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BarnabasError as error:
         status = ASKED_WRONGLY if isinstance(error, AssignmentError) else FAILED
         return _refuse(str(error), options.ready_fd, status)
+    if LACK:
+        logger.warning("%s", LACK)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     keep_freed()
     gc.set_threshold(*GC_THRESHOLDS_STARTING)

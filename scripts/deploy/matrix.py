@@ -1,6 +1,7 @@
-"""Tries both wheels on each version of Python that is here, and prints a table.
+"""Tries what users install on each version of Python that is here, and prints a table.
 
-For each version: a fresh environment, both wheels with what they need, `pip check`, `deploy.smoke` (a cluster whose
+For each version: a fresh environment, the clients from their sdist, which is compiled for that version if there is a
+C compiler, the other wheel, what both need, `pip check`, `deploy.smoke` (a cluster whose
 leader is killed), and the share of the tests that `SHARE` names, over what was installed and not over the sources. A
 version that is not here is listed as not run. What pip installs beside the wheels comes from its package index.
 
@@ -181,7 +182,10 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     choice = Choice(options.smoke, options.spark)
     with tempfile.TemporaryDirectory(prefix="barnabas-wheels-") as folder:
-        wheels = [str(build(project, Path(folder, name))) for name, project in PROJECTS.items()]
+        kinds = {"barnabas-clients": "sdist"}
+        wheels = [
+            str(build(project, Path(folder, name), kinds.get(name, "wheel"))) for name, project in PROJECTS.items()
+        ]
         outcomes = [tried(version, wheels, choice) for version in options.only or VERSIONS]
     print(table(outcomes))
     return 0 if any(one.python for one in outcomes) and not any(one.failed for one in outcomes) else 1

@@ -3,6 +3,8 @@
     scripts/fuzz --seed 7 --frames 1000000     frames of clients: each API and version, half of them well-formed
     scripts/fuzz --peers 10000                 so many of each kind of frame and datagram between nodes
     scripts/fuzz --atheris all --seconds 3600  the decoders by themselves, led by coverage
+    scripts/fuzz --walker 1000000              damaged batches, to the compiled record walker and to its twin in Python
+    scripts/fuzz --walker 1000000 --sanitizer  the same, with the compiled one under an address sanitizer
     scripts/fuzz --replay FILE                 the findings of an earlier run, once more
 
 Exit status: 0 nothing was wrong, 1 something was.
@@ -18,13 +20,16 @@ from machines import cluster_handle
 
 from barnabas_clients import Admin
 
-from . import client_run, corpus, peer_run, search
+from . import client_run, peer_run
 from .client_run import Outcome, Plan
+from .decoders import corpus, search
+from .decoders.targets import TARGETS
 from .failures import load
 from .frames import PAIRS, name_of
 from .janitor import Janitor
 from .neighbour import Noticed
-from .targets import TARGETS
+from .walker import comparing
+from .walker.sanitizing import sanitized_run
 from .watch import SETTINGS
 
 REQUIRED_MAX = 1_000
@@ -44,6 +49,11 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--seconds", type=int, default=300, metavar="N", help="time for each target (default 300)")
     parser.add_argument(
         "--keep-corpus", action="store_true", help="write the findings of the search into tests/fuzzing"
+    )
+    parser.add_argument("--walker", type=int, metavar="N", help="damaged batches for both twins of the record walker")
+    parser.add_argument("--sanitizer", action="store_true", help="compile the walker with an address sanitizer")
+    parser.add_argument(
+        "--pure-every", type=int, default=1, metavar="N", help="give the twin in Python each N. batch only (default 1)"
     )
     parser.add_argument("--failures", type=Path, default=Path("fuzz-failures.jsonl"), metavar="FILE")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="send the findings of an earlier run once more")
@@ -133,8 +143,19 @@ def decoders(options: argparse.Namespace) -> int:
     return verdict(problems)
 
 
+def walker(options: argparse.Namespace) -> int:
+    if options.sanitizer:
+        done = sanitized_run(options.walker, options.seed, options.pure_every)
+        print(done.stdout + done.stderr, end="")
+        return done.returncode
+    words = ["--count", str(options.walker), "--seed", str(options.seed), "--pure-every", str(options.pure_every)]
+    return comparing.main([*words, *(["--keep-corpus"] if options.keep_corpus else [])])
+
+
 def main() -> int:
     options = parsed()
+    if options.walker is not None:
+        return walker(options)
     began = time.monotonic()
     act = decoders if options.atheris is not None else peers if options.peers is not None else clients
     status = act(options)

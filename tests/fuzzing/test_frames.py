@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fuzzing import corpus, failures
+from fuzzing import failures
 from fuzzing.batches import lying_batch
 from fuzzing.boundaries import Names
+from fuzzing.decoders import corpus
+from fuzzing.decoders.targets import TARGETS, TooDearError
 from fuzzing.failures import Failure
 from fuzzing.frames import PAIRS, Frame, frames
 from fuzzing.mutations import mutated
 from fuzzing.peer_frames import HANDSHAKE_KINDS, KINDS, PeerLies
-from fuzzing.targets import TARGETS, TooDearError
 from fuzzing.watch import LogWatch
 
 from barnabas_broker.server.dispatch import ROUTES
@@ -143,7 +144,7 @@ def test_a_corpus_is_as_small_as_goes_the_same_ways() -> None:
 
 
 def test_an_input_that_costs_too_much_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fuzzing import targets
+    from fuzzing.decoders import targets
 
     monkeypatch.setattr(targets, "TIME_S_MAX", -1.0)
     with pytest.raises(TooDearError, match="0 ms of processor time for 3 bytes"):

@@ -9,11 +9,20 @@ from .environments import Environment, new_environment
 
 Files = dict[str, Path]
 """The file that was built of each distribution, by its name."""
+WITHOUT_A_COMPILER = {"CC": "/bin/false"}
 
 
 @pytest.fixture(scope="session")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    """Return the wheels for this machine: with the compiled walker where a compiler is."""
     return {name: build(folder, tmp_path_factory.mktemp("wheel")) for name, folder in PROJECTS.items()}
+
+
+@pytest.fixture(scope="session")
+def pure_wheels(wheels: Files, tmp_path_factory: pytest.TempPathFactory) -> Files:
+    """Return the wheels that come out where no compiler is."""
+    folder = tmp_path_factory.mktemp("pure")
+    return {**wheels, "barnabas-clients": build(PROJECTS["barnabas-clients"], folder, variables=WITHOUT_A_COMPILER)}
 
 
 @pytest.fixture(scope="session")

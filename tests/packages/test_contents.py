@@ -20,6 +20,8 @@ from .environments import metadata_of
 from .sources import MODULES, PACKAGES, ROOT, closure, libraries
 
 NAMES = tuple(PROJECTS)
+WALKER = "barnabas_raftlog.records.walker."  # compiled as one, also for the readers of Spark
+COMPILED = "barnabas_raftlog/records/walker/compiled"
 SOURCES = ("raftlog", "clients", "metadata_quorum", "broker", "spark")
 # Wanted by a part of the code that asks for an extra, or runs without it; pytest loads the plugin by itself.
 OF_EXTRAS = {"pyspark", "py4j", "pyarrow", "deltalake", "matplotlib", "obstore", "pyiceberg", "google_crc32c", "pytest"}
@@ -51,16 +53,24 @@ def test_no_file_is_in_both_wheels(wheels: Files) -> None:
     assert inside(wheels["barnabas-clients"]) & inside(wheels["barnabas"]) == set()
 
 
-def test_every_module_is_in_a_wheel_and_nothing_else_is(wheels: Files) -> None:
+def test_every_module_is_in_a_wheel_and_nothing_else_is(pure_wheels: Files) -> None:
     marks = {f"{package}/py.typed" for package in PACKAGES}
     sources = {str(file.relative_to(PACKAGES[name.partition(".")[0]].parent)) for name, file in MODULES.items()}
-    assert inside(wheels["barnabas-clients"]) | inside(wheels["barnabas"]) == sources | marks
+    types = walker_files(".pyi")
+    assert inside(pure_wheels["barnabas-clients"]) | inside(pure_wheels["barnabas"]) == sources | marks | types
+
+
+def walker_files(*suffixes: str) -> set[str]:
+    """Return the names, as in a wheel, of the files of the compiled walker that are no modules in Python."""
+    folder = PACKAGES["barnabas_raftlog"].parent
+    return {str(file.relative_to(folder)) for file in (folder / COMPILED).iterdir() if file.suffix in suffixes}
 
 
 def test_the_clients_have_exactly_the_modules_that_they_import(wheels: Files) -> None:
     """If not: `raftlog` in clients/pyproject.toml, and `exclude` in the one above it, list them."""
     there, wanted = modules(wheels["barnabas-clients"]), closure("barnabas_clients")
-    assert there - wanted == set(), "listed, and nothing imports it"
+    unused = {module for module in there - wanted if not module.startswith(WALKER)}
+    assert unused == set(), "listed, and nothing imports it"
     assert wanted - there == set(), "imported, and not listed"
 
 
@@ -151,11 +161,12 @@ def test_an_sdist_builds_the_same_wheel_without_the_repository(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_sdist_has_what_its_wheel_is_made_of_and_nothing_else(name: str, wheels: Files, sdists: Files) -> None:
+def test_an_sdist_has_what_its_wheel_is_made_of_and_nothing_else(name: str, pure_wheels: Files, sdists: Files) -> None:
     with tarfile.open(sdists[name]) as archive:
         there = {str(PurePosixPath(*PurePosixPath(one).parts[1:])) for one in archive.getnames()}
     about = {"PKG-INFO", "pyproject.toml", "README.md", "LICENSE", ".gitignore"}
-    about.add("hatch_build.py" if name == "barnabas-clients" else "CHANGELOG.md")
+    about |= {"hatch_build.py", "compile_walker.py"} if name == "barnabas-clients" else {"CHANGELOG.md"}
     within = {re.sub(rf"^({'|'.join(SOURCES)})/", "", one) for one in there - about}
     assert about <= there
-    assert within == inside(wheels[name])
+    to_compile = walker_files(".pyx", ".pxd") if name == "barnabas-clients" else set()
+    assert within == inside(pure_wheels[name]) | to_compile

@@ -14,6 +14,7 @@ from .environments import Environment, new_environment
 from .sources import MODULES, PACKAGES, closure
 
 pytestmark = pytest.mark.slow
+NOT_IN_PLACE = {"BARNABAS_WALKER": "pure"}  # where the tests have their walker
 CLIENTS_BYTES_MAX = 15_000_000
 ONE_RECORD = """
 import asyncio
@@ -99,7 +100,7 @@ def test_editable_installations_find_every_package_where_it_lies(tmp_path: Path)
     """Whatever stands first on the path: neither has a part of a package that the other one has too."""
     paths: list[str] = []
     for name, folder in PROJECTS.items():
-        with zipfile.ZipFile(build(folder, tmp_path / name, "wheel:editable")) as archive:
+        with zipfile.ZipFile(build(folder, tmp_path / name, "wheel:editable", NOT_IN_PLACE)) as archive:
             files = [one for one in archive.namelist() if ".dist-info/" not in one]
             assert [Path(one).suffix for one in files] == [".pth"]
             paths += archive.read(files[0]).decode().split()

@@ -59,7 +59,7 @@ def test_the_exit_status_tells_whether_all_passed(
     outcome: Outcome, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(matrix, "tried", lambda *_: outcome)
-    monkeypatch.setattr(matrix, "build", lambda _, target: target)
+    monkeypatch.setattr(matrix, "build", lambda _, target, kind: target / kind)
     assert matrix.main(["--only", "3.11"]) == status
     assert ("FAILED: smoke" in capsys.readouterr().out) == bool(outcome.failed)
 
@@ -79,5 +79,5 @@ def test_another_version_of_spark_takes_the_place_of_the_usual_one() -> None:
     tools = matrix.tools_with("4.3.0")
     assert [tool for tool in tools if tool.startswith("pyspark")] == ["pyspark==4.3.0"]
     assert {tool.partition(">")[0] for tool in tools} > {"pytest", "confluent-kafka", "moto[server]"}
-    wheels = ["/x/barnabas_clients-0.1.0-py3-none-any.whl", "/x/barnabas-0.1.0-py3-none-any.whl"]
+    wheels = ["/x/barnabas_clients-0.1.0.tar.gz", "/x/barnabas-0.1.0-py3-none-any.whl"]
     assert matrix.wheels_with_lake(wheels) == [wheels[0], f"{wheels[1]}[lake]"]

@@ -19,6 +19,7 @@ from barnabas_clients.wording import NAMED_MAX, listed, shown_name, shown_reason
 from .changes import LeaderMove, leader_in, leader_moves
 from .topic_view import BrokerAddress
 from .view import NO_LEADER, ClusterView
+from .walker_log import tell_lack_once
 
 __all__ = ["ClusterLog"]
 
@@ -86,6 +87,7 @@ class ClusterLog:
                 shown_name(after.cluster_id or "without an id"),
                 listed(map(_named, brokers), len(after.brokers)) or "no brokers are listed",
             )
+            tell_lack_once()
         for node_id in sorted(before.brokers.keys() - after.brokers.keys()):
             self.lost(before.brokers[node_id], "the cluster does not list it any more")
         self.moved(before, after)

@@ -25,7 +25,7 @@ SOURCES = sorted(
     for path in (ROOT / folder).rglob("*.py")
     if STARTS_ONE.search(path.read_text())
 )
-NEEDS_ATHERIS = "fuzzing.one_target"
+NEEDS_ATHERIS = "fuzzing.decoders.one_target"
 FETCHED = {"mkdocs"}  # by the command itself, when it needs it
 
 

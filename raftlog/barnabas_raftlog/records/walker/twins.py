@@ -6,18 +6,24 @@ compiler.
 
 from typing import TYPE_CHECKING
 
-__all__ = ["IS_COMPILED", "check"]
+__all__ = ["IS_COMPILED", "LACK", "check"]
 
 
-def _is_compiled() -> bool:
+def _lack() -> str:
     try:
         from .compiled import check  # noqa: F401, PLC0415
-    except ImportError:
-        return False
-    return True
+    except ImportError as error:
+        reason = "" if "cannot import name" in str(error) else f" ({error})"
+        return (
+            f"the compiled record walker is missing{reason}: records are read in Python, which takes longer "
+            f'("The record walker" in docs/install.md tells how to get it)'
+        )
+    return ""
 
 
-IS_COMPILED = _is_compiled()
+LACK = _lack()
+"""What this installation lacks, in a line for people; "" if it lacks nothing."""
+IS_COMPILED = not LACK
 """True if the compiled walker does the work."""
 
 if TYPE_CHECKING or not IS_COMPILED:

@@ -12,7 +12,7 @@ from typing import Any
 
 __all__ = ["FOLDER", "kept", "minimised", "save"]
 
-FOLDER = Path(__file__).parents[2] / "tests" / "fuzzing" / "corpus"
+FOLDER = Path(__file__).parents[3] / "tests" / "fuzzing" / "corpus"
 COUNT_MAX = 500
 BYTES_MAX = 200 << 10
 INPUT_BYTES_MAX = 4 << 10

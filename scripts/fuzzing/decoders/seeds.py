@@ -11,11 +11,11 @@ from barnabas_metadata_quorum.controller.commands import Answer, Command, Reply
 from barnabas_metadata_quorum.image.records import Record
 from barnabas_metadata_quorum.leaders.table import Announcement
 from barnabas_raftlog.links.liveness import cluster_mark, encode_datagram
+from fuzzing.batches import lying_batch
+from fuzzing.boundaries import Names, lying_request
+from fuzzing.frames import PAIRS, frames
+from fuzzing.peer_frames import HANDSHAKE_KINDS, KINDS, PeerLies
 
-from .batches import lying_batch
-from .boundaries import Names, lying_request
-from .frames import PAIRS, frames
-from .peer_frames import HANDSHAKE_KINDS, KINDS, PeerLies
 from .targets import SECRET
 
 __all__ = ["seeds"]

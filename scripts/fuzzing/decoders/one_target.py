@@ -1,6 +1,6 @@
 """Searches inputs of one target with atheris, for a time; coverage leads the search.
 
-    python -m fuzzing.one_target TARGET SECONDS FOLDER
+    python -m fuzzing.decoders.one_target TARGET SECONDS FOLDER
 
 `scripts/fuzz` runs it. FOLDER has a folder `inputs`, where the search begins and where it puts inputs worth keeping;
 inputs that break the target go into FOLDER itself. The generated codecs are no modules, so they are instrumented one by

@@ -41,7 +41,7 @@ def search(target: str, seconds: int, seed: int) -> Found:
         broke = list[bytes]()
         status = 0
         while not broke and not status and (left_s := round(until_s - time.monotonic())) > 0:
-            command = module_command("fuzzing.one_target", target, left_s, name)
+            command = module_command("fuzzing.decoders.one_target", target, left_s, name)
             environment = module_environment()
             done = subprocess.run(
                 command, env=environment, capture_output=True, text=True, errors="replace", check=False

@@ -1,0 +1,1 @@
+"""Searches inputs that break a decoder of strangers' bytes."""

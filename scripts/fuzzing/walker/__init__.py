@@ -1,0 +1,1 @@
+"""Damages record batches and compares the compiled record walker with its twin in Python."""
