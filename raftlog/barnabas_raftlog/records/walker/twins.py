@@ -6,7 +6,22 @@ compiler.
 
 from typing import TYPE_CHECKING
 
-__all__ = ["IS_COMPILED", "LACK", "check"]
+__all__ = [
+    "IS_COMPILED",
+    "KEY_BYTES",
+    "LACK",
+    "KeyTable",
+    "OpenRecords",
+    "StreamCheck",
+    "check",
+    "first_at",
+    "largest_timestamp",
+    "murmur2",
+    "partition_of",
+    "skip_records",
+    "squeeze",
+    "take_records",
+]
 
 
 def _lack() -> str:
@@ -27,6 +42,16 @@ IS_COMPILED = not LACK
 """True if the compiled walker does the work."""
 
 if TYPE_CHECKING or not IS_COMPILED:
+    from .pure.building import OpenRecords, murmur2, partition_of
     from .pure.check import check
+    from .pure.keys import KEY_BYTES, KeyTable, squeeze
+    from .pure.records import skip_records, take_records
+    from .pure.stream import StreamCheck
+    from .pure.timestamps import first_at, largest_timestamp
 else:
+    from .compiled.building import OpenRecords, murmur2, partition_of
     from .compiled.check import check
+    from .compiled.keys import KEY_BYTES, KeyTable, squeeze
+    from .compiled.records import skip_records, take_records
+    from .compiled.stream import StreamCheck
+    from .compiled.timestamps import first_at, largest_timestamp
