@@ -24,7 +24,6 @@ from typing import NamedTuple, NoReturn
 from barnabas_broker.config.topic import TopicSettings
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.errors import CorruptBatchError
-from barnabas_raftlog.records.compression import DECOMPRESSED_BYTES_MAX
 from barnabas_raftlog.records.header import (
     COMPRESSION_MASK,
     CONTROL,
@@ -39,9 +38,10 @@ from barnabas_raftlog.records.header import (
     restamp,
     verify,
 )
+from barnabas_raftlog.records.inside import PLAIN_BYTES_MAX, Inside, TooLargePlainError, check_inside
 from barnabas_raftlog.records.reader import RECORD_BYTES_MIN, batch_body
 from barnabas_raftlog.records.walker.faults import Fault, Walked
-from barnabas_raftlog.records.walker.twins import check, misfits
+from barnabas_raftlog.records.walker.twins import misfits
 
 __all__ = [
     "NAMED_MAX",
@@ -149,7 +149,7 @@ def check_header(frame: memoryview, rules: RecordRules, version: int, wall_ms: i
     if compression > ZSTD or (compression == ZSTD and version < ZSTD_SINCE):
         about = f"compression type {compression} in version {version}"
         raise RefusedBatchError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, about)
-    body_bytes_max = DECOMPRESSED_BYTES_MAX if compression else len(frame) - HEADER_BYTES
+    body_bytes_max = PLAIN_BYTES_MAX if compression else len(frame) - HEADER_BYTES
     if not 0 < header.record_count == header.last_offset_delta + 1 <= body_bytes_max // RECORD_BYTES_MIN:
         about = f"{header.record_count} records with last offset {header.last_offset_delta} in {len(frame)} bytes"
         raise RefusedBatchError(ErrorCode.INVALID_RECORD, about)
@@ -180,15 +180,16 @@ def check_records(header: BatchHeader, frame: memoryview, rules: RecordRules, wa
     """
     max_timestamp = header.max_timestamp
     if rules.is_validated:
-        walked = _walk(header, frame)
+        inside = _walk(header, frame)
+        walked = inside.walked
         if rules.is_compacted and walked.null_keys:
-            _refuse_misfits(header, frame, rules, wall_ms, walked)
+            _refuse_misfits(header, frame, rules, wall_ms, inside)
         if not rules.is_stamped:
             if (
                 walked.max_timestamp - wall_ms > rules.after_max_ms
                 or wall_ms - walked.min_timestamp > rules.before_max_ms
             ):
-                _refuse_misfits(header, frame, rules, wall_ms, walked)
+                _refuse_misfits(header, frame, rules, wall_ms, inside)
             # As in Kafka: a batch of which no record has a timestamp has none.
             max_timestamp = max(walked.max_timestamp, NO_TIMESTAMP)
     if rules.is_stamped:
@@ -226,17 +227,19 @@ def _refuse_attributes(attributes: int) -> NoReturn:
     raise RefusedBatchError(ErrorCode.INVALID_RECORD, f"attributes {attributes:#06x}, of which some mean nothing")
 
 
-def _walk(header: BatchHeader, frame: memoryview) -> Walked:
+def _walk(header: BatchHeader, frame: memoryview) -> Inside:
     """Walk over all records, and refuse the batch at the first that cannot be read."""
     try:
-        body = batch_body(header, frame, DECOMPRESSED_BYTES_MAX)
+        inside = check_inside(header, frame, is_dense=True)
+    except TooLargePlainError as error:
+        raise RefusedBatchError(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from error
     except CorruptBatchError as error:
         raise RefusedBatchError(ErrorCode.INVALID_RECORD, str(error)) from error
-    walked = check(body, header.record_count, header.base_timestamp, header.last_offset_delta, is_dense=True)
+    walked = inside.walked
     if walked.fault:
         named = () if walked.fault is Fault.BEHIND else ((walked.record, walked.words),)
         raise RefusedBatchError(ErrorCode.INVALID_RECORD, walked.words, named)
-    return walked
+    return inside
 
 
 def _check_timestamps(min_timestamp: int, max_timestamp: int, rules: RecordRules, wall_ms: int) -> None:
@@ -253,13 +256,12 @@ def _about_time(timestamp: int, rules: RecordRules, wall_ms: int) -> str:
     return f"a timestamp {wall_ms - timestamp} ms behind; {rules.before_max_ms} are accepted"
 
 
-def _refuse_misfits(header: BatchHeader, frame: memoryview, rules: RecordRules, wall_ms: int, walked: Walked) -> None:
+def _refuse_misfits(header: BatchHeader, frame: memoryview, rules: RecordRules, wall_ms: int, inside: Inside) -> None:
     """Refuse a batch for what is in some of its records; return if only some that have no timestamp seemed too old."""
-    try:
-        body = batch_body(header, frame, max(NAMED_BYTES_MAX, len(frame)))
-    except CorruptBatchError:
-        _refuse_unnamed(rules, wall_ms, walked)
+    if header.attributes & COMPRESSION_MASK and inside.plain_bytes > NAMED_BYTES_MAX:
+        _refuse_unnamed(rules, wall_ms, inside.walked)
         return
+    body = batch_body(header, frame, inside.plain_bytes)
     found = misfits(
         body,
         header.record_count,

@@ -6,7 +6,7 @@ compiler.
 
 from typing import TYPE_CHECKING
 
-__all__ = ["IS_COMPILED", "check", "misfits"]
+__all__ = ["IS_COMPILED", "StreamCheck", "check", "misfits"]
 
 
 def _is_compiled() -> bool:
@@ -22,10 +22,9 @@ IS_COMPILED = _is_compiled()
 
 if TYPE_CHECKING or not IS_COMPILED:
     from .pure.check import check
+    from .pure.misfits import misfits
+    from .pure.stream import StreamCheck
 else:
     from .compiled.check import check
-
-if TYPE_CHECKING or not IS_COMPILED:
-    from .pure.misfits import misfits
-else:
     from .compiled.misfits import misfits
+    from .compiled.stream import StreamCheck
