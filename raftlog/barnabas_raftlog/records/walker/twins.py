@@ -6,7 +6,7 @@ compiler.
 
 from typing import TYPE_CHECKING
 
-__all__ = ["IS_COMPILED", "check"]
+__all__ = ["IS_COMPILED", "KEY_BYTES", "KeyTable", "check", "first_at", "largest_timestamp", "squeeze"]
 
 
 def _is_compiled() -> bool:
@@ -24,3 +24,10 @@ if TYPE_CHECKING or not IS_COMPILED:
     from .pure.check import check
 else:
     from .compiled.check import check
+
+if TYPE_CHECKING or not IS_COMPILED:
+    from .pure.keys import KEY_BYTES, KeyTable, squeeze
+    from .pure.timestamps import first_at, largest_timestamp
+else:
+    from .compiled.keys import KEY_BYTES, KeyTable, squeeze
+    from .compiled.timestamps import first_at, largest_timestamp
