@@ -41,6 +41,7 @@ _BLOCK_SIZE = struct.Struct(">i")
 
 _GZIP_LEVEL = 6
 _LZ4_LEVEL = 1
+_LZ4_PIECE_BYTES = 1 << 20
 _ZSTD_LEVEL = 3
 
 
@@ -75,7 +76,9 @@ def compress(codec: Compression, data: Buffer) -> Buffer:
     if codec is Compression.LZ4:
         # `lz4.compress` links its blocks; only the streaming object can be told not to.
         stream = library.lz4.Compressor(level=_LZ4_LEVEL, block_linked=False)
-        stream.compress(data if isinstance(data, bytes) else bytes(data))  # it takes nothing else
+        view = memoryview(data)
+        for start in range(0, len(view), _LZ4_PIECE_BYTES):
+            stream.compress(bytes(view[start : start + _LZ4_PIECE_BYTES]))  # it takes nothing else
         return bytes(stream.finish())
     if codec is Compression.GZIP:
         return bytes(library.gzip.compress(data, level=_GZIP_LEVEL))

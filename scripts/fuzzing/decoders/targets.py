@@ -28,10 +28,11 @@ from barnabas_raftlog.links.framing import FrameKind, FrameSplitter, frame_of, r
 from barnabas_raftlog.links.handshake import ADMIN, Acceptor, Dialler, HandshakeRefusedError, Identity
 from barnabas_raftlog.links.liveness import cluster_mark, decode_datagram
 from barnabas_raftlog.links.raft_frames import decode_frame
-from barnabas_raftlog.records.bounded import BatchBounds, bounded_records
+from barnabas_raftlog.records.bounded import BatchBounds, bounded_part
 from barnabas_raftlog.records.columns import read_columns
 from barnabas_raftlog.records.header import parse_header, verify
 from barnabas_raftlog.records.reader import batches, read_records
+from barnabas_raftlog.records.walker.twins import KeyTable, check, first_at, largest_timestamp, squeeze
 from barnabas_raftlog.wire.primitives import BLOB_BYTES_MAX
 
 __all__ = ["INPUT_BYTES_MAX", "SECRET", "TARGETS", "Meter", "TooDearError"]
@@ -143,14 +144,20 @@ def records(data: bytes) -> None:
     _refusing(CorruptBatchError, lambda: verify(memoryview(data)))
     _refusing(CorruptBatchError, lambda: list(read_records(data, check_crc=False, limit_bytes=PLAIN_BYTES_MAX)))
     _refusing(CorruptBatchError, lambda: read_columns(data, check_crc=False, limit_bytes=PLAIN_BYTES_MAX))
-    _refusing(CorruptBatchError, lambda: _read_within_bounds(data))
+    _refusing(CorruptBatchError, lambda: _compact_within_bounds(data))
     _refusing(BarnabasError, lambda: decode_metadata_frame(data[: PLAIN_BYTES_MAX // 64]))
 
 
-def _read_within_bounds(data: bytes) -> None:
+def _compact_within_bounds(data: bytes) -> None:
     for header, frame in batches(data, check_crc=False):
-        for _ in bounded_records(header, frame, BOUNDS):
-            pass
+        part = bounded_part(header, frame, BOUNDS)
+        first_at(part, 1, 0)
+        largest_timestamp(part, 0)
+        if check(part.body, part.record_count, part.base_timestamp, part.last_offset_delta, is_dense=False).fault:
+            continue
+        table = KeyTable(part.record_count, SECRET[:16])
+        assert table.note(part), "more keys than records"
+        squeeze(bytearray(part.body), table.kept(part, drop_tombstones=True).marks, part.record_count)
 
 
 def peers(data: bytes) -> None:

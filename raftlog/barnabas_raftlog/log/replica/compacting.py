@@ -19,6 +19,7 @@ it must have the same size.
 """
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
@@ -33,6 +34,7 @@ from barnabas_raftlog.log.segments.operations import Remove
 from barnabas_raftlog.log.segments.segment import NO_TIMESTAMP, Segment
 from barnabas_raftlog.raft.messages import Buffer, Entry
 from barnabas_raftlog.records.header import parse_header
+from barnabas_raftlog.records.walker.key_parts import SECRET_BYTES
 
 from .compaction import KeyOffsets, compacted
 from .lending import sealed_segments
@@ -51,7 +53,9 @@ __all__ = [
 
 # Read, thought about and written between two looks at the clock; more only if that is a single batch.
 PIECE_BYTES = 256 << 10
-PIECE_RECORDS = 100_000
+# Of what that is when it is plain: between two looks at the clock, and held until it is written.
+PLAIN_BYTES = 8 << 20
+PLAIN_RECORDS = 100_000
 T = TypeVar("T")
 Pause = Callable[[int], Awaitable[None]]  # called with the bytes that were read since the last call
 
@@ -173,7 +177,7 @@ def _read_piece(log: LogState, segment: Segment, position: int, index: int) -> l
         data = log.shared.cold.read(segment.log, position, min(wanted, left), blocking=True)
         entries = split_entries(data, 0, index, PIECE_BYTES)
         if entries:
-            return _first_records(entries)
+            return entries
         if len(data) < 12 or frame_size(data) <= len(data) or frame_size(data) > left:
             raise CorruptBatchError(f"{segment.log.path} ends within entry {index}")
         wanted = frame_size(data)
@@ -264,7 +268,10 @@ class _Rewriting:
         segments = list(sealed)
         next_index: int | None = next(one.first_index for one in segments if one.cleaned_ms < 0)
         while next_index is not None:
-            keys = KeyOffsets(self._limits.keys_max)
+            # The table is as large as it may become: no more keys than offsets from here on.
+            dirty = next(one.base_offset for one in segments if one.cleaned_ms < 0)
+            keys_max = min(self._limits.keys_max, self._log.log_end_offset - dirty)
+            keys = await in_thread(self._log, partial(KeyOffsets, keys_max, os.urandom(SECRET_BYTES)))
             number, next_index = await self._note(segments, keys, next_index)
             if keys.unread_count and not self._unread_count:
                 self._unread_offset = keys.unread_offset
@@ -287,12 +294,15 @@ class _Rewriting:
             index = segment.first_index
             while position < segment.size_bytes:
                 entries = await self._piece(segment, position, index)
-                full_at = await in_thread(self._log, partial(_note_all, keys, entries, from_index))
-                if full_at is not None:
-                    # More keys in one batch than there is room for: all that was noted is right, so go on behind it.
-                    return number, full_at if full_at > from_index else full_at + 1
                 position += sum(len(entry.frame) for entry in entries)
                 index += len(entries)
+                while entries:
+                    looked_at, is_full = await in_thread(self._log, partial(_note_some, keys, entries, from_index))
+                    if is_full:
+                        # More keys in one batch than there is room for: what was noted is right, so go on behind it.
+                        full_at = entries[looked_at].index
+                        return number, full_at if full_at > from_index else full_at + 1
+                    entries = await self._others(entries, looked_at)
         return len(segments) - 1, None
 
     async def _rewrite(self, old: Segment, keys: KeyOffsets, *, is_last: bool) -> Segment:
@@ -300,7 +310,7 @@ class _Rewriting:
         log = self._log
         # The newest record of the log stays, whatever it is, so that readers reach the end.
         is_due = old.cleaned_ms >= 0 and self._now_ms - old.cleaned_ms >= self._limits.delete_retention_ms
-        rewrite = partial(_compact_all, keys, drop_tombstones=is_due and not is_last)
+        rewrite = partial(_compact_some, keys, drop_tombstones=is_due and not is_last)
         new = Segment(log.directory, old.base_offset, old.first_index, old.generation + 1)
         new.cleaned_ms = old.cleaned_ms
         position = read = kept = 0
@@ -308,16 +318,15 @@ class _Rewriting:
         try:
             while position < old.size_bytes:
                 entries = await self._piece(old, position, index)
-                buffers, counts = await in_thread(log, partial(rewrite, entries))
-                await in_thread(log, partial(_write_piece, log, new, buffers))
-                for entry, frame in zip(entries, buffers, strict=True):
-                    header = parse_header(frame)
-                    latest = header.max_timestamp if header.record_count > 0 else NO_TIMESTAMP
-                    new.add(entry.index, header.base_offset, len(frame), latest)
                 position += sum(len(entry.frame) for entry in entries)
                 index += len(entries)
-                read += counts[0]
-                kept += counts[1]
+                while entries:
+                    buffers, counts = await in_thread(log, partial(rewrite, entries))
+                    await in_thread(log, partial(_write_piece, log, new, buffers))
+                    _add_written(new, entries, buffers)
+                    read += counts[0]
+                    kept += counts[1]
+                    entries = await self._others(entries, len(buffers))
             is_changed = kept < read
             if is_changed:
                 await in_thread(log, partial(_sync_new, log, new))
@@ -337,6 +346,12 @@ class _Rewriting:
         self._records_after += kept
         return new
 
+    async def _others(self, entries: list[Entry], done: int) -> list[Entry]:
+        """Return the entries of a piece that are still to be looked at, after a rest if there are any."""
+        if done < len(entries):
+            await self._pause(0)
+        return entries[done:]
+
     async def _piece(self, segment: Segment, position: int, index: int) -> list[Entry]:
         entries = await in_thread(self._log, partial(_read_piece, self._log, segment, position, index), segment)
         await self._pause(sum(len(entry.frame) for entry in entries))
@@ -345,32 +360,41 @@ class _Rewriting:
         return entries
 
 
-def _first_records(entries: list[Entry]) -> list[Entry]:
-    """Return as many of the first entries as hold `PIECE_RECORDS` records together, one at least."""
+def _add_written(segment: Segment, entries: list[Entry], buffers: list[Buffer]) -> None:
+    """Add to a new segment the entries that were written to its file: as many as there are `buffers`."""
+    for entry, frame in zip(entries, buffers, strict=False):
+        header = parse_header(frame)
+        latest = header.max_timestamp if header.record_count > 0 else NO_TIMESTAMP
+        segment.add(entry.index, header.base_offset, len(frame), latest)
+
+
+def _note_some(keys: KeyOffsets, entries: list[Entry], from_index: int) -> tuple[int, bool]:
+    """Note the first entries, as many as are due at once; return their number, and whether the next finds no room."""
+    began_bytes = keys.plain_bytes
     records = 0
     for number, entry in enumerate(entries):
-        records += parse_header(entry.frame).record_count
-        if number and records > PIECE_RECORDS:
-            return entries[:number]
-    return entries
+        if keys.plain_bytes - began_bytes >= PLAIN_BYTES or records >= PLAIN_RECORDS:
+            return number, False
+        if entry.index >= from_index:
+            frame = memoryview(entry.frame)
+            records += parse_header(frame).record_count
+            if not keys.note(frame):
+                return number, True
+    return len(entries), False
 
 
-def _note_all(keys: KeyOffsets, entries: list[Entry], from_index: int) -> int | None:
-    """Return the first entry that there was no room for; None: all are noted."""
-    for entry in entries:
-        if entry.index >= from_index and not keys.note(memoryview(entry.frame)):
-            return entry.index
-    return None
-
-
-def _compact_all(
+def _compact_some(
     keys: KeyOffsets, entries: list[Entry], *, drop_tombstones: bool
 ) -> tuple[list[Buffer], tuple[int, int]]:
+    """Compact the first entries, as many as are due at once; return them, and the records read and kept."""
     buffers: list[Buffer] = []
-    read = kept = 0
+    read = kept = plain_bytes = 0
     for entry in entries:
+        if plain_bytes >= PLAIN_BYTES or read >= PLAIN_RECORDS:
+            break
         frame, counts = compacted(memoryview(entry.frame), keys, drop_tombstones=drop_tombstones)
         buffers.append(frame)
         read += counts.read
         kept += counts.kept
+        plain_bytes += counts.plain_bytes
     return buffers, (read, kept)

@@ -5,23 +5,25 @@ in a thread, because it may be compressed. A batch that cannot be read, or holds
 whole, with its first offset and the timestamp of its header; if that is not believed (`believed_ms`), with none.
 
 Headers are written by clients, and one may promise a timestamp that none of its records has. Then the look-up by time
-goes on behind it, for `LIES_MAX` batches; and the largest timestamp is that of its own records, which may not be the
-largest of all.
+goes on behind it, for `LIES_MAX` batches, which together may hold as much as `BOUNDS` allows one; and the largest
+timestamp is that of its own records, which may not be the largest of all.
 
 Records below the log's start do not count, also if it lies inside a segment or a batch. The header of a batch that
 holds the start says too much, so that batch is decoded, and those behind it are asked on their own.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from barnabas_raftlog.errors import CorruptBatchError
 from barnabas_raftlog.log.segments.cold_reads import Hint
 from barnabas_raftlog.log.segments.segment import Segment
-from barnabas_raftlog.records.bounded import BatchBounds, bounded_records
-from barnabas_raftlog.records.header import BatchHeader, parse_header
-from barnabas_raftlog.records.reader import Record
+from barnabas_raftlog.records.bounded import BatchBounds, bounded_part
+from barnabas_raftlog.records.header import COMPRESSION_MASK, BatchHeader, parse_header
+from barnabas_raftlog.records.walker.arrow_parts import Part
+from barnabas_raftlog.records.walker.key_parts import Timed
+from barnabas_raftlog.records.walker.twins import IS_COMPILED, first_at, largest_timestamp
 
 from .reading import FilePart, SegmentDroppedError, file_part, guard
 from .state import LogState
@@ -33,7 +35,8 @@ Batch = tuple[BatchHeader, memoryview]
 OFFSET_MAX = TIMESTAMP_MAX = (1 << 63) - 1
 UNKNOWN_TIMESTAMP = -1
 # Any client may ask, so less than compaction opens: a fifth of a second of a read thread for each look-up.
-BOUNDS = BatchBounds(records_max=100_000, bytes_max=8 << 20)
+BYTES_MAX = 32 << 20
+BOUNDS = BatchBounds(records_max=BYTES_MAX if IS_COMPILED else 100_000, bytes_max=BYTES_MAX)
 HEADERS_AT_ONCE = 500  # 1 ms
 LIES_MAX = 16  # batches whose records are older than their header says, one after the other
 
@@ -79,6 +82,7 @@ class _TimestampReads:
         self._tail = log.tail
         self._start = log.log_start_offset
         self._believed_ms = believed_ms
+        self._left_bytes = BOUNDS.bytes_max  # of plain records that may still be looked at
 
     async def first_at(self, timestamp_ms: int, end_offset: int) -> Answer:
         start_offset = self._start
@@ -239,25 +243,26 @@ class _TimestampReads:
 
     def _first_record(self, header: BatchHeader, frame: memoryview, timestamp_ms: int) -> Answer:
         """Return the first record that is as late; None: there is none, though the header may say so."""
-        try:
-            for record in self._records(header, frame):
-                if record.timestamp >= timestamp_ms:
-                    return record.offset, record.timestamp, header.leader_epoch
-        except CorruptBatchError:
-            return self._whole(header)
-        return None
+        return self._asked(header, frame, lambda part: first_at(part, timestamp_ms, self._start))
 
     def _largest_record(self, header: BatchHeader, frame: memoryview) -> Answer:
         """Return the first record with the largest timestamp; None if compaction has left none."""
-        try:
-            # `max` takes the first of equals.
-            largest = max(self._records(header, frame), key=lambda record: record.timestamp, default=None)
-        except CorruptBatchError:
-            return self._whole(header)
-        return None if largest is None else (largest.offset, largest.timestamp, header.leader_epoch)
+        return self._asked(header, frame, lambda part: largest_timestamp(part, self._start))
 
-    def _records(self, header: BatchHeader, frame: memoryview) -> Iterator[Record]:
-        return (record for record in bounded_records(header, frame, BOUNDS) if record.offset >= self._start)
+    def _asked(self, header: BatchHeader, frame: memoryview, ask: Callable[[Part], Timed]) -> Answer:
+        """Return the record of a batch that is found by the walker, or the batch as a whole if it is not sound."""
+        bytes_max = min(BOUNDS.bytes_max, self._left_bytes)
+        try:
+            part = bounded_part(header, frame, BOUNDS._replace(bytes_max=bytes_max))
+        except CorruptBatchError:
+            # To see that something does not fit takes as long as to fill what it should fit into.
+            self._left_bytes -= bytes_max if header.attributes & COMPRESSION_MASK else 0
+            return self._whole(header)
+        self._left_bytes -= len(part.body)
+        found = ask(part)
+        if found.fault:
+            return self._whole(header)
+        return None if found.offset < 0 else (found.offset, found.timestamp, header.leader_epoch)
 
     def _whole(self, header: BatchHeader) -> tuple[int, int, int]:
         """Answer a batch whose records say nothing."""

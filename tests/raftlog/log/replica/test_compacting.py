@@ -12,6 +12,7 @@ from raftlog.log.transfer.transfers import frames_of_segments, received
 
 from barnabas_raftlog.log.replica import compacting, write_behind
 from barnabas_raftlog.log.replica.compacting import Compacted, CompactionFailedError, CompactionLimits
+from barnabas_raftlog.log.replica.compaction import KeyOffsets
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.log.replica.state import Mode
 from barnabas_raftlog.raft.messages import Entry
@@ -117,21 +118,29 @@ def test_the_latest_of_each_key_is_left_and_indexes_and_offsets_are_what_they_we
     assert compact(log) is None, "nothing is dirty"
 
 
-def test_no_more_records_are_worked_on_between_two_pauses_than_is_stated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compacting, "PIECE_RECORDS", 4)
+@pytest.mark.parametrize(("limit", "most"), [("PLAIN_RECORDS", 4), ("PLAIN_BYTES", 800)])
+def test_no_more_is_worked_on_between_two_pauses_than_is_stated(
+    monkeypatch: pytest.MonkeyPatch, limit: str, most: int
+) -> None:
     log = filled(Node())
-    sizes = list[int]()
+    looked_at = [0]
+
+    def counted(keys: KeyOffsets, frame: memoryview) -> bool:
+        looked_at[-1] += 1
+        return noted(keys, frame)
 
     async def run() -> None:
-        async def pause(size_bytes: int) -> None:
-            sizes.append(size_bytes)
+        async def pause(_: int) -> None:
+            looked_at.append(0)
 
         await log.compact(LIMITS, log.last_index, NOW_MS, pause)
 
     before = asyncio.run(all_records(log))
-    batch_bytes = log.size_bytes // 60 + 1
+    noted = KeyOffsets.note
+    monkeypatch.setattr(KeyOffsets, "note", counted)
+    monkeypatch.setattr(compacting, limit, most)
     asyncio.run(run())
-    assert max(sizes) <= 2 * batch_bytes, "batches of two records"
+    assert max(looked_at) == 2, "batches of two records, 440 bytes"
     assert asyncio.run(all_records(log)) == wanted(before, sealed_end(log))
 
 

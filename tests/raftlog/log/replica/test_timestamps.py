@@ -1,7 +1,7 @@
 """Offsets by timestamp against a look at every record, in memory and in files."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -14,10 +14,10 @@ from barnabas_raftlog.log.replica import appending, timestamps
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.log.replica.timestamps import TIMESTAMP_MAX, Answer
 from barnabas_raftlog.log.storage import StorageConfig
-from barnabas_raftlog.records.bounded import BatchBounds, bounded_records
+from barnabas_raftlog.records.bounded import BatchBounds, bounded_part
 from barnabas_raftlog.records.builder import NewRecord, build_batch, write_header
 from barnabas_raftlog.records.header import BatchHeader, ControlKind, parse_header
-from barnabas_raftlog.records.reader import Record
+from barnabas_raftlog.records.walker.arrow_parts import Part
 
 BATCHES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2500), st.integers(0, 40)), min_size=1, max_size=25)
 
@@ -160,11 +160,11 @@ def test_a_look_up_opens_a_bounded_number_of_batches_that_lie(monkeypatch: pytes
     node.work()
     opened = list[int]()
 
-    def counted(header: BatchHeader, frame: memoryview, bounds: BatchBounds) -> Iterator[Record]:
+    def counted(header: BatchHeader, frame: memoryview, bounds: BatchBounds) -> Part:
         opened.append(header.base_offset)
-        return bounded_records(header, frame, bounds)
+        return bounded_part(header, frame, bounds)
 
-    monkeypatch.setattr(timestamps, "bounded_records", counted)
+    monkeypatch.setattr(timestamps, "bounded_part", counted)
     assert asyncio.run(log.offset_for_timestamp(1_001, 40)) == (timestamps.LIES_MAX - 1, 2_000, 1)
     assert opened == list(range(timestamps.LIES_MAX))
 

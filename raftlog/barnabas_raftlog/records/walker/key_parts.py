@@ -1,0 +1,39 @@
+"""What the walker tells of the keys and the timestamps in a batch. Pure."""
+
+from typing import NamedTuple
+
+from .faults import Fault
+
+__all__ = ["SECRET_BYTES", "Kept", "Timed"]
+
+SECRET_BYTES = 16
+"""Of the random key that a table of keys is made with."""
+
+
+class Kept(NamedTuple):
+    """The records of a batch that compaction keeps.
+
+    Attributes:
+        records: How many they are.
+        max_timestamp: The largest of their timestamps by their deltas, in milliseconds; -1 if that is negative, or if
+            there are none.
+        marks: A bit for each record of the batch, the lowest of the first byte for the first one: 1, it stays.
+    """
+
+    records: int
+    max_timestamp: int
+    marks: bytearray
+
+
+class Timed(NamedTuple):
+    """A record that was looked for by its timestamp.
+
+    Attributes:
+        fault: What is wrong with the batch, if that was seen before the answer was certain.
+        offset: Of the record; -1 if there is none.
+        timestamp: Milliseconds since 1970; -1 if there is no such record.
+    """
+
+    fault: Fault
+    offset: int
+    timestamp: int
