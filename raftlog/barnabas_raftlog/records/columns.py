@@ -9,10 +9,11 @@ Nothing is copied out. Keys and values come back as positions and sizes within o
 themselves where no batch is compressed, else the plain bodies joined. `Slices.packed` gathers them the way Arrow
 lays out binary columns.
 
-Meaning, tolerance and errors are those of `reader.py`, which is the model in the tests, with one difference:
-headers are decoded only when asked for, so damage inside them is seen only then. A range of offsets can be given,
-and `next_offset` says how far the batches reached: a caller ends by that position, because the last offsets of a
-range may have no records (compaction, transaction markers).
+Meaning, tolerance and errors are those of `reader.py`, which is the model in the tests. A range of offsets can be
+given, and `next_offset` says how far the batches reached: a caller ends by that position, because the last offsets of
+a range may have no records (compaction, transaction markers).
+
+`arrow.py` reads the same into Arrow's buffers, with the compiled walker where that is there.
 
 Deliberately not here: pyarrow, and leaving out records of aborted transactions.
 """
@@ -29,10 +30,10 @@ from barnabas_raftlog.errors import CorruptBatchError
 from .compression import DECOMPRESSED_BYTES_MAX
 from .header import COMPRESSION_MASK, CONTROL, HEADER_BYTES, TIMESTAMP_LOG_APPEND, BatchHeader
 from .reader import INT64_MAX, batch_body, batches, varint_at
+from .walker.arrow_parts import Buffer, Part
 
-__all__ = ["Columns", "HeaderColumns", "Slices", "read_columns"]
+__all__ = ["Columns", "HeaderColumns", "Slices", "Taken", "decode", "joined", "read_columns", "take_parts"]
 
-Buffer = bytes | bytearray | memoryview
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
@@ -50,13 +51,15 @@ class Slices(NamedTuple):
     def select(self, chosen: Bools) -> "Slices":
         return Slices(self.starts[chosen], self.sizes[chosen])
 
-    def packed(self, data: memoryview) -> tuple[Ints, bytes, Bools]:
+    def packed(self, data: memoryview) -> tuple[Ints, bytearray, Bools]:
         """Return n+1 offsets, the bytes they cut, and which entries are not null: an Arrow binary column."""
         valid = self.sizes >= 0
         sizes = np.where(valid, self.sizes, 0)
         ends = self.starts + sizes
-        joined = b"".join([data[start:end] for start, end in zip(self.starts.tolist(), ends.tolist(), strict=True)])
-        return _offsets(sizes), joined, valid
+        content = bytearray().join(
+            [data[start:end] for start, end in zip(self.starts.tolist(), ends.tolist(), strict=True)]
+        )
+        return _offsets(sizes), content, valid
 
 
 class HeaderColumns(NamedTuple):
@@ -85,10 +88,62 @@ class Columns(NamedTuple):
     rest: memoryview
 
 
-class _Batch(NamedTuple):
-    header: BatchHeader
-    position: int  # of the frame in the caller's bytes
-    body: memoryview
+class Taken(NamedTuple):
+    """The batches of some bytes that hold records of a range.
+
+    Attributes:
+        parts: What is to be decoded; bodies of batches that are not compressed are views of the bytes.
+        positions: Where the frame of each is in the bytes.
+        is_plain: Whether no body is compressed.
+        next_offset: Where the last whole batch ended, at most the end of the range.
+        rest: The bytes that were not looked at.
+    """
+
+    parts: list[Part]
+    positions: list[int]
+    is_plain: bool
+    next_offset: int
+    rest: memoryview
+
+
+def take_parts(
+    data: Buffer, start_offset: int, end_offset: int, *, check_crc: bool, target_bytes: int, limit_bytes: int
+) -> Taken:
+    """Return the batches that hold records of a range, decompressed; arguments and errors as `read_columns`."""
+    parts: list[Part] = []
+    positions: list[int] = []
+    is_plain = True
+    view = memoryview(data)
+    next_offset = start_offset
+    position = 0
+    plain_bytes = 0
+    for header, frame in batches(view, check_crc=check_crc):
+        if header.base_offset >= end_offset:
+            next_offset = max(next_offset, end_offset)
+            position = len(view)
+            break
+        next_offset = max(next_offset, min(header.end_offset, end_offset))
+        if header.end_offset > start_offset and not header.attributes & CONTROL and not header.is_raft_control:
+            part = _part(header, frame, limit_bytes)
+            parts.append(part)
+            positions.append(position)
+            is_plain = is_plain and not header.attributes & COMPRESSION_MASK
+            plain_bytes += len(part.body)
+        position += header.size_bytes
+        if plain_bytes >= target_bytes:
+            break
+    return Taken(parts, positions, is_plain, next_offset, view[position:])
+
+
+def _part(header: BatchHeader, frame: memoryview, limit_bytes: int) -> Part:
+    return Part(
+        batch_body(header, frame, limit_bytes),
+        header.record_count,
+        header.base_offset,
+        header.last_offset_delta,
+        header.base_timestamp,
+        header.max_timestamp if header.attributes & TIMESTAMP_LOG_APPEND else None,
+    )
 
 
 def read_columns(
@@ -107,7 +162,7 @@ def read_columns(
         data: whole batches, the last of which may be cut off.
         start_offset: records before it are skipped.
         end_offset: records from it on are skipped.
-        with_headers: whether to decode headers.
+        with_headers: whether to return headers, which are checked in any case.
         check_crc: False where the bytes were checked before.
         target_bytes: stop behind the batch with which the plain bodies reach this size; go on with `rest`.
         limit_bytes: no single plain body may be larger.
@@ -119,35 +174,16 @@ def read_columns(
     Raises:
         CorruptBatchError: anything contradicts itself.
     """
-    found: list[_Batch] = []
     view = memoryview(data)
-    next_offset = start_offset
-    position = 0
-    plain_bytes = 0
-    for header, frame in batches(view, check_crc=check_crc):
-        if header.base_offset >= end_offset:
-            next_offset = max(next_offset, end_offset)
-            position = len(view)
-            break
-        next_offset = max(next_offset, min(header.end_offset, end_offset))
-        if header.end_offset > start_offset and not header.attributes & CONTROL and not header.is_raft_control:
-            body = memoryview(batch_body(header, frame, limit_bytes))
-            found.append(_Batch(header, position, body))
-            plain_bytes += len(body)
-        position += header.size_bytes
-        if plain_bytes >= target_bytes:
-            break
-    arena, starts = _arena(view, found)
-    columns = _decode(arena, found, starts, with_headers=with_headers)
-    return _within(columns, start_offset, end_offset)._replace(next_offset=next_offset, rest=view[position:])
-
-
-def _arena(data: memoryview, found: Sequence[_Batch]) -> tuple[memoryview, list[int]]:
-    """Return one buffer that holds every body, and where each begins in it."""
-    if any(batch.header.attributes & COMPRESSION_MASK for batch in found):
-        ends = itertools.accumulate((len(batch.body) for batch in found), initial=0)
-        return memoryview(b"".join([batch.body for batch in found])), list(ends)[:-1]
-    return data, [batch.position + HEADER_BYTES for batch in found]
+    taken = take_parts(
+        view, start_offset, end_offset, check_crc=check_crc, target_bytes=target_bytes, limit_bytes=limit_bytes
+    )
+    if taken.is_plain:
+        arena, starts = view, [position + HEADER_BYTES for position in taken.positions]
+    else:
+        arena, starts = joined(taken.parts)
+    columns = decode(arena, taken.parts, starts, start_offset, end_offset, with_headers=with_headers)
+    return columns._replace(next_offset=taken.next_offset, rest=taken.rest)
 
 
 def _record_starts(body: memoryview, count: int, base: int, starts: list[int]) -> None:
@@ -233,17 +269,38 @@ class _Cursor:
         return Slices(starts, sizes)
 
 
-def _decode(arena: memoryview, found: Sequence[_Batch], bases: Sequence[int], *, with_headers: bool) -> Columns:
+def joined(parts: Sequence[Part]) -> tuple[memoryview, list[int]]:
+    """Return one buffer that holds every body, and where each begins in it."""
+    if len(parts) == 1:
+        return memoryview(parts[0].body), [0]
+    ends = itertools.accumulate((len(part.body) for part in parts), initial=0)
+    return memoryview(b"".join([part.body for part in parts])), list(ends)[:-1]
+
+
+def decode(
+    arena: memoryview,
+    parts: Sequence[Part],
+    bases: Sequence[int],
+    start_offset: int,
+    end_offset: int,
+    *,
+    with_headers: bool,
+) -> Columns:
+    """Return the records of `parts` with offsets in [start_offset, end_offset); body i begins at bases[i] of `arena`.
+
+    Raises:
+        CorruptBatchError: a record is not sound, whether it is in the range or not.
+    """
     positions: list[int] = []
-    for batch, base in zip(found, bases, strict=True):
-        _record_starts(batch.body, batch.header.record_count, base, positions)
-    counts = [batch.header.record_count for batch in found]
+    for part, base in zip(parts, bases, strict=True):
+        _record_starts(memoryview(part.body), part.record_count, base, positions)
+    counts = [part.record_count for part in parts]
 
     def of_batch(values: Sequence[int]) -> Ints:
         return np.repeat(np.array(values, np.int64), counts)
 
     data = np.frombuffer(arena, np.uint8)
-    body_ends = of_batch([base + len(batch.body) for batch, base in zip(found, bases, strict=True)])
+    body_ends = of_batch([base + len(part.body) for part, base in zip(parts, bases, strict=True)])
     cursor = _Cursor(data, np.array(positions, np.int64), body_ends)
     lengths = cursor.varints()
     cursor.ends = cursor.positions + lengths
@@ -251,27 +308,28 @@ def _decode(arena: memoryview, found: Sequence[_Batch], bases: Sequence[int], *,
     timestamp_deltas = cursor.varints(64)
     offset_deltas = cursor.varints()
     before = _before(offset_deltas, counts)
-    if ((offset_deltas <= before) | (offset_deltas > of_batch([b.header.last_offset_delta for b in found]))).any():
+    if ((offset_deltas <= before) | (offset_deltas > of_batch([part.last_offset_delta for part in parts]))).any():
         raise CorruptBatchError("an offset outside its batch, or one that is not larger than the one before")
-    offsets = of_batch([batch.header.base_offset for batch in found]) + offset_deltas
+    offsets = of_batch([part.base_offset for part in parts]) + offset_deltas
     keys = cursor.slices()
     values = cursor.slices()
-    headers = _headers(cursor, with_headers=with_headers)
-    is_log_append = of_batch([batch.header.attributes & TIMESTAMP_LOG_APPEND for batch in found]) != 0
-    timestamps = _sum(of_batch([batch.header.base_timestamp for batch in found]), timestamp_deltas)
+    headers = _headers(cursor)  # They are checked in any case.
+    is_log_append = of_batch([part.append_timestamp is not None for part in parts]) != 0
+    timestamps = _sum(of_batch([part.base_timestamp for part in parts]), timestamp_deltas)
     if is_log_append.any():
-        timestamps = np.where(is_log_append, of_batch([batch.header.max_timestamp for batch in found]), timestamps)
-    return Columns(
+        timestamps = np.where(is_log_append, of_batch([part.append_timestamp or 0 for part in parts]), timestamps)
+    columns = Columns(
         data=arena,
         offsets=offsets,
         timestamps=timestamps,
         is_log_append=is_log_append,
         keys=keys,
         values=values,
-        headers=headers,
+        headers=headers if with_headers else None,
         next_offset=0,
         rest=arena[:0],
     )
+    return _within(columns, start_offset, end_offset)
 
 
 def _before(deltas: Ints, counts: Sequence[int]) -> Ints:
@@ -295,7 +353,7 @@ def _offsets(counts: Ints) -> Ints:
     return offsets
 
 
-def _headers(cursor: _Cursor, *, with_headers: bool) -> HeaderColumns | None:
+def _headers(cursor: _Cursor) -> HeaderColumns:
     """Decode the headers: the first of every record, then the second, and so on.
 
     After `HEADER_ROUNDS_MAX` rounds, which cost the same for one record as for thousands, the rest goes one by one.
@@ -303,10 +361,6 @@ def _headers(cursor: _Cursor, *, with_headers: bool) -> HeaderColumns | None:
     counts = cursor.varints()
     if ((counts < 0) | (counts > (cursor.ends - cursor.positions) // 2)).any():  # a header is at least two sizes
         raise CorruptBatchError("more headers than fit their record")
-    if not with_headers:
-        if (cursor.positions[counts == 0] != cursor.ends[counts == 0]).any():
-            raise CorruptBatchError("a record is longer than its content")
-        return None
     offsets = _offsets(counts)
     names, values = (Slices(np.zeros(offsets[-1], np.int64), np.zeros(offsets[-1], np.int64)) for _ in range(2))
     for turn in range(min(int(counts.max(initial=0)), HEADER_ROUNDS_MAX)):

@@ -2,7 +2,8 @@
 
 Parts, each of which can be run alone:
 
-  batch      reads of 1 KiB values: rows a second; with --against also beside another commit's
+  batch      reads, alike, varied and small: rows a second, also beside the ceiling; counting; with --against also
+             beside another commit's source
   stream     12 partitions in micro-batches: p50 and p99 at 1,000 records a second, and a backlog of 1 M rows
   write      the sinks: rows a second, with the defaults of each and with large batches
   archive    topic to Parquet, with the same codec, level, row groups and rows
@@ -51,7 +52,7 @@ CONNECTOR_ROUNDS = 7
 # Kafka's brokers, which share the processors, hold records up for a second now and then in their first half minute.
 CONNECTOR_WARM_S = 45.0
 CONNECTOR_SECONDS = 120.0
-QUICK = Sizes(rounds=1, rows=60_000, wide_rows=40_000, stream_s=6.0, warm_s=4.0)
+QUICK = Sizes(rounds=1, rows=60_000, wide_rows=40_000, read_rows=40_000, stream_s=6.0, warm_s=4.0)
 TABLE_WIDTH = 170
 FAILURES = (AskedInVainError, KafkaException, RuntimeError, OSError, ValueError)
 
@@ -133,7 +134,7 @@ def sizes_of(options: argparse.Namespace, *, is_connector: bool = False) -> Size
     if options.seconds:
         sizes = sizes._replace(stream_s=options.seconds)
     if options.rows:
-        sizes = sizes._replace(rows=options.rows, wide_rows=max(1, options.rows // 2))
+        sizes = sizes._replace(rows=options.rows, wide_rows=max(1, options.rows // 2), read_rows=options.rows)
     return sizes
 
 

@@ -60,6 +60,7 @@ class Line(NamedTuple):
     Attributes:
         mode: How the brokers write: `page-cache` or `synced`.
         beside: What `theirs` are figures of; "" if there is nothing.
+        instead: A line whose limit may hold in place of this one's.
     """
 
     part: str
@@ -71,6 +72,7 @@ class Line(NamedTuple):
     beside: str = ""
     limit: Limit | None = None
     remark: str = ""
+    instead: "Line | None" = None
 
     @property
     def median(self) -> float:
@@ -83,11 +85,16 @@ class Line(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """`holds`, `BROKEN`, or "" where there is no limit. A ratio that cannot be taken breaks its limit."""
+        """`holds`, `the other holds`, `BROKEN`, or "" where there is no limit.
+
+        A ratio that cannot be taken breaks its limit.
+        """
         if self.limit is None:
             return ""
         value = self.ratio if self.limit.is_of_ratio else self.median
-        return "holds" if value is not None and self.limit.holds(value) else "BROKEN"
+        if value is not None and self.limit.holds(value):
+            return "holds"
+        return "the other holds" if self.instead is not None and self.instead.verdict == "holds" else "BROKEN"
 
 
 class Latencies(NamedTuple):

@@ -28,7 +28,8 @@ class Writing(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         shares: The share of each partition, in any unit.
-        kind: `bytes`: values of `record_bytes`, half of which cannot be compressed. `orders`: JSON of about 230 bytes.
+        kind: `bytes`: values of `record_bytes`, half of which cannot be compressed. `varied`: the same, from half as
+            large to half as large again. `orders`: JSON of about 230 bytes.
         rate: Records a second for `seconds`; 0: `records` of them, at once.
         linger_ms: How long a record of an open loop may wait for others to go with it.
     """
@@ -62,8 +63,9 @@ def values_of(writing: Writing) -> list[bytes]:
     chance = random.Random(27)
     if writing.kind == "orders":
         return [order(chance, number) for number in range(VALUES)]
-    half = writing.record_bytes // 2
-    return [chance.randbytes(half) + bytes(writing.record_bytes - half) for _ in range(VALUES)]
+    size = writing.record_bytes
+    sizes = [chance.randint(size // 2, size * 3 // 2) if writing.kind == "varied" else size for _ in range(VALUES)]
+    return [chance.randbytes(one // 2) + bytes(one - one // 2) for one in sizes]
 
 
 def order(chance: random.Random, number: int) -> bytes:

@@ -1,11 +1,17 @@
 """Times batch reads and writes in a Spark session; `worker.py` runs them."""
 
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
+
+from bench.pipeline import ceiling
 
 __all__ = ["Queries"]
 
 WRITTEN_PARTITIONS = 4
+# Where there is room in memory, the rows of the ceiling are not written to a disk.
+IN_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of a random name is made in it
 
 
 class Queries:
@@ -14,6 +20,7 @@ class Queries:
     def __init__(self, spark: Any) -> None:
         self._spark = spark
         self._written: tuple[int, int, Any] | None = None
+        self._kept: tempfile.TemporaryDirectory[str] | None = None
 
     def read(self, source: str, options: dict[str, str]) -> dict[str, Any]:
         """Read a topic into the sink `noop`, with all columns that the options ask for."""
@@ -23,7 +30,23 @@ class Queries:
         return {"seconds": time.perf_counter() - began}
 
     def count(self, source: str, options: dict[str, str]) -> dict[str, Any]:
-        return {"rows": self._spark.read.format(source).options(**options).load().count()}
+        """Count the records of a topic, with Spark's own `count()`."""
+        began = time.perf_counter()
+        rows = self._spark.read.format(source).options(**options).load().count()
+        return {"rows": rows, "seconds": time.perf_counter() - began}
+
+    def keep(self, options: dict[str, str]) -> dict[str, Any]:
+        """Keep the rows of a topic in memory, in place of those kept before, for `read_kept`."""
+        self._spark.dataSource.register(ceiling.Ceiling)
+        if self._kept is not None:
+            self._kept.cleanup()
+        self._kept = tempfile.TemporaryDirectory(prefix="spark-bench-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None)
+        return {"rows": ceiling.keep(options, Path(self._kept.name))}
+
+    def read_kept(self) -> dict[str, Any]:
+        """Read the rows that were kept, as `read` does."""
+        assert self._kept is not None
+        return self.read("ceiling", {"path": self._kept.name})
 
     def read_json(self, source: str, options: dict[str, str], schema: str) -> dict[str, Any]:
         """Read values as JSON of `schema`: by the source itself if the options say so, else by `from_json`."""

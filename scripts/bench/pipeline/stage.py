@@ -32,11 +32,15 @@ PARTITIONS = 12
 
 
 class Sizes(NamedTuple):
-    """How much is measured. `rows` are those of JSON, backlog and archive; `wide_rows` have values of 1 KiB."""
+    """How much is measured. `rows` are those of JSON, backlog and archive; `wide_rows` have values of 1 KiB.
+
+    `read_rows` are those of batch reads; there are three times as many small ones.
+    """
 
     rounds: int = 5
     rows: int = 1_000_000
     wide_rows: int = 500_000
+    read_rows: int = 1_000_000
     stream_s: float = 20.0
     warm_s: float = 8.0
     rate: int = 1_000

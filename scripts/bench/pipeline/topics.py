@@ -80,6 +80,12 @@ class Topics:
             self._admin.list_topics(topic, timeout=OFFSETS_LIMIT_S)  # where the leaders are now
             time.sleep(LOOK_S)
 
+    def end_offsets(self, topic: str, partitions: int) -> list[int]:
+        """Return the high watermark of each partition."""
+        asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
+        told = self._admin.list_offsets(asked, request_timeout=OFFSETS_LIMIT_S)
+        return [told[one].result(OFFSETS_LIMIT_S).offset for one in asked]
+
     def _is_led(self, name: str, partitions: int) -> bool:
         found = self._admin.list_topics(name, timeout=30).topics[name].partitions
         return len(found) == partitions and all(one.leader >= 0 for one in found.values())

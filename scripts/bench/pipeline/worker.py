@@ -48,6 +48,8 @@ def calls_of(spark: Any, folder: Path) -> dict[str, Callable[..., dict[str, Any]
         "versions": lambda: {"spark": spark.version},
         "read": reading.read,
         "count": reading.count,
+        "keep": reading.keep,
+        "read_kept": reading.read_kept,
         "read_json": reading.read_json,
         "write": reading.write,
         "backlog": streaming.backlog,

@@ -28,6 +28,7 @@ from barnabas_raftlog.links.framing import FrameKind, FrameSplitter, frame_of, r
 from barnabas_raftlog.links.handshake import ADMIN, Acceptor, Dialler, HandshakeRefusedError, Identity
 from barnabas_raftlog.links.liveness import cluster_mark, decode_datagram
 from barnabas_raftlog.links.raft_frames import decode_frame
+from barnabas_raftlog.records.arrow import read_arrow
 from barnabas_raftlog.records.bounded import BatchBounds, bounded_part
 from barnabas_raftlog.records.columns import read_columns
 from barnabas_raftlog.records.header import parse_header, verify
@@ -144,6 +145,7 @@ def records(data: bytes) -> None:
     _refusing(CorruptBatchError, lambda: verify(memoryview(data)))
     _refusing(CorruptBatchError, lambda: list(read_records(data, check_crc=False, limit_bytes=PLAIN_BYTES_MAX)))
     _refusing(CorruptBatchError, lambda: read_columns(data, check_crc=False, limit_bytes=PLAIN_BYTES_MAX))
+    _refusing(CorruptBatchError, lambda: read_arrow(data, check_crc=False, limit_bytes=PLAIN_BYTES_MAX))
     _refusing(CorruptBatchError, lambda: _compact_within_bounds(data))
     _refusing(BarnabasError, lambda: decode_metadata_frame(data[: PLAIN_BYTES_MAX // 64]))
 

@@ -12,20 +12,20 @@
 
 A column that was not asked for is not built.
 
-*Byte strings without a loop.* Positions and sizes within one buffer become an Arrow array in which the wanted strings
-and the bytes between them alternate. Arrow then takes every second element, and copies them in C++.
+*No copies.* The buffers in which records were decoded are those of the Arrow arrays.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from barnabas_raftlog.records.columns import Columns, HeaderColumns, Slices
+from barnabas_raftlog.records.walker.arrow_parts import ArrowParts, HeaderParts, StringParts, Wanted
 
 from .values import RAW, ValueDecoder
 
-__all__ = ["ARROW_TYPES", "to_record_batch"]
+__all__ = ["ARROW_TYPES", "to_record_batch", "wanted_of"]
 
 HEADER_TYPE = pa.struct([("key", pa.string()), ("value", pa.binary())])
 ARROW_TYPES = {
@@ -38,14 +38,24 @@ ARROW_TYPES = {
     "timestampType": pa.int32(),
     "headers": pa.list_(HEADER_TYPE),
 }
-# Microseconds since 1970 in 64 bits. Times beyond the year 294,247 are cut to it.
-_TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
+
+
+def wanted_of(names: Collection[str]) -> Wanted:
+    """Return which columns must be decoded for those called `names`."""
+    return Wanted(
+        offsets="offset" in names,
+        timestamps="timestamp" in names,
+        timestamp_types="timestampType" in names,
+        keys="key" in names,
+        values="value" in names,
+        headers="headers" in names,
+    )
 
 
 def to_record_batch(
-    columns: Columns, topic: str, partition: int, names: tuple[str, ...], values: ValueDecoder = RAW
+    columns: ArrowParts, topic: str, partition: int, names: tuple[str, ...], values: ValueDecoder = RAW
 ) -> Any:
-    """Return the columns called `names`, in this order, as a `pyarrow.RecordBatch` that shares no memory."""
+    """Return the columns called `names`, in this order, as a `pyarrow.RecordBatch`, which keeps the buffers."""
     types = ARROW_TYPES | {"value": values.kind}
     arrays = [_column(columns, topic, partition, name) for name in names]
     if "value" in names:
@@ -54,13 +64,13 @@ def to_record_batch(
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([(name, types[name]) for name in names]))
 
 
-def _column(columns: Columns, topic: str, partition: int, name: str) -> Any:
-    count = len(columns.offsets)
+def _column(columns: ArrowParts, topic: str, partition: int, name: str) -> Any:
+    count = columns.rows
     match name:
         case "key":
-            return _strings(columns.data, columns.keys, pa.binary())
+            return _strings(columns.keys, count)
         case "value":
-            return _strings(columns.data, columns.values, pa.binary())
+            return _strings(columns.values, count)
         case "topic":
             text = topic.encode()
             offsets = np.arange(count + 1, dtype=np.int32) * np.int32(len(text))
@@ -68,40 +78,37 @@ def _column(columns: Columns, topic: str, partition: int, name: str) -> Any:
         case "partition":
             return pa.array(np.full(count, partition, np.int32))
         case "offset":
-            return pa.array(columns.offsets)
+            return _numbers(name, columns.offsets, count)
         case "timestamp":
-            bounded = np.clip(columns.timestamps, -_TIMESTAMP_MS_MAX, _TIMESTAMP_MS_MAX)
-            return pa.array(bounded * 1000).cast(ARROW_TYPES[name])
+            return _numbers(name, columns.timestamps, count)
         case "timestampType":
-            return pa.array(columns.is_log_append.astype(np.int32))
+            return _numbers(name, columns.timestamp_types, count)
         case _:
-            assert columns.headers is not None, name
-            return _headers(columns.data, columns.headers)
+            return _headers(columns.headers, count)
 
 
-def _strings(data: memoryview, slices: Slices, kind: Any) -> Any:
-    count = len(slices.starts)
-    if not count:
-        return pa.array([], kind)
-    assert len(data) < 2**31, "an arena is bounded by a fetch and one decompressed batch"
-    valid = slices.sizes >= 0
-    edges = np.empty(2 * count + 1, np.int32)
-    edges[0:-1:2] = slices.starts
-    edges[1:-1:2] = slices.starts + np.maximum(slices.sizes, 0)
-    edges[-1] = edges[-2]
-    alternating = pa.Array.from_buffers(kind, 2 * count, [None, pa.py_buffer(edges), pa.py_buffer(data)])
-    wanted = pa.array(np.arange(0, 2 * count, 2, dtype=np.int32), mask=None if valid.all() else ~valid)
-    return alternating.take(wanted)
+def _numbers(name: str, buffer: bytearray | None, count: int) -> Any:
+    assert buffer is not None, name
+    return pa.Array.from_buffers(ARROW_TYPES[name], count, [None, pa.py_buffer(buffer)], 0)
 
 
-def _headers(data: memoryview, headers: HeaderColumns) -> Any:
-    names = _strings(data, headers.names, pa.binary())
+def _strings(strings: StringParts | None, count: int) -> Any:
+    assert strings is not None
+    validity = None if strings.validity is None else pa.py_buffer(strings.validity)
+    buffers = [validity, pa.py_buffer(strings.offsets), pa.py_buffer(strings.data)]
+    return pa.Array.from_buffers(pa.binary(), count, buffers, strings.null_count)
+
+
+def _headers(headers: HeaderParts | None, count: int) -> Any:
+    assert headers is not None
+    offsets = np.frombuffer(headers.offsets, np.int32)
+    pair_count = int(offsets[-1])
+    names = _strings(headers.names, pair_count)
     try:
         names = names.cast(pa.string())
     except pa.ArrowInvalid:
         # As in the Java client, a name that is not UTF-8 loses its odd bytes, and not the record.
         names = pa.array([name.decode(errors="replace") for name in names.to_pylist()], pa.string())
-    pairs = pa.StructArray.from_arrays([names, _strings(data, headers.values, pa.binary())], fields=list(HEADER_TYPE))
-    offsets = headers.offsets
+    pairs = pa.StructArray.from_arrays([names, _strings(headers.values, pair_count)], fields=list(HEADER_TYPE))
     is_none = np.append(offsets[1:] == offsets[:-1], False)
-    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32), mask=is_none), pairs)
+    return pa.ListArray.from_arrays(pa.array(offsets, mask=is_none), pairs)

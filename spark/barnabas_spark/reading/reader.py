@@ -19,13 +19,14 @@ from typing import Any, NamedTuple
 from barnabas_clients.consumer.decoder import CorruptRecordsError
 from barnabas_clients.topic_partition import TopicPartition
 from barnabas_raftlog.errors import CorruptBatchError
-from barnabas_raftlog.records.columns import Columns, read_columns
+from barnabas_raftlog.records.arrow import ArrowRead, read_arrow
 from barnabas_raftlog.records.reader import batches
+from barnabas_raftlog.records.walker.arrow_parts import Wanted
 from barnabas_spark.clusters import cluster_for, result, submit
 from barnabas_spark.options.reads import ReadOptions
 from barnabas_spark.planning.plan import Split
 
-from .arrow import to_record_batch
+from .arrow import to_record_batch, wanted_of
 from .fetching import Fetched, RangeFetcher
 from .values import RAW, decoder_for
 
@@ -34,6 +35,7 @@ __all__ = ["read_split", "read_splits"]
 TARGET_BYTES = 4 << 20
 AHEAD_MAX = 8
 AHEAD_BYTES = 64 << 10
+_NOTHING = Wanted(offsets=False, timestamps=False, timestamp_types=False, keys=False, values=False)
 
 
 class _Answer(NamedTuple):
@@ -61,15 +63,16 @@ def read_splits(
         DataLossError, ClientError, KafkaError, CorruptBatchError: as `RangeFetcher.fetch`.
     """
     values = RAW if value_type is None else decoder_for(value_type)
+    wanted = wanted_of(names)
     for answer in _answers(splits, options):
         split, position, fetched = answer
         rest = fetched.records
         while position < fetched.next_offset and rest:
-            columns = _columns(split, rest, position, with_headers="headers" in names)
-            if len(columns.offsets):
-                yield to_record_batch(columns, split.topic, split.partition, names, values)
-            position = columns.next_offset
-            rest = columns.rest
+            read = _read(split, rest, position, wanted)
+            if read.columns.rows:
+                yield to_record_batch(read.columns, split.topic, split.partition, names, values)
+            position = read.next_offset
+            rest = read.rest
 
 
 def _answers(splits: Sequence[Split], options: ReadOptions) -> Iterator[_Answer]:
@@ -135,20 +138,18 @@ def _fetch(fetcher: RangeFetcher, position: int) -> "asyncio.Task[Fetched]":
     return task
 
 
-def _columns(split: Split, data: memoryview, position: int, *, with_headers: bool) -> Columns:
+def _read(split: Split, data: memoryview, position: int, wanted: Wanted) -> ArrowRead:
     try:
-        return read_columns(data, position, split.end_offset, with_headers=with_headers, target_bytes=TARGET_BYTES)
+        return read_arrow(data, position, split.end_offset, wanted, target_bytes=TARGET_BYTES)
     except CorruptBatchError as error:
-        raise _named(split, data, position, error, with_headers=with_headers) from None
+        raise _named(split, data, position, error) from None
 
 
-def _named(
-    split: Split, data: memoryview, position: int, error: CorruptBatchError, *, with_headers: bool
-) -> CorruptBatchError:
+def _named(split: Split, data: memoryview, position: int, error: CorruptBatchError) -> CorruptBatchError:
     """Return the error for damage in `data`, which names the damaged batch, as in the consumer."""
     for header, frame in batches(data, check_crc=False):
         try:
-            read_columns(frame, position, split.end_offset, with_headers=with_headers)
+            read_arrow(frame, position, split.end_offset, _NOTHING)
         except CorruptBatchError as found:
             offset = max(position, header.base_offset)
             return CorruptRecordsError(

@@ -20,7 +20,7 @@ from .strategies import batch_of_deltas, damaged, new_records
 def cut(slices: Slices, data: memoryview) -> list[bytes | None]:
     offsets, joined, valid = slices.packed(data)
     return [
-        joined[start:end] if present else None
+        bytes(joined[start:end]) if present else None
         for start, end, present in zip(offsets[:-1], offsets[1:], valid, strict=True)
     ]
 

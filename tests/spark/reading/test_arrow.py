@@ -10,17 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import ArrayType, BinaryType, DataType, LongType, StructField, StructType
 
+from barnabas_raftlog.records.arrow import read_arrow
 from barnabas_raftlog.records.builder import NewRecord, build_batch
-from barnabas_raftlog.records.columns import read_columns
 from barnabas_raftlog.records.compression import Compression
 from barnabas_raftlog.records.reader import read_records
 from barnabas_spark.options.names import OptionError
 from barnabas_spark.options.reads import parse_read_options
-from barnabas_spark.reading.arrow import ARROW_TYPES, to_record_batch
+from barnabas_spark.reading.arrow import ARROW_TYPES, to_record_batch, wanted_of
 from barnabas_spark.schemas import declared, projection
 from barnabas_spark.source import BarnabasDataSource
 
 NAMES = tuple(ARROW_TYPES)
+EVERYTHING = wanted_of(NAMES)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 CONTENT = st.none() | st.binary(max_size=6)
 RECORDS = st.lists(
@@ -44,7 +45,7 @@ def test_batches_hold_what_the_reader_yields(parts: list[tuple[list[NewRecord], 
         build_batch(records, compression=codec, base_offset=offset)
         for (records, codec), offset in zip(parts, sizes, strict=False)
     )
-    batch = to_record_batch(read_columns(data, with_headers=True), "tøpic", 3, NAMES)
+    batch = to_record_batch(read_arrow(data, wanted=EVERYTHING).columns, "tøpic", 3, NAMES)
     batch.validate(full=True)
     assert batch.to_pylist() == [
         {
@@ -64,12 +65,13 @@ def test_batches_hold_what_the_reader_yields(parts: list[tuple[list[NewRecord], 
 def test_a_header_name_that_is_not_utf8_keeps_its_record() -> None:
     data = build_batch([NewRecord(None, b"v", 1, [("ab", b"x")])])
     data[data.index(b"ab")] = 0xFF
-    batch = to_record_batch(read_columns(data, with_headers=True, check_crc=False), "t", 0, ("headers",))
+    batch = to_record_batch(read_arrow(data, wanted=EVERYTHING, check_crc=False).columns, "t", 0, ("headers",))
     assert batch.to_pylist() == [{"headers": [{"key": "\ufffdb", "value": b"x"}]}]
 
 
 def test_impossible_timestamps_are_cut_to_what_microseconds_can_say() -> None:
-    batch = to_record_batch(read_columns(build_batch([NewRecord(None, None, 2**62)])), "t", 0, ("timestamp",))
+    columns = read_arrow(build_batch([NewRecord(None, None, 2**62)])).columns
+    batch = to_record_batch(columns, "t", 0, ("timestamp",))
     assert batch.column(0).cast("int64").to_pylist() == [(2**63 - 1) // 1000 * 1000]
 
 
@@ -82,7 +84,7 @@ def test_the_schema_is_what_pyspark_expects_of_arrow() -> None:
     options = parse_read_options(GIVEN)
     whole = declared(options)
     assert isinstance(whole, StructType)
-    batch = to_record_batch(read_columns(b"", with_headers=True), "t", 0, NAMES)
+    batch = to_record_batch(read_arrow(b"", wanted=EVERYTHING).columns, "t", 0, NAMES)
     assert to_arrow_schema(whole, timezone="UTC").equals(batch.schema)
 
 

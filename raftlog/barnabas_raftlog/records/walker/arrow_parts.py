@@ -1,10 +1,14 @@
-"""What the walker makes of batches for Arrow: the buffers of its columns, as Arrow lays them out. Pure."""
+"""Shapes of what becomes of batches as columns: buffers as Arrow lays them out. Pure."""
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-__all__ = ["ArrowParts", "HeaderParts", "Part", "StringParts"]
+__all__ = ["TIMESTAMP_MS_MAX", "ArrowParts", "Buffer", "HeaderParts", "Part", "StringParts", "Wanted"]
 
-Buffer = bytes | bytearray | memoryview
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
+"""Of what 64 bits of microseconds can say, to either side of 1970: other times are cut to it. The compiled one has it,
+too: change both."""
 
 
 class Part(NamedTuple):
@@ -16,6 +20,17 @@ class Part(NamedTuple):
     last_offset_delta: int
     base_timestamp: int
     append_timestamp: int | None
+
+
+class Wanted(NamedTuple):
+    """The columns to build. What is not wanted is checked all the same."""
+
+    offsets: bool = True
+    timestamps: bool = True
+    timestamp_types: bool = True
+    keys: bool = True
+    values: bool = True
+    headers: bool = False
 
 
 class StringParts(NamedTuple):
@@ -36,11 +51,19 @@ class HeaderParts(NamedTuple):
 
 
 class ArrowParts(NamedTuple):
-    """Columns of equal length. Offsets and timestamps (milliseconds) are int64; None: not asked for."""
+    """Columns of equal length, in the processor's byte order; None: not wanted.
+
+    Attributes:
+        rows: How many records there are.
+        offsets: int64 each.
+        timestamps: int64 each, in microseconds since 1970, at most `TIMESTAMP_MS_MAX` milliseconds away from it.
+        timestamp_types: int32 each; 1 where the broker has set the timestamp as it appended, else 0.
+    """
 
     rows: int
-    offsets: bytearray
-    timestamps: bytearray
+    offsets: bytearray | None
+    timestamps: bytearray | None
+    timestamp_types: bytearray | None
     keys: StringParts | None
     values: StringParts | None
     headers: HeaderParts | None
