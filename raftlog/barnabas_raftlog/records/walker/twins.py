@@ -6,7 +6,7 @@ compiler.
 
 from typing import TYPE_CHECKING
 
-__all__ = ["IS_COMPILED", "check"]
+__all__ = ["IS_COMPILED", "check", "skip_records", "take_records"]
 
 
 def _is_compiled() -> bool:
@@ -24,3 +24,8 @@ if TYPE_CHECKING or not IS_COMPILED:
     from .pure.check import check
 else:
     from .compiled.check import check
+
+if TYPE_CHECKING or not IS_COMPILED:
+    from .pure.records import skip_records, take_records
+else:
+    from .compiled.records import skip_records, take_records
