@@ -29,7 +29,7 @@ class Place(NamedTuple):
     """A plain body, and what its header said."""
 
     body: bytes
-    count: int
+    records: int
     frame: BatchFrame
 
 
@@ -64,7 +64,7 @@ def model(place: Place, offset: int) -> tuple[list[Row], bool]:
     append = frame.log_append_timestamp
     header = header._replace(
         attributes=0 if append is None else TIMESTAMP_LOG_APPEND,
-        record_count=place.count,
+        record_count=place.records,
         last_offset_delta=frame.last_delta,
         base_timestamp=frame.base_timestamp,
         max_timestamp=-1 if append is None else append,
@@ -98,7 +98,7 @@ def damaged_places(draw: st.DrawFn) -> Place:
     for _ in range(draw(st.integers(0, 3))):
         body[draw(st.integers(0, len(body) - 1))] = draw(st.integers(0, 255))
     cut = draw(st.sampled_from([len(body), len(body), *range(min(len(body), 20))]))
-    return place._replace(body=bytes(body[:cut]), count=place.count + draw(st.sampled_from([0, 0, 1, -1])))
+    return place._replace(body=bytes(body[:cut]), records=place.records + draw(st.sampled_from([0, 0, 1, -1])))
 
 
 @settings(max_examples=150, deadline=None)
