@@ -6,7 +6,7 @@ compiler.
 
 from typing import TYPE_CHECKING
 
-__all__ = ["IS_COMPILED", "check", "skip_records", "take_records"]
+__all__ = ["IS_COMPILED", "append_record", "check", "murmur2", "skip_records", "take_records"]
 
 
 def _is_compiled() -> bool:
@@ -29,3 +29,8 @@ if TYPE_CHECKING or not IS_COMPILED:
     from .pure.records import skip_records, take_records
 else:
     from .compiled.records import skip_records, take_records
+
+if TYPE_CHECKING or not IS_COMPILED:
+    from .pure.building import append_record, murmur2
+else:
+    from .compiled.building import append_record, murmur2

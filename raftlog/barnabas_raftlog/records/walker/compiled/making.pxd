@@ -5,7 +5,7 @@ Pointers are used here and nowhere else; so both ends are looked at here, whatev
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
@@ -14,6 +14,7 @@ from .walk cimport Body
 
 cdef struct Pen:
     uint8_t* page
+    Py_ssize_t start
     Py_ssize_t position
     Py_ssize_t end
 
@@ -34,8 +35,16 @@ cdef inline int open_page(Pen* pen, bytearray buffer, Py_ssize_t size) except -1
         raise IndexError("a page of a negative size")
     PyByteArray_Resize(buffer, position + size)
     pen.page = <uint8_t*>PyByteArray_AS_STRING(buffer)
-    pen.position = position
+    pen.start = pen.position = position
     pen.end = position + size
+    return 0
+
+
+cdef inline int close_page(Pen* pen, bytearray buffer, bint is_whole) except -1:
+    """Take back what was not written. A page that is not whole is taken back altogether."""
+    if is_whole and pen.position == pen.end:
+        return 0
+    PyByteArray_Resize(buffer, pen.start)
     return 0
 
 
@@ -56,11 +65,30 @@ cdef inline int put_varint(Pen* pen, int64_t number) except -1:
     return put_byte(pen, <uint8_t>zigzag)
 
 
-cdef inline int put_bytes(Pen* pen, const uint8_t* start, Py_ssize_t size) except -1:
-    """Write `size` bytes that begin at `start`, for which the caller answers."""
+cdef inline int varint_size(int64_t number) noexcept nogil:
+    """Return how many bytes `put_varint` writes."""
+    cdef uint64_t zigzag = (<uint64_t>number << 1) ^ <uint64_t>(number >> 63)
+    cdef int size = 1
+    while zigzag >= 0x80:
+        size += 1
+        zigzag >>= 7
+    return size
+
+
+cdef inline int put_content(Pen* pen, content, Py_ssize_t size) except -1:
+    """Write bytes, or a buffer of bytes, which must be `size` of them."""
+    cdef Body view
     if size < 0 or size > pen.end - pen.position:
         raise IndexError("bytes beyond their page")
-    if size:
-        memcpy(pen.page + pen.position, start, size)
+    if PyBytes_CheckExact(content):
+        if PyBytes_GET_SIZE(content) != size:
+            raise IndexError("bytes of another size")
+        memcpy(pen.page + pen.position, PyBytes_AS_STRING(content), size)
+    else:
+        view = content
+        if view.shape[0] != size:
+            raise IndexError("bytes of another size")
+        if size:
+            memcpy(pen.page + pen.position, &view[0], size)
     pen.position += size
     return 0
