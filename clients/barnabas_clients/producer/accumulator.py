@@ -1,7 +1,7 @@
 """Collects records in batches, and counts the memory that they take. Pure.
 
 A record is encoded when it is given: its bytes go to the end of its batch's buffer, in the layout of the wire
-(`barnabas_raftlog.records.builder` describes it), by the walker's `append_record`, which is compiled where it can be.
+(`barnabas_raftlog.records.builder` describes it), by the walker's `OpenRecords`, which is compiled where it can be.
 So a record costs no object of its own here, and a batch is sent from the buffer in which it was collected. The first 61
 bytes are left free for the header.
 
@@ -25,7 +25,7 @@ from barnabas_raftlog.records.builder import write_header
 from barnabas_raftlog.records.compression import Compression, compress
 from barnabas_raftlog.records.header import HEADER_BYTES
 from barnabas_raftlog.records.reader import Record, read_records
-from barnabas_raftlog.records.walker.twins import append_record
+from barnabas_raftlog.records.walker.twins import OpenRecords
 
 from .encoded import EncodedBatch, Frame
 from .sequences import Sequences, UnderWay
@@ -37,7 +37,7 @@ RECORD_OVERHEAD_BYTES: Final = 40
 _HEADER_OVERHEAD_BYTES: Final = 10
 
 
-class Batch:
+class Batch(OpenRecords):
     """Records of one partition that share one fate.
 
     A batch is open (it takes records), complete, encoded (`frame`), and then done. When it is done, either `error` is
@@ -49,17 +49,12 @@ class Batch:
     __slots__ = (
         "append_time_ms",
         "base_offset",
-        "base_timestamp_ms",
-        "buffer",
         "charged_bytes",
-        "count",
         "error",
         "frame",
         "is_done",
         "is_observed",
         "last_error",
-        "limit_bytes",
-        "max_timestamp_ms",
         "observers",
         "opened_at_s",
         "parts",
@@ -69,15 +64,11 @@ class Batch:
     )
 
     def __init__(self, queue: "PartitionQueue", limit_bytes: int, opened_at_s: float) -> None:
+        super().__init__(limit_bytes, HEADER_BYTES)
         self.queue = queue
-        self.limit_bytes = limit_bytes
         self.opened_at_s = opened_at_s
         self.charged_bytes = limit_bytes
-        self.buffer = bytearray(HEADER_BYTES)
         self.frame: Frame | None = None
-        self.count = 0
-        self.base_timestamp_ms = -1
-        self.max_timestamp_ms = -1
         self.base_offset = -1
         self.append_time_ms = -1
         self.is_done = False
@@ -88,28 +79,6 @@ class Batch:
         self.parts: list[tuple[int, Batch]] = []
         self.whole: Batch | None = None
         self.under_way: UnderWay[Batch] | None = None
-
-    def add(
-        self,
-        timestamp_ms: int,
-        key: Bytes | None,
-        value: Bytes | None,
-        headers: Sequence[tuple[str, Bytes | None]],
-    ) -> int:
-        """Append a record and return its index in the batch; -1 if there is no room for it.
-
-        The `len` of each argument is the number of its bytes (arguments.py sees to that).
-        """
-        count = self.count
-        delta = timestamp_ms - self.base_timestamp_ms if count else 0
-        if not append_record(self.buffer, self.limit_bytes, delta, count, key, value, headers):
-            return -1
-        if not count:
-            self.base_timestamp_ms = self.max_timestamp_ms = timestamp_ms
-        elif timestamp_ms > self.max_timestamp_ms:
-            self.max_timestamp_ms = timestamp_ms
-        self.count = count + 1
-        return count
 
     @property
     def is_watched(self) -> bool:

@@ -14,8 +14,7 @@ A callable in place of a name is asked about each record that names no partition
 from collections.abc import Callable
 from typing import Any, Final, Literal
 
-from barnabas_clients.arguments import Bytes
-from barnabas_raftlog.records.walker.twins import murmur2
+from barnabas_raftlog.records.walker.twins import murmur2, partition_of
 
 __all__ = ["PARTITIONERS", "Partitioner", "murmur2", "partition_of"]
 
@@ -25,8 +24,3 @@ Partitioner = Literal["murmur2", "round-robin"] | Callable[[str, Any, int], int]
 
 The key is as `send` took it: None, bytes, or a bytearray or memoryview of bytes.
 """
-
-
-def partition_of(key: Bytes, partition_count: int) -> int:
-    """Return the partition of a key among `partition_count`, 1 or more."""
-    return (murmur2(key) & 0x7FFFFFFF) % partition_count

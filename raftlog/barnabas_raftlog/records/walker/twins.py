@@ -6,7 +6,7 @@ compiler.
 
 from typing import TYPE_CHECKING
 
-__all__ = ["IS_COMPILED", "append_record", "check", "murmur2", "skip_records", "take_records"]
+__all__ = ["IS_COMPILED", "OpenRecords", "check", "murmur2", "partition_of", "skip_records", "take_records"]
 
 
 def _is_compiled() -> bool:
@@ -31,6 +31,6 @@ else:
     from .compiled.records import skip_records, take_records
 
 if TYPE_CHECKING or not IS_COMPILED:
-    from .pure.building import append_record, murmur2
+    from .pure.building import OpenRecords, murmur2, partition_of
 else:
-    from .compiled.building import append_record, murmur2
+    from .compiled.building import OpenRecords, murmur2, partition_of

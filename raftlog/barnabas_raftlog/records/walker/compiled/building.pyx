@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True, initializedcheck=False
-"""Appends records to a batch, and hashes their keys, compiled."""
+"""Collects the records of a batch as bytes, and hashes their keys, compiled."""
 
 from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint32_t
@@ -7,7 +7,7 @@ from libc.stdint cimport int64_t, uint32_t
 from .making cimport Pen, close_page, open_page, put_byte, put_content, put_varint, varint_size
 from .walk cimport Body
 
-__all__ = ["append_record", "murmur2"]
+__all__ = ["OpenRecords", "murmur2", "partition_of"]
 
 cdef Py_ssize_t _NULL = -1
 
@@ -32,7 +32,37 @@ cdef inline int _put(Pen* pen, content, Py_ssize_t size) except -1:
     return 0
 
 
-def append_record(
+cdef class OpenRecords:
+    """The records of a batch that still takes some; as `pure.OpenRecords`."""
+
+    cdef public bytearray buffer
+    cdef public Py_ssize_t limit_bytes
+    cdef public int64_t count
+    cdef public int64_t base_timestamp_ms
+    cdef public int64_t max_timestamp_ms
+
+    def __init__(self, Py_ssize_t limit_bytes, Py_ssize_t head_bytes):
+        self.buffer = bytearray(head_bytes)
+        self.limit_bytes = limit_bytes
+        self.count = 0
+        self.base_timestamp_ms = self.max_timestamp_ms = -1
+
+    def add(self, int64_t timestamp_ms, key, value, headers):
+        cdef int64_t number = self.count
+        cdef int64_t delta = timestamp_ms - self.base_timestamp_ms if number else 0
+        if number and (timestamp_ms < self.base_timestamp_ms) != (delta < 0):
+            raise OverflowError("timestamps too far from each other for one batch")
+        if not _append(self.buffer, self.limit_bytes, delta, number, key, value, headers):
+            return -1
+        if not number:
+            self.base_timestamp_ms = self.max_timestamp_ms = timestamp_ms
+        elif timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = timestamp_ms
+        self.count = number + 1
+        return number
+
+
+cdef bint _append(
     bytearray buffer,
     Py_ssize_t limit_bytes,
     int64_t timestamp_delta,
@@ -40,8 +70,8 @@ def append_record(
     key,
     value,
     headers,
-):
-    """Append a record if the buffer has room for it; as `pure.append_record`."""
+) except -1:
+    """Append a record, if there is room for it."""
     cdef Pen pen
     cdef Py_ssize_t key_size = _size(key), value_size = _size(value)
     cdef Py_ssize_t size = 1 + varint_size(timestamp_delta) + varint_size(offset_delta)
@@ -80,8 +110,7 @@ def append_record(
     return True
 
 
-def murmur2(Body data):
-    """Return a hash; as `pure.murmur2`."""
+cdef uint32_t _murmur2(Body data):
     cdef uint32_t m = 0x5BD1E995
     cdef Py_ssize_t size = data.shape[0], at = 0
     cdef uint32_t hashed = <uint32_t>0x9747B28C ^ <uint32_t>size
@@ -100,3 +129,15 @@ def murmur2(Body data):
         hashed = (hashed ^ mixed) * m
     hashed = (hashed ^ (hashed >> 13)) * m
     return hashed ^ (hashed >> 15)
+
+
+def murmur2(Body data):
+    """Return a hash; as `pure.murmur2`."""
+    return _murmur2(data)
+
+
+def partition_of(Body key, int64_t partition_count):
+    """Return the partition of a key; as `pure.partition_of`."""
+    if partition_count < 1:
+        raise ValueError("no partitions")
+    return (_murmur2(key) & 0x7FFFFFFF) % partition_count

@@ -1,4 +1,4 @@
-"""Appends records to a batch, and hashes their keys, in Python. Pure.
+"""Collects the records of a batch as bytes, and hashes their keys, in Python. Pure.
 
 `barnabas_raftlog.records.builder` describes the layout. What this adds is speed: nearly all numbers in a record are
 small, and found encoded in a table.
@@ -12,7 +12,7 @@ from barnabas_raftlog.records.builder import varint
 
 from .walk import Buffer
 
-__all__ = ["append_record", "murmur2"]
+__all__ = ["OpenRecords", "murmur2", "partition_of"]
 
 _join = b"".join
 # Two bytes hold these. The table takes 0.4 MB and a few milliseconds.
@@ -25,26 +25,59 @@ _M: Final = 0x5BD1E995
 _MASK: Final = 0xFFFFFFFF
 
 
-def append_record(
-    buffer: bytearray,
-    limit_bytes: int,
+class OpenRecords:
+    """The records of a batch that still takes some, in the layout of the wire, behind room for a header.
+
+    Timestamps are in milliseconds, -1 while there is no record. `buffer` grows up to `limit_bytes`; there must be no
+    view of it while records are added.
+    """
+
+    __slots__ = ("base_timestamp_ms", "buffer", "count", "limit_bytes", "max_timestamp_ms")
+
+    def __init__(self, limit_bytes: int, head_bytes: int) -> None:
+        self.buffer = bytearray(head_bytes)
+        self.limit_bytes = limit_bytes
+        self.count = 0
+        self.base_timestamp_ms = -1
+        self.max_timestamp_ms = -1
+
+    def add(
+        self,
+        timestamp_ms: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: Sequence[tuple[str, Buffer | None]],
+    ) -> int:
+        """Append a record and return its index in the batch; -1 if there is no room for it.
+
+        The `len` of each key, value and header must be the number of its bytes.
+
+        Raises:
+            OverflowError: its timestamp is 2**63 ms or more from the first one.
+        """
+        number = self.count
+        delta = timestamp_ms - self.base_timestamp_ms if number else 0
+        if not -(2**63) <= delta < 2**63:
+            raise OverflowError("timestamps too far from each other for one batch")
+        record = _encode(delta, number, key, value, headers)
+        if len(self.buffer) + len(record) > self.limit_bytes:
+            return -1
+        self.buffer += record
+        if not number:
+            self.base_timestamp_ms = self.max_timestamp_ms = timestamp_ms
+        elif timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = timestamp_ms
+        self.count = number + 1
+        return number
+
+
+def _encode(
     timestamp_delta: int,
     offset_delta: int,
     key: Buffer | None,
     value: Buffer | None,
     headers: Sequence[tuple[str, Buffer | None]],
-) -> bool:
-    """Append a record to the buffer of its batch, and return True; False, and nothing else, if there is no room for it.
-
-    Args:
-        buffer: Grows by the record. There must be no view of it.
-        limit_bytes: The size that the buffer may have afterwards.
-        timestamp_delta: Milliseconds from the base timestamp of the batch.
-        offset_delta: The number of the record in its batch, from 0.
-        key: Its `len` must be the number of its bytes; so must that of `value`, and of what headers say.
-        value: None is null, for the others too.
-        headers: Pairs of a name and what it says.
-    """
+) -> bytes:
     shift = _VARINTS[timestamp_delta] if 0 <= timestamp_delta < _SMALL else varint(timestamp_delta)
     place = _VARINTS[offset_delta] if offset_delta < _SMALL else varint(offset_delta)
     size = 3 + len(shift) + len(place)
@@ -69,10 +102,7 @@ def append_record(
         tail = b"\0"
         size += 1
     total = _VARINTS[size] if size < _SMALL else varint(size)
-    if len(buffer) + len(total) + size > limit_bytes:
-        return False
-    buffer += _join((total, b"\0", shift, place, key_size, key, value_size, value, tail))
-    return True
+    return _join((total, b"\0", shift, place, key_size, key, value_size, value, tail))
 
 
 def _encode_headers(headers: Sequence[tuple[str, Buffer | None]]) -> bytes:
@@ -96,3 +126,8 @@ def murmur2(data: Buffer) -> int:
         hashed = ((hashed ^ int.from_bytes(data[whole:], "little")) * _M) & _MASK
     hashed = ((hashed ^ (hashed >> 13)) * _M) & _MASK
     return hashed ^ (hashed >> 15)
+
+
+def partition_of(key: Buffer, partition_count: int) -> int:
+    """Return the partition of a key among `partition_count`, 1 or more."""
+    return (murmur2(key) & 0x7FFFFFFF) % partition_count
