@@ -1,8 +1,9 @@
 """Collects records in batches, and counts the memory that they take. Pure.
 
 A record is encoded when it is given: its bytes go to the end of its batch's buffer, in the layout of the wire
-(`barnabas_raftlog.records.builder` describes it). So a record costs no object of its own here, and a batch is sent from
-the buffer in which it was collected. The first 61 bytes are left free for the header.
+(`barnabas_raftlog.records.builder` describes it), by the walker's `OpenRecords`, which is compiled where it can be.
+So a record costs no object of its own here, and a batch is sent from the buffer in which it was collected. The first 61
+bytes are left free for the header.
 
 *Memory.* A batch that is opened is charged with all that it may come to hold. When it is complete, the unused part is
 given back. Nothing is charged per record, so there is nothing to check per record either. A `bytearray` that grows
@@ -20,10 +21,11 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from barnabas_clients.arguments import Bytes
-from barnabas_raftlog.records.builder import varint, write_header
+from barnabas_raftlog.records.builder import write_header
 from barnabas_raftlog.records.compression import Compression, compress
 from barnabas_raftlog.records.header import HEADER_BYTES
 from barnabas_raftlog.records.reader import Record, read_records
+from barnabas_raftlog.records.walker.twins import OpenRecords
 
 from .encoded import EncodedBatch, Frame
 from .sequences import Sequences, UnderWay
@@ -33,13 +35,9 @@ __all__ = ["RECORD_OVERHEAD_BYTES", "Accumulator", "Batch", "PartitionQueue", "h
 RECORD_OVERHEAD_BYTES: Final = 40
 """More than the framing of any record without headers: six varints of up to 5 bytes, one of up to 10, and a byte."""
 _HEADER_OVERHEAD_BYTES: Final = 10
-_join = b"".join
-# Nearly all numbers in a record are small, and two bytes hold these. The table takes 0.4 MB and a few milliseconds.
-_SMALL: Final = 4096
-_VARINTS: Final = tuple(varint(number) for number in range(_SMALL))
 
 
-class Batch:
+class Batch(OpenRecords):
     """Records of one partition that share one fate.
 
     A batch is open (it takes records), complete, encoded (`frame`), and then done. When it is done, either `error` is
@@ -51,17 +49,12 @@ class Batch:
     __slots__ = (
         "append_time_ms",
         "base_offset",
-        "base_timestamp_ms",
-        "buffer",
         "charged_bytes",
-        "count",
         "error",
         "frame",
         "is_done",
         "is_observed",
         "last_error",
-        "limit_bytes",
-        "max_timestamp_ms",
         "observers",
         "opened_at_s",
         "parts",
@@ -71,15 +64,11 @@ class Batch:
     )
 
     def __init__(self, queue: "PartitionQueue", limit_bytes: int, opened_at_s: float) -> None:
+        super().__init__(limit_bytes, HEADER_BYTES)
         self.queue = queue
-        self.limit_bytes = limit_bytes
         self.opened_at_s = opened_at_s
         self.charged_bytes = limit_bytes
-        self.buffer = bytearray(HEADER_BYTES)
         self.frame: Frame | None = None
-        self.count = 0
-        self.base_timestamp_ms = -1
-        self.max_timestamp_ms = -1
         self.base_offset = -1
         self.append_time_ms = -1
         self.is_done = False
@@ -90,57 +79,6 @@ class Batch:
         self.parts: list[tuple[int, Batch]] = []
         self.whole: Batch | None = None
         self.under_way: UnderWay[Batch] | None = None
-
-    def add(
-        self,
-        timestamp_ms: int,
-        key: Bytes | None,
-        value: Bytes | None,
-        headers: Sequence[tuple[str, Bytes | None]],
-    ) -> int:
-        """Append a record and return its index in the batch; -1 if there is no room for it.
-
-        The `len` of each argument is the number of its bytes (arguments.py sees to that).
-        """
-        count = self.count
-        if count:
-            delta = timestamp_ms - self.base_timestamp_ms
-            shift = _VARINTS[delta] if 0 <= delta < _SMALL else varint(delta)
-        else:
-            shift = b"\0"
-        place = _VARINTS[count] if count < _SMALL else varint(count)
-        size = 3 + len(shift) + len(place)
-        if key is None:
-            key_size = b"\x01"
-            key = b""
-        else:
-            length = len(key)
-            key_size = _VARINTS[length] if length < _SMALL else varint(length)
-            size += len(key_size) - 1 + length
-        if value is None:
-            value_size = b"\x01"
-            value = b""
-        else:
-            length = len(value)
-            value_size = _VARINTS[length] if length < _SMALL else varint(length)
-            size += len(value_size) - 1 + length
-        if headers:
-            tail = _encode_headers(headers)
-            size += len(tail)
-        else:
-            tail = b"\0"
-            size += 1
-        total = _VARINTS[size] if size < _SMALL else varint(size)
-        buffer = self.buffer
-        if len(buffer) + len(total) + size > self.limit_bytes:
-            return -1
-        buffer += _join((total, b"\0", shift, place, key_size, key, value_size, value, tail))
-        if not count:
-            self.base_timestamp_ms = self.max_timestamp_ms = timestamp_ms
-        elif timestamp_ms > self.max_timestamp_ms:
-            self.max_timestamp_ms = timestamp_ms
-        self.count = count + 1
-        return count
 
     @property
     def is_watched(self) -> bool:
@@ -390,15 +328,6 @@ class Accumulator:
 def headers_size(headers: Sequence[tuple[str, Bytes | None]]) -> int:
     """Return an upper bound of the encoded size of headers."""
     return sum(_HEADER_OVERHEAD_BYTES + 4 * len(name) + (0 if said is None else len(said)) for name, said in headers)
-
-
-def _encode_headers(headers: Sequence[tuple[str, Bytes | None]]) -> bytes:
-    pieces: list[Bytes] = [varint(len(headers))]
-    for name, said in headers:
-        encoded = name.encode()
-        pieces += (varint(len(encoded)), encoded)
-        pieces += (b"\x01",) if said is None else (varint(len(said)), said)
-    return _join(pieces)
 
 
 def _batch_of(whole: Batch, records: list[Record]) -> Batch:

@@ -12,10 +12,9 @@ A callable in place of a name is asked about each record that names no partition
 """
 
 from collections.abc import Callable
-from struct import unpack
 from typing import Any, Final, Literal
 
-from barnabas_clients.arguments import Bytes
+from barnabas_raftlog.records.walker.twins import murmur2, partition_of
 
 __all__ = ["PARTITIONERS", "Partitioner", "murmur2", "partition_of"]
 
@@ -25,26 +24,3 @@ Partitioner = Literal["murmur2", "round-robin"] | Callable[[str, Any, int], int]
 
 The key is as `send` took it: None, bytes, or a bytearray or memoryview of bytes.
 """
-
-_SEED: Final = 0x9747B28C
-_M: Final = 0x5BD1E995
-_MASK: Final = 0xFFFFFFFF
-
-
-def murmur2(data: Bytes) -> int:
-    """Return the 32-bit hash of `data`, 0..2**32-1, with the seed of Kafka's Java clients."""
-    size = len(data)
-    whole = size & ~3
-    hashed = _SEED ^ size
-    for word in unpack(f"<{size >> 2}I", data[:whole]):
-        mixed = (word * _M) & _MASK
-        hashed = ((hashed * _M) & _MASK) ^ (((mixed ^ (mixed >> 24)) * _M) & _MASK)
-    if size != whole:
-        hashed = ((hashed ^ int.from_bytes(data[whole:], "little")) * _M) & _MASK
-    hashed = ((hashed ^ (hashed >> 13)) * _M) & _MASK
-    return hashed ^ (hashed >> 15)
-
-
-def partition_of(key: Bytes, partition_count: int) -> int:
-    """Return the partition of a key among `partition_count`, 1 or more."""
-    return (murmur2(key) & 0x7FFFFFFF) % partition_count

@@ -6,6 +6,9 @@ or received), processor seconds in that time, and the largest resident memory of
 
 All clients are told the same: acks=all, idempotent, 5 ms of linger, batches of 64 KiB, no compression; consumers fetch
 with their defaults and are asked for 500 records at a time, or one by one. Every value that is received is looked at.
+
+*Alike*: values of one size, no keys. *Varied*: keys of 4 to 24 bytes, and values from a quarter of the size to seven
+quarters of it, the same ones for every client.
 """
 
 # ruff: noqa: PLC0415 - a process loads only the client that it measures: the others would be in its memory
@@ -14,6 +17,7 @@ import argparse
 import asyncio
 import json
 import os
+import random
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -27,13 +31,17 @@ DEADLINE_S = 120.0
 
 
 class Load(NamedTuple):
-    """The load of one measurement: `warm_records` come before it and are not counted."""
+    """The load of one measurement: `warm_records` come before it and are not counted.
+
+    `record_bytes` is the size of each value, or their mean if they are `is_varied`.
+    """
 
     bootstrap: str
     topic: str
     records: int
     record_bytes: int
     warm_records: int
+    is_varied: bool = False
 
 
 class Watch:
@@ -48,23 +56,34 @@ class Watch:
         self.cpu_seconds = time.process_time() - self._cpu
 
 
-def values(load: Load) -> list[bytes]:
-    """Return 64 values, half of each incompressible."""
-    half = load.record_bytes // 2
-    return [os.urandom(half) + bytes(load.record_bytes - half) for _ in range(64)]
+def records_of(load: Load) -> list[tuple[bytes | None, bytes]]:
+    """Return 64 keys and values, or 1,024 varied ones, half of each incompressible; a load repeats them."""
+    if not load.is_varied:
+        half = load.record_bytes // 2
+        return [(None, os.urandom(half) + bytes(load.record_bytes - half)) for _ in range(64)]
+    chance = random.Random(1)
+    found: list[tuple[bytes | None, bytes]] = []
+    for _ in range(1024):
+        size = chance.randint(load.record_bytes // 4, load.record_bytes * 7 // 4)
+        key = f"{chance.getrandbits(96):024x}"[: chance.randint(4, 24)].encode()
+        found.append((key, chance.randbytes(size // 2) + bytes(size - size // 2)))
+    return found
 
 
 async def produce_barnabas(load: Load, watch: Watch) -> None:
     from barnabas_clients.producer.producer import Producer
 
-    payloads = values(load)
+    given = records_of(load)
+    many = len(given)
     async with Producer(load.bootstrap, linger_s=LINGER_MS / 1000, batch_bytes=BATCH_BYTES) as producer:
         for number in range(load.warm_records):
-            _ = await producer.send(load.topic, payloads[number % 64])
+            key, value = given[number % many]
+            _ = await producer.send(load.topic, value, key=key)
         await producer.flush(DEADLINE_S)
         watch.start()
         for number in range(load.records):
-            _ = await producer.send(load.topic, payloads[number % 64])
+            key, value = given[number % many]
+            _ = await producer.send(load.topic, value, key=key)
         await producer.flush(DEADLINE_S)
         watch.stop()
 
@@ -72,7 +91,8 @@ async def produce_barnabas(load: Load, watch: Watch) -> None:
 async def produce_aiokafka(load: Load, watch: Watch) -> None:
     from aiokafka import AIOKafkaProducer
 
-    payloads = values(load)
+    given = records_of(load)
+    many = len(given)
     producer = AIOKafkaProducer(
         bootstrap_servers=load.bootstrap,
         acks="all",
@@ -82,11 +102,13 @@ async def produce_aiokafka(load: Load, watch: Watch) -> None:
     )
     async with producer:
         for number in range(load.warm_records):
-            await producer.send(load.topic, payloads[number % 64])
+            key, value = given[number % many]
+            await producer.send(load.topic, value, key=key)
         await producer.flush()
         watch.start()
         for number in range(load.records):
-            await producer.send(load.topic, payloads[number % 64])
+            key, value = given[number % many]
+            await producer.send(load.topic, value, key=key)
         await producer.flush()
         watch.stop()
 
@@ -94,7 +116,8 @@ async def produce_aiokafka(load: Load, watch: Watch) -> None:
 async def produce_confluent(load: Load, watch: Watch) -> None:
     from confluent_kafka import Producer
 
-    payloads = values(load)
+    given = records_of(load)
+    many = len(given)
     producer = Producer(
         {
             "bootstrap.servers": load.bootstrap,
@@ -107,9 +130,10 @@ async def produce_confluent(load: Load, watch: Watch) -> None:
 
     def send(count: int) -> None:
         for number in range(count):
+            key, value = given[number % many]
             while True:
                 try:
-                    producer.produce(load.topic, payloads[number % 64])
+                    producer.produce(load.topic, value, key)
                     break
                 except BufferError:
                     producer.poll(0.01)
@@ -227,8 +251,11 @@ def _consume_confluent(load: Load, watch: Watch, many: int) -> None:
 
 def check(load: Load, count: int, size: int) -> None:
     """Refuse a result that differs from the produced records."""
-    if (count, size) != (load.records, load.records * load.record_bytes):
-        raise RuntimeError(f"{count} records of {size} bytes came, not {load.records} of {load.record_bytes} each")
+    given = records_of(load)
+    rounds, rest = divmod(load.records, len(given))
+    expected = sum(len(value) * (rounds + (number < rest)) for number, (_, value) in enumerate(given))
+    if (count, size) != (load.records, expected):
+        raise RuntimeError(f"{count} records of {size} bytes came, not {load.records} of {expected}")
 
 
 MEASUREMENTS: dict[tuple[str, str], Callable[[Load, Watch], Awaitable[None]]] = {

@@ -6,6 +6,7 @@ Every measurement runs in a process of its own (`bench.loads.client_load`), the 
 round to round. Consumers read records that librdkafka has produced once. On a shared machine ratios and processor time
 say more than records a second.
 
+*Alike*: values of one size, no keys. *Varied*: with keys, and sizes from a quarter of the mean to seven quarters of it.
 "ratio" is records a second; "memory" is the client's peak as a share of aiokafka's, measured as the whole process.
 """
 
@@ -33,6 +34,7 @@ from bench.loads import client_load
 PARTITIONS = 6
 PROCESS_LIMIT_S = 300
 TABLE_WIDTH = 144
+SHAPES = ("alike", "varied")
 CLIENTS = ("barnabas", "aiokafka", "confluent-kafka")
 
 
@@ -45,7 +47,7 @@ class Sample(NamedTuple):
     peak_mib: float
 
 
-Key = tuple[str, int, str]  # what, size of a record, client
+Key = tuple[str, str, int, str]  # what, shape, size of a record, client
 Samples = dict[Key, list[Sample]]
 
 
@@ -102,19 +104,26 @@ def collect(options: argparse.Namespace, clients: list[str], topics: Topics, con
                 raise RuntimeError(f"{there} records are in the topic, not {load.records + load.warm_records}")
         except (RuntimeError, subprocess.TimeoutExpired) as error:
             failed += 1  # The others still count; the exit status tells.
-            console.print(f"round {number + 1}: {what}, {load.record_bytes} B: {client} failed: {error}")
+            shape = SHAPES[load.is_varied]
+            console.print(f"round {number + 1}: {what}, {shape}, {load.record_bytes} B: {client} failed: {error}")
             return
-        samples[what, load.record_bytes, client].append(sample)
+        shape = SHAPES[load.is_varied]
+        samples[what, shape, load.record_bytes, client].append(sample)
         console.print(
-            f"round {number + 1}: {what}, {load.record_bytes} B: {client} {sample.records_s:,.0f} records/s, "
+            f"round {number + 1}: {what}, {shape}, {load.record_bytes} B: {client} {sample.records_s:,.0f} records/s, "
             f"{sample.cpu_us:.1f} µs each, {sample.peak_mib:.0f} MiB"
         )
 
-    for size in map(int, options.bytes.split(",")):
+    for shape, size in loads(options):
         warm = options.records // 10
         with topics.new() as filled:
             load = client_load.Load(
-                bootstrap=topics.bootstrap, topic=filled, records=options.records, record_bytes=size, warm_records=0
+                bootstrap=topics.bootstrap,
+                topic=filled,
+                records=options.records,
+                record_bytes=size,
+                warm_records=0,
+                is_varied=shape == "varied",
             )
             measure("produce", "confluent-kafka", load, uvloop=False)
             for number in range(options.rounds):
@@ -126,6 +135,12 @@ def collect(options: argparse.Namespace, clients: list[str], topics: Topics, con
     return samples, failed
 
 
+def loads(options: argparse.Namespace) -> Iterator[tuple[str, int]]:
+    for shape in options.shapes.split(","):
+        for size in map(int, options.bytes.split(",")):
+            yield shape, size
+
+
 def summary(options: argparse.Namespace, clients: list[str], samples: Samples) -> Table:
     """Return medians, and their ratios to the other two clients."""
     table = Table(title=f"{options.records:,} records, {PARTITIONS} partitions, {options.rounds} rounds, medians")
@@ -134,29 +149,29 @@ def summary(options: argparse.Namespace, clients: list[str], samples: Samples) -
     for heading in ("records/s", "min to max", "CPU µs each", "peak MiB", "to aiokafka", "to confluent", "memory"):
         table.add_column(heading, justify="right")
     for what in dict.fromkeys(what for what, _ in client_load.MEASUREMENTS):
-        for size in map(int, options.bytes.split(",")):
+        for shape, size in loads(options):
             for client in clients:
-                found = samples.get((what, size, client), [])
+                found = samples.get((what, shape, size, client), [])
                 if not found:
-                    table.add_row(f"{what}, {size} B", client, "not measured")
+                    table.add_row(f"{what}, {shape}, {size} B", client, "not measured")
                     continue
                 rates = [sample.records_s for sample in found]
                 table.add_row(
-                    f"{what}, {size} B",
+                    f"{what}, {shape}, {size} B",
                     client,
                     f"{statistics.median(rates):,.0f}",
                     f"{min(rates):,.0f} to {max(rates):,.0f}",
                     f"{statistics.median(sample.cpu_us for sample in found):.1f}",
                     f"{statistics.median(sample.peak_mib for sample in found):.0f}",
-                    _ratio(samples, (what, size, client), "aiokafka", "records_s"),
-                    _ratio(samples, (what, size, client), "confluent-kafka", "records_s"),
-                    _ratio(samples, (what, size, client), "aiokafka", "peak_mib"),
+                    _ratio(samples, (what, shape, size, client), "aiokafka", "records_s"),
+                    _ratio(samples, (what, shape, size, client), "confluent-kafka", "records_s"),
+                    _ratio(samples, (what, shape, size, client), "aiokafka", "peak_mib"),
                 )
     return table
 
 
 def _ratio(samples: Samples, key: Key, to: str, field: str) -> str:
-    base = samples.get((*key[:2], to))
+    base = samples.get((*key[:3], to))
     if not base:
         return ""
     middle = statistics.median(getattr(sample, field) for sample in samples[key])
@@ -167,6 +182,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=200_000, help="records of a measurement")
     parser.add_argument("--bytes", default="100,1024", help="sizes of a record, comma separated")
+    parser.add_argument("--shapes", default=",".join(SHAPES), help="alike or varied, comma separated")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default=",".join(CLIENTS), help="clients, comma separated")
     parser.add_argument("--bootstrap", help="measure against this cluster instead of starting one")
@@ -177,6 +193,8 @@ def main() -> int:
     console = Console(width=TABLE_WIDTH)
     if unknown := set(clients) - set(CLIENTS):
         parser.error(f"unknown client: {', '.join(sorted(unknown))}")
+    if unknown := set(options.shapes.split(",")) - set(SHAPES):
+        parser.error(f"unknown shape: {', '.join(sorted(unknown))}")
     if options.bootstrap:
         samples, failed = collect(options, clients, Topics(options.bootstrap), console)
     else:
@@ -185,7 +203,9 @@ def main() -> int:
     console.print(summary(options, clients, samples))
     if options.json:
         raw = [
-            {"what": key[0], "bytes": key[1], "client": key[2], **s._asdict()} for key in samples for s in samples[key]
+            dict(zip(("what", "shape", "bytes", "client"), key, strict=True)) | sample._asdict()
+            for key, found in samples.items()
+            for sample in found
         ]
         options.json.write_text(json.dumps(raw, indent=1))
     return 1 if failed else 0

@@ -1,5 +1,7 @@
 """Frames are cut out of a stream as the stupid way would do it."""
 
+import sys
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -47,6 +49,43 @@ def test_a_frame_keeps_its_bytes_when_more_arrives() -> None:
             frames += reader.received(count)
         reader.buffer()[:] = b"!" * len(reader.buffer())
         assert bytes(frames[0]) == body
+
+
+def received(reader: FrameReader, stream: bytes) -> list[memoryview]:
+    frames: list[memoryview] = []
+    while stream:
+        lent = reader.buffer()
+        count = min(len(lent), len(stream))
+        lent[:count] = stream[:count]
+        stream = stream[count:]
+        frames += reader.received(count)
+    return frames
+
+
+@pytest.mark.parametrize("size", [2 * SCRATCH_BYTES, 4 * SCRATCH_BYTES, 3 * SCRATCH_BYTES])
+def test_memory_of_a_large_frame_is_used_again_when_nobody_looks_at_it(size: int) -> None:
+    reader = FrameReader()
+    (first,) = received(reader, framed(b"1" * 3 * SCRATCH_BYTES))
+    memory = first.obj
+    part = first[5:10]
+    first.release()
+    (second,) = received(reader, framed(b"2" * size))
+    assert second.obj is not memory
+    assert bytes(part) == b"11111"
+    memory = second.obj
+    second.release()
+    (third,) = received(reader, framed(b"3" * size))
+    assert third.obj is memory
+    assert bytes(third) == b"3" * size
+
+
+def test_memory_of_a_large_frame_is_given_back_after_a_small_one() -> None:
+    reader = FrameReader()
+    (first,) = received(reader, framed(b"1" * 3 * SCRATCH_BYTES))
+    before = sys.getrefcount(first.obj)
+    received(reader, framed(b"small"))
+    after = sys.getrefcount(first.obj)
+    assert after == before - 1
 
 
 @pytest.mark.parametrize("length", [-1, 11, 2**31 - 1])

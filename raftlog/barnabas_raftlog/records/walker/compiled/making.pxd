@@ -1,0 +1,94 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True, initializedcheck=False
+"""Makes bytes of a part of a body, and writes into a growing bytearray.
+
+Pointers are used here and nowhere else; so both ends are looked at here, whatever the caller has found before.
+"""
+
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy
+
+from .walk cimport Body
+
+
+cdef struct Pen:
+    uint8_t* page
+    Py_ssize_t start
+    Py_ssize_t position
+    Py_ssize_t end
+
+
+cdef inline bytes cut(Body body, Py_ssize_t start, Py_ssize_t size):
+    """Return `size` bytes of a body from `start` on."""
+    if size < 0 or start < 0 or size > body.shape[0] - start:
+        raise IndexError("a cut beyond its body")
+    if not size:
+        return b""
+    return PyBytes_FromStringAndSize(<const char*>&body[start], size)
+
+
+cdef inline int open_page(Pen* pen, bytearray buffer, Py_ssize_t size) except -1:
+    """Let a buffer grow by `size`, which the pen may write until anything else touches the buffer."""
+    cdef Py_ssize_t position = PyByteArray_GET_SIZE(buffer)
+    if size < 0:
+        raise IndexError("a page of a negative size")
+    PyByteArray_Resize(buffer, position + size)
+    pen.page = <uint8_t*>PyByteArray_AS_STRING(buffer)
+    pen.start = pen.position = position
+    pen.end = position + size
+    return 0
+
+
+cdef inline int close_page(Pen* pen, bytearray buffer, bint is_whole) except -1:
+    """Take back what was not written. A page that is not whole is taken back altogether."""
+    if is_whole and pen.position == pen.end:
+        return 0
+    PyByteArray_Resize(buffer, pen.start)
+    return 0
+
+
+cdef inline int put_byte(Pen* pen, uint8_t byte) except -1:
+    if pen.position >= pen.end:
+        raise IndexError("a byte beyond its page")
+    pen.page[pen.position] = byte
+    pen.position += 1
+    return 0
+
+
+cdef inline int put_varint(Pen* pen, int64_t number) except -1:
+    """Write a zigzag varint."""
+    cdef uint64_t zigzag = (<uint64_t>number << 1) ^ <uint64_t>(number >> 63)
+    while zigzag >= 0x80:
+        put_byte(pen, <uint8_t>(zigzag & 0x7F) | 0x80)
+        zigzag >>= 7
+    return put_byte(pen, <uint8_t>zigzag)
+
+
+cdef inline int varint_size(int64_t number) noexcept nogil:
+    """Return how many bytes `put_varint` writes."""
+    cdef uint64_t zigzag = (<uint64_t>number << 1) ^ <uint64_t>(number >> 63)
+    cdef int size = 1
+    while zigzag >= 0x80:
+        size += 1
+        zigzag >>= 7
+    return size
+
+
+cdef inline int put_content(Pen* pen, content, Py_ssize_t size) except -1:
+    """Write bytes, or a buffer of bytes, which must be `size` of them."""
+    cdef Body view
+    if size < 0 or size > pen.end - pen.position:
+        raise IndexError("bytes beyond their page")
+    if PyBytes_CheckExact(content):
+        if PyBytes_GET_SIZE(content) != size:
+            raise IndexError("bytes of another size")
+        memcpy(pen.page + pen.position, PyBytes_AS_STRING(content), size)
+    else:
+        view = content
+        if view.shape[0] != size:
+            raise IndexError("bytes of another size")
+        if size:
+            memcpy(pen.page + pen.position, &view[0], size)
+    pen.position += size
+    return 0
