@@ -70,7 +70,7 @@ from barnabas_raftlog.raft.messages import Buffer
 from .cold_window import ColdWindow
 from .transient_bytes import SMALL_BYTES, TransientBytes
 
-__all__ = ["Connection", "Exchange", "Limits", "Listener"]
+__all__ = ["Connection", "Exchange", "Leftover", "Limits", "Listener"]
 
 logger = logging.getLogger(__name__)
 
@@ -275,6 +275,23 @@ class Exchange:
     @property
     def meter(self) -> LoopMeter:
         return self.connection._listener.meter
+
+
+class Leftover:
+    """A request whose bytes are needed yet, though it was answered, or its client has gone; they count until `end`."""
+
+    __slots__ = ("_listener", "held_bytes", "host")
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.host = exchange.connection.host
+        self.held_bytes = 0
+        self._listener = exchange.connection._listener
+        self._listener.account.add(self, exchange.size_bytes)
+
+    def end(self) -> None:
+        """Nothing of them is needed any more."""
+        self._listener.account.forget(self)
+        self._listener._freed()
 
 
 class Connection(asyncio.BufferedProtocol):
