@@ -24,7 +24,7 @@ from typing import Any
 
 from barnabas_raftlog.errors import CorruptBatchError
 
-__all__ = ["DECOMPRESSED_BYTES_MAX", "Compression", "compress", "decompress"]
+__all__ = ["DECOMPRESSED_BYTES_MAX", "Compression", "TooLargePlainError", "compress", "decompress"]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -42,6 +42,10 @@ _BLOCK_SIZE = struct.Struct(">i")
 _GZIP_LEVEL = 6
 _LZ4_LEVEL = 1
 _ZSTD_LEVEL = 3
+
+
+class TooLargePlainError(CorruptBatchError):
+    """A body that would be larger, decompressed, than whoever reads it allows."""
 
 
 class Compression(IntEnum):

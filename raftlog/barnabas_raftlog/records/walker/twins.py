@@ -6,7 +6,7 @@ compiler.
 
 from typing import TYPE_CHECKING
 
-__all__ = ["IS_COMPILED", "check"]
+__all__ = ["IS_COMPILED", "StreamCheck", "check"]
 
 
 def _is_compiled() -> bool:
@@ -22,5 +22,7 @@ IS_COMPILED = _is_compiled()
 
 if TYPE_CHECKING or not IS_COMPILED:
     from .pure.check import check
+    from .pure.stream import StreamCheck
 else:
     from .compiled.check import check
+    from .compiled.stream import StreamCheck
