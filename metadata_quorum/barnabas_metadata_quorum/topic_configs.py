@@ -155,11 +155,22 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             ),
         ),
         TopicConfig(
+            name="message.timestamp.before.max.ms",
+            type="LONG",
+            default=str(INT64_MAX),
+            complaint=_integer(0, INT64_MAX),
+            documentation=(
+                "How far a timestamp may be behind the broker's clock; a batch with an earlier one is refused."
+            ),
+        ),
+        TopicConfig(
             name="message.timestamp.type",
             type="STRING",
             default="CreateTime",
-            complaint=_one_of("CreateTime", because=": brokers do not rewrite timestamps"),
-            documentation="Whose clock stamps the records.",
+            complaint=_one_of("CreateTime", "LogAppendTime"),
+            documentation=(
+                "Whose clock stamps the records: the producer's, or the broker's when it appends (LogAppendTime)."
+            ),
         ),
         TopicConfig(
             name="min.cleanable.dirty.ratio",
@@ -189,6 +200,15 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             complaint=_brokers,
             documentation=(
                 "Ids of brokers that keep a copy for consumers in their rack, beside the replicas, and never lead."
+            ),
+        ),
+        TopicConfig(
+            name="record.validation",
+            type="STRING",
+            default="framing",
+            complaint=_one_of("framing", "none"),
+            documentation=(
+                "What is checked of each batch beyond its header: framing, so that every record can be read; or none."
             ),
         ),
         TopicConfig(

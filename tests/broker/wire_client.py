@@ -2,6 +2,7 @@
 
 import socket
 import struct
+from functools import cache
 from typing import Any, TypeVar
 
 from barnabas_clients.protocol.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -10,6 +11,7 @@ from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchT
 from barnabas_clients.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas_clients.protocol.registry import Message, decode_response, encode_request
 from barnabas_raftlog.records import header as batch_header
+from barnabas_raftlog.records.compression import Compression, compress
 from barnabas_raftlog.wire.crc32c import crc32c
 
 M = TypeVar("M", bound=Message)
@@ -26,16 +28,64 @@ def batch(
     body_bytes: int | None = None,
     last_offset_delta: int | None = None,
 ) -> bytes:
-    """Return a batch whose header is right and whose records are garbage: brokers do not look inside.
+    """Return a batch of records without keys, the last of which fills what the others leave of `body_bytes`.
 
-    Its body has room for its records, unless `body_bytes` says something else.
+    The records are zeros if so many do not fit, as those of `garbage` are.
     """
-    body_bytes = max(20, 7 * count) if body_bytes is None else body_bytes
     delta = count - 1 if last_offset_delta is None else last_offset_delta
-    tail = struct.pack(
-        ">hiqqqhii", attributes, delta, timestamp, timestamp, producer_id, epoch, sequence, count
-    ) + bytes(body_bytes)
+    fields = (attributes, delta, timestamp, timestamp, producer_id, epoch, sequence, count)
+    body = _body(count, body_bytes)
+    codec = attributes & batch_header.COMPRESSION_MASK
+    return framed(bytes(compress(Compression(codec), body)) if 0 < codec <= Compression.ZSTD else body, *fields)
+
+
+def garbage(count: int = 1, *, attributes: int = 0, timestamp: int = 1_000, body_bytes: int | None = None) -> bytes:
+    """Return a batch whose header is right and whose records are zeros."""
+    body_bytes = max(20, 7 * count) if body_bytes is None else body_bytes
+    return framed(bytes(body_bytes), attributes, count - 1, timestamp, timestamp, -1, -1, -1, count)
+
+
+def framed(body: bytes, *fields: int) -> bytes:
+    """Return a batch with that body and the fields of the header from the attributes on."""
+    tail = struct.pack(">hiqqqhii", *fields) + body
     return struct.pack(">qiibI", 0, len(tail) + 9, -1, 2, crc32c(tail)) + tail
+
+
+@cache
+def _body(count: int, body_bytes: int | None) -> bytes:
+    if count < 1 or count > (1 << 20):
+        return bytes(body_bytes or 20)
+    records = b"".join(_record(number, None, None) for number in range(count - 1))
+    least_bytes = len(records) + len(_record(count - 1, None, None))
+    body_bytes = max(20, least_bytes) if body_bytes is None else body_bytes
+    if body_bytes == least_bytes:
+        return records + _record(count - 1, None, None)
+    room_bytes = body_bytes - least_bytes
+    # One size of two bytes more or less: with a key of a byte every size can be met.
+    for value_bytes in range(room_bytes, max(room_bytes - 12, -1), -1):
+        for key in (None, b"k"):
+            last = _record(count - 1, key, bytes(value_bytes))
+            if len(records) + len(last) == body_bytes:
+                return records + last
+    return bytes(body_bytes)
+
+
+def _record(offset_delta: int, key: bytes | None, value: bytes | None) -> bytes:
+    inside = b"\0\0" + varint(offset_delta)
+    for part in (key, value):
+        inside += varint(-1) if part is None else varint(len(part)) + part
+    inside += varint(0)
+    return varint(len(inside)) + inside
+
+
+def varint(value: int) -> bytes:
+    """Return a number as records have it: zigzag, seven bits a byte."""
+    rest = value << 1 if value >= 0 else ~(value << 1)
+    parts = bytearray()
+    while rest > 0x7F:
+        parts.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    return bytes(parts) + bytes([rest])
 
 
 class Wire:

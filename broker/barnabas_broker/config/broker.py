@@ -160,6 +160,19 @@ class BrokerConfig:
     log_message_timestamp_after_max_ms: int = _number(
         3_600_000, "How far a timestamp may be ahead of this broker's clock.", low=0, high=_LONG_MAX
     )
+    log_message_timestamp_before_max_ms: int = _number(
+        _LONG_MAX, "How far a timestamp may be behind this broker's clock.", low=0, high=_LONG_MAX
+    )
+    log_message_timestamp_type: str = _text(
+        "CreateTime",
+        "Whose clock stamps the records: the producer's, or the broker's when it appends.",
+        choices=("CreateTime", "LogAppendTime"),
+    )
+    record_validation: str = _text(
+        "framing",
+        "What is checked of each batch beyond its header: that every record in it can be read (framing), or nothing.",
+        choices=("framing", "none"),
+    )
     log_cleanup_policy: str = _text(
         "delete",
         "Fate of old data of topics that say nothing: delete, compact, both, or nothing if empty.",

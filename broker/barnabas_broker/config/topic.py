@@ -24,7 +24,10 @@ BEHIND_TOPICS: Mapping[str, str] = {
     "flush.mode": "flush.mode",
     "max.message.bytes": "message.max.bytes",
     "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
+    "message.timestamp.type": "log.message.timestamp.type",
     "min.insync.replicas": "min.insync.replicas",
+    "record.validation": "record.validation",
     "retention.bytes": "log.retention.bytes",
     "retention.ms": "log.retention.ms",
     "segment.bytes": "log.segment.bytes",
@@ -38,6 +41,9 @@ class TopicSettings(NamedTuple):
 
     flush_mode: str
     max_message_bytes: int
+    record_validation: str
+    timestamp_type: str
+    timestamp_before_max_ms: int
     timestamp_after_max_ms: int
     min_insync_replicas: int
     segment_bytes: int
@@ -77,6 +83,9 @@ def topic_settings(topic: str, configs: Mapping[str, str], config: BrokerConfig)
         flush_mode=value("flush.mode"),
         # A value that was set unchecked may be more than fits between brokers.
         max_message_bytes=min(int(value("max.message.bytes")), BATCH_BYTES_MAX),
+        record_validation=value("record.validation"),
+        timestamp_type=value("message.timestamp.type"),
+        timestamp_before_max_ms=int(value("message.timestamp.before.max.ms")),
         timestamp_after_max_ms=int(value("message.timestamp.after.max.ms")),
         min_insync_replicas=int(value("min.insync.replicas")),
         segment_bytes=int(value("segment.bytes")),

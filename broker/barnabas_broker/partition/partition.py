@@ -61,6 +61,7 @@ from .producer_state import (
     ProducerBatch,
     ProducerTable,
 )
+from .record_rules import RecordRules, rules_of
 from .replica_state import ReplicaState
 from .waiters import CommitWaiters
 
@@ -146,15 +147,14 @@ class Partition:
         "lag_ms_max",
         "leader_id",
         "log",
-        "message_bytes_max",
         "min_insync",
         "observer",
         "observing",
         "placement",
+        "rules",
         "settings",
         "state",
         "term",
-        "timestamp_after_max_ms",
         "topic_id",
         "topic_name",
     )
@@ -170,7 +170,7 @@ class Partition:
         state: ReplicaState,
         *,
         min_insync: int,
-        message_bytes_max: int,
+        rules: RecordRules,
         lag_ms_max: int,
         expiration_ms: int,
     ) -> None:
@@ -183,10 +183,9 @@ class Partition:
         self.placement = topic.partitions[index]
         self.observing = topic.observers
         self.min_insync = min_insync
-        self.message_bytes_max = message_bytes_max
+        self.rules = rules
         self.lag_ms_max = lag_ms_max
         self.expiration_ms = expiration_ms
-        self.timestamp_after_max_ms = 1 << 63  # until it is configured
         self.high_watermark = log.log_start_offset
         self.changes = 0  # for those who read: how often there was another one than that there is more to read
         self.term = 0
@@ -232,8 +231,7 @@ class Partition:
         """Go by `settings` from now on. Batches on their way are not looked at again."""
         self.settings = settings
         self.min_insync = settings.min_insync_replicas
-        self.message_bytes_max = settings.max_message_bytes
-        self.timestamp_after_max_ms = settings.timestamp_after_max_ms
+        self.rules = rules_of(settings)
         if not self.is_witness:
             self.log.limit_segments(settings.segment_bytes)
         if self.is_leader:

@@ -33,6 +33,7 @@ from barnabas_broker.leadership.known_leaders import KnownLeaders
 from barnabas_broker.leadership.preferred_leaders import PreferredLeaders
 from barnabas_broker.partition.contracts import PartitionObserver
 from barnabas_broker.partition.partition import Partition
+from barnabas_broker.partition.record_rules import rules_of
 from barnabas_broker.timing.pieces import one_by_one
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.active_controller import Clocks
@@ -379,7 +380,7 @@ class Partitions:
             log,
             state,
             min_insync=settings.min_insync_replicas,
-            message_bytes_max=settings.max_message_bytes,
+            rules=rules_of(settings),
             lag_ms_max=config.replica_lag_time_max_ms,
             expiration_ms=config.producer_id_expiration_ms,
         )

@@ -14,17 +14,24 @@ from barnabas_spark.clusters import close_all
 from barnabas_spark.options.reads import parse_read_options
 from barnabas_spark.planning.plan import Split
 from barnabas_spark.reading.reader import read_split
-from broker.wire_client import Wire, batch
+from broker.wire_client import Wire, garbage
 
 pytestmark = pytest.mark.slow
 GOOD = [f"{number}".encode() for number in range(6)]
 
 
 @pytest.fixture
+def topic(wire: Wire, topic: str) -> str:
+    """Return a topic whose batches are not looked into."""
+    wire.create(f"{topic}-trusting", record_validation="none")
+    return f"{topic}-trusting"
+
+
+@pytest.fixture
 def poisoned(wire: Wire, topic: str) -> str:
     """Return a topic with three records, four offsets of garbage, and three records."""
     for records in (GOOD[:3], None, GOOD[3:]):
-        frame = batch(4) if records is None else build_batch([NewRecord(None, value, 1_000) for value in records])
+        frame = garbage(4) if records is None else build_batch([NewRecord(None, value, 1_000) for value in records])
         assert wire.produce(topic, bytes(frame)).error_code == 0
     return topic
 
@@ -81,7 +88,7 @@ def test_the_command_ends_with_a_way_past_it_or_leaves_it_out(one_broker: Runnin
 
 
 def test_a_group_that_left_it_out_does_not_meet_it_again(one_broker: RunningCluster, wire: Wire, topic: str) -> None:
-    for frame in (build_batch([NewRecord(None, b"0", 1_000)]), batch(4)):
+    for frame in (build_batch([NewRecord(None, b"0", 1_000)]), garbage(4)):
         assert wire.produce(topic, bytes(frame)).error_code == 0
     member = ("consume", topic, "--group", f"{topic}-d", "--from-beginning", "--exit-at-end", "--skip-corrupt")
     status, lines, said = barnabas(one_broker, *member)

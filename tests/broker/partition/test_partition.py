@@ -19,6 +19,7 @@ from barnabas_broker.partition.partition import (
     high_watermark_at,
 )
 from barnabas_broker.partition.producer_state import FORGOTTEN_AT_ONCE, OutOfOrderSequenceError, ProducerTable
+from barnabas_broker.partition.record_rules import RecordRules
 from barnabas_broker.partition.replica_state import SAVE_ENTRIES, ReplicaState
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.image.image import PartitionPlacement, Topic
@@ -154,7 +155,7 @@ def make(log: FakeLog, *, min_insync: int = 1) -> tuple[Partition, Host]:
         cast("PartitionLog", log),
         ReplicaState(),
         min_insync=min_insync,
-        message_bytes_max=1_000,
+        rules=RecordRules(1_000),
         lag_ms_max=1_000,
         expiration_ms=1_000,
     )

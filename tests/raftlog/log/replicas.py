@@ -16,6 +16,7 @@ from uuid import UUID
 from barnabas_broker.partition.contracts import PartitionLog, PendingAppend
 from barnabas_broker.partition.partition import Partition
 from barnabas_broker.partition.producer_state import OutOfOrderSequenceError
+from barnabas_broker.partition.record_rules import RecordRules
 from barnabas_broker.partition.replica_state import load_replica_state
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.image.image import PartitionPlacement, Topic
@@ -177,7 +178,7 @@ class Member:
             cast("PartitionLog", self.log),
             state,
             min_insync=1,
-            message_bytes_max=1 << 20,
+            rules=RecordRules(1 << 20),
             lag_ms_max=30_000,
             expiration_ms=1 << 60,
         )

@@ -327,7 +327,7 @@ class GroupShard:
         saved, value = record or (None, None)
         size_bytes = 0 if value is None else len(key) + len(value)
         if size_bytes > self.runtime.record_bytes_max and value is not None:
-            bytes_max = self.runtime.partition.message_bytes_max
+            bytes_max = self.runtime.partition.rules.message_bytes_max
             text = f"its record of {size_bytes} bytes does not fit into the log: {bytes_max}"
             self._tell_group("group not saved", group_id, text)
             return ErrorCode.MESSAGE_TOO_LARGE

@@ -128,7 +128,7 @@ class ShardRuntime(Generic[T, S]):
     @property
     def record_bytes_max(self) -> int:
         """How long one record may be, key and value."""
-        return self.partition.message_bytes_max - BATCH_OVERHEAD_BYTES
+        return self.partition.rules.message_bytes_max - BATCH_OVERHEAD_BYTES
 
     async def confirm(self, timeout_s: float) -> ErrorCode:
         """Return NONE when a majority has said, after this call, that this is the coordinator; else why it is not.

@@ -124,7 +124,7 @@ async def _one(
         result.error_code = ErrorCode.UNSUPPORTED_VERSION
     else:
         try:
-            await _look_up(partition, asked.timestamp, result, wall_ms + partition.timestamp_after_max_ms)
+            await _look_up(partition, asked.timestamp, result, wall_ms + partition.rules.after_max_ms)
         except StorageFailedError:
             result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
     return result

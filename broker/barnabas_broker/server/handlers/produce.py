@@ -1,9 +1,9 @@
 """Produce: append one batch to each named partition, and answer when `acks` is satisfied.
 
-Everything is checked before anything is appended, partition by partition: exactly one batch, format 2, intact, of an
-allowed size and compression, neither control nor transactional, not of the future, and of no more records than its
-bytes can hold. The records themselves are not looked at. Then, in the order of the requests, the batch gets its place
-in the log. The records are a view of the request's own memory, in which the leader stamps offset and term.
+Everything is checked before anything is appended, partition by partition (`partition/record_rules.py`): exactly one
+batch, format 2, intact, of an allowed size and compression, neither control nor transactional, and with records that
+can be read and are such as the topic takes. Then, in the order of the requests, the batch gets its place in the log.
+The records are a view of the request's own memory, in which the leader stamps offset and term.
 
 - `acks` 0 gets no response; an error closes the connection, which is the only way to say so (Kafka does the same).
 - `acks` 1 is answered when the leader has appended.
@@ -24,11 +24,12 @@ in the log. The records are a view of the request's own memory, in which the lea
 import asyncio
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from typing import NoReturn, cast
+from typing import cast
 
 from barnabas_broker.leadership.known_leaders import ELECTION_S
 from barnabas_broker.partition.partition import NotEnoughReplicasError, Partition
 from barnabas_broker.partition.producer_state import InvalidProducerEpochError, OutOfOrderSequenceError
+from barnabas_broker.partition.record_rules import NO_TIMESTAMP, Checked, RefusedBatchError, check_header, check_records
 from barnabas_broker.replicas.hosted_topic import HostedTopic
 from barnabas_broker.server.connections import Exchange
 from barnabas_broker.server.context import BrokerContext, Leader, respond
@@ -36,6 +37,7 @@ from barnabas_broker.timing.deadlines import Deadline
 from barnabas_broker.timing.pieces import let_go
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.produce import (
+    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     PartitionProduceData,
     PartitionProduceResponse,
@@ -46,40 +48,18 @@ from barnabas_clients.protocol.produce import (
 )
 from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS
 from barnabas_raftlog.callbacks import call_each
-from barnabas_raftlog.errors import CorruptBatchError, NotLeaderError, StorageFailedError
+from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
 from barnabas_raftlog.log.errors import StorageBusyError
-from barnabas_raftlog.records.compression import DECOMPRESSED_BYTES_MAX
-from barnabas_raftlog.records.header import (
-    COMPRESSION_MASK,
-    CONTROL,
-    HEADER_BYTES,
-    NO_PRODUCER_ID,
-    TIMESTAMP_LOG_APPEND,
-    TRANSACTIONAL,
-    BatchHeader,
-    verify,
-)
-from barnabas_raftlog.records.reader import RECORD_BYTES_MIN
+from barnabas_raftlog.records.header import TIMESTAMP_LOG_APPEND, parse_header
 
 __all__ = ["handle", "refuse"]
 
-ZSTD = 4
-ZSTD_SINCE = 7
 CONFIRM_S = 2.0  # A leader that no majority answers steps down within an election timeout.
 IDS_SINCE = 13
 HINTS_SINCE = 10
 PIECE = 8  # partitions that are appended to without giving others their turn
 
 Outcome = ProduceResponse | Generator[None, None, ProduceResponse | None] | None
-
-
-class _Refused(Exception):  # noqa: N818 - an answer, not a fault
-    """A partition's batch is not appended. Never leaves this module."""
-
-    def __init__(self, code: ErrorCode, text: str) -> None:
-        super().__init__(text)
-        self.code = code
-        self.text = text
 
 
 class _Produce:
@@ -129,10 +109,10 @@ class _Produce:
         result = PartitionProduceResponse(index=data.index)
         try:
             if not -1 <= acks <= 1:
-                raise _Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {acks}; it must be -1, 0 or 1")
+                raise RefusedBatchError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {acks}; it must be -1, 0 or 1")
             partition = _partition(hosted, data.index, by_id=self.exchange.version >= IDS_SINCE)
             _append(self, partition, data, result, acks)
-        except _Refused as refused:
+        except RefusedBatchError as refused:
             if acks and hosted is not None and _is_undecided(broker, hosted, data.index, refused):
                 _Vacancy(self, hosted.partitions[data.index], result).begin(hosted)
             else:
@@ -158,10 +138,14 @@ class _Produce:
             result.current_leader = LeaderIdAndEpoch(leader_id=leader.leader_id, leader_epoch=leader.epoch)
             self.leader_ids.add(leader.leader_id)
 
-    def _refuse(self, result: PartitionProduceResponse, refused: _Refused) -> None:
+    def _refuse(self, result: PartitionProduceResponse, refused: RefusedBatchError) -> None:
         result.error_code = refused.code
         result.base_offset = -1
         result.error_message = refused.text
+        result.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=text)
+            for number, text in refused.record_errors
+        ]
         if refused.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and self.hosted is not None:
             self.hint(result, self.broker.leader_of(self.hosted, result.index))
 
@@ -333,18 +317,20 @@ def refuse(request: ProduceRequest, code: ErrorCode) -> ProduceResponse | None:
 def _partition(hosted: HostedTopic | None, index: int, *, by_id: bool) -> Partition:
     if hosted is None:
         code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        raise _Refused(code, "this broker knows no such topic")
+        raise RefusedBatchError(code, "this broker knows no such topic")
     if hosted.topic.name in INTERNAL_TOPICS:
-        raise _Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, "only the cluster itself writes to an internal topic")
+        raise RefusedBatchError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, "only the cluster itself writes to an internal topic"
+        )
     partition = hosted.partitions.get(index)
     if partition is None:
         if not 0 <= index < len(hosted.topic.partitions):
-            raise _Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic has no such partition")
-        raise _Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker has no replica of it")
+            raise RefusedBatchError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic has no such partition")
+        raise RefusedBatchError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker has no replica of it")
     return partition
 
 
-def _is_undecided(broker: BrokerContext, hosted: HostedTopic, index: int, refused: _Refused) -> bool:
+def _is_undecided(broker: BrokerContext, hosted: HostedTopic, index: int, refused: RefusedBatchError) -> bool:
     """Tell whether the leader of a partition that did not take a batch will soon be known."""
     partition = hosted.partitions.get(index)
     if partition is None or refused.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
@@ -367,36 +353,61 @@ def _append(
 ) -> None:
     if not partition.is_leader:
         failed = partition.group.failed
-        raise _Refused(partition.not_leading_code, str(failed) if failed else "this broker does not lead it")
+        raise RefusedBatchError(partition.not_leading_code, str(failed) if failed else "this broker does not lead it")
     frame = data.records
     if not isinstance(frame, memoryview) or not frame:
-        raise _Refused(ErrorCode.INVALID_RECORD, "a produce request carries exactly one batch for each partition")
-    header = _checked(frame, partition, produce.exchange.version, produce.broker.partitions.wall_ms())
+        raise RefusedBatchError(
+            ErrorCode.INVALID_RECORD, "a produce request carries exactly one batch for each partition"
+        )
+    rules = partition.rules
+    wall_ms = produce.broker.partitions.wall_ms()
+    header = check_header(frame, rules, produce.exchange.version, wall_ms)
+    _store(produce, partition, check_records(header, frame, rules, wall_ms), result, acks)
+
+
+def _store(
+    produce: _Produce, partition: Partition, checked: Checked, result: PartitionProduceResponse, acks: int
+) -> None:
+    """Give a batch that was found right its place in the log, and see to its answer."""
+    end_offset = partition.log.log_end_offset
     try:
-        base_offset, index = partition.append(header, _own(frame), needs_replicas=acks == -1)
+        base_offset, index = partition.append(checked.header, _own(checked.frame), needs_replicas=acks == -1)
     except NotEnoughReplicasError as error:
         _note_too_few(produce.broker, partition)
-        raise _Refused(ErrorCode.NOT_ENOUGH_REPLICAS, str(error)) from error
+        raise RefusedBatchError(ErrorCode.NOT_ENOUGH_REPLICAS, str(error)) from error
     except NotLeaderError as error:
-        raise _Refused(partition.not_leading_code, str(error)) from error
+        raise RefusedBatchError(partition.not_leading_code, str(error)) from error
     except OutOfOrderSequenceError as error:
         if acks == 0:
-            raise _Refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, str(error)) from error
+            raise RefusedBatchError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, str(error)) from error
         _Gap(produce, partition, result).begin(str(error))
         return
     except InvalidProducerEpochError as error:
-        raise _Refused(ErrorCode.INVALID_PRODUCER_EPOCH, str(error)) from error
+        raise RefusedBatchError(ErrorCode.INVALID_PRODUCER_EPOCH, str(error)) from error
     except StorageBusyError as error:
         # The disk is behind. The one retriable code after which clients wait without looking for another leader.
-        raise _Refused(ErrorCode.REQUEST_TIMED_OUT, str(error)) from error
+        raise RefusedBatchError(ErrorCode.REQUEST_TIMED_OUT, str(error)) from error
     except StorageFailedError as error:
-        raise _Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        raise RefusedBatchError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
     result.base_offset = base_offset
     result.log_start_offset = partition.log.log_start_offset
+    if checked.header.attributes & TIMESTAMP_LOG_APPEND:
+        # A repetition arrived when its original did.
+        is_new = base_offset == end_offset
+        result.log_append_time_ms = checked.header.max_timestamp if is_new else _stamped_at(partition, base_offset)
     if acks == -1:
         wait = _Wait(produce, partition, result)
         if partition.wait_for(index, wait):
             produce.add(wait)
+
+
+def _stamped_at(partition: Partition, base_offset: int) -> int:
+    """Return when the batch at an offset arrived; -1 if that is not known, or not without asking the disk."""
+    frames = partition.log.read(base_offset, base_offset + 1, 1)
+    if not frames:
+        return NO_TIMESTAMP
+    header = parse_header(frames[0])
+    return header.max_timestamp if header.attributes & TIMESTAMP_LOG_APPEND else NO_TIMESTAMP
 
 
 def _own(frame: memoryview) -> memoryview:
@@ -406,44 +417,3 @@ def _own(frame: memoryview) -> memoryview:
     """
     request = cast("bytearray", frame.obj)
     return frame if 2 * len(frame) >= len(request) else memoryview(bytearray(frame))
-
-
-def _checked(frame: memoryview, partition: Partition, version: int, wall_ms: int) -> BatchHeader:
-    try:
-        header = verify(frame)
-    except CorruptBatchError as error:
-        raise _Refused(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-    if len(frame) > partition.message_bytes_max:
-        raise _Refused(
-            ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {len(frame)} bytes; {partition.message_bytes_max} are accepted"
-        )
-    attributes = header.attributes
-    compression = header.attributes & COMPRESSION_MASK
-    if attributes != compression:
-        _refuse_attributes(attributes)
-    if compression > ZSTD or (compression == ZSTD and version < ZSTD_SINCE):
-        raise _Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression type {compression} in version {version}")
-    body_bytes_max = DECOMPRESSED_BYTES_MAX if compression else len(frame) - HEADER_BYTES
-    if not 0 < header.record_count == header.last_offset_delta + 1 <= body_bytes_max // RECORD_BYTES_MIN:
-        about = f"{header.record_count} records with last offset {header.last_offset_delta} in {len(frame)} bytes"
-        raise _Refused(ErrorCode.INVALID_RECORD, about)
-    if header.max_timestamp > wall_ms + partition.timestamp_after_max_ms:
-        ahead_ms = header.max_timestamp - wall_ms
-        allowed_ms = partition.timestamp_after_max_ms
-        raise _Refused(ErrorCode.INVALID_TIMESTAMP, f"a timestamp {ahead_ms} ms ahead; {allowed_ms} are accepted")
-    if header.producer_id != NO_PRODUCER_ID and min(header[-4:-1]) < 0:
-        raise _Refused(
-            ErrorCode.INVALID_RECORD,
-            f"producer {header.producer_id} sent epoch {header.producer_epoch}, sequence {header.base_sequence}",
-        )
-    return header
-
-
-def _refuse_attributes(attributes: int) -> NoReturn:
-    """Say why a batch with more than a compression type among its attributes is refused."""
-    if attributes & (CONTROL | TRANSACTIONAL):
-        kind = "control" if attributes & CONTROL else "transactional"
-        raise _Refused(ErrorCode.INVALID_RECORD, f"a {kind} batch; transactions are not supported")
-    if attributes & TIMESTAMP_LOG_APPEND:
-        raise _Refused(ErrorCode.INVALID_TIMESTAMP, "only a broker may stamp records with the time of their arrival")
-    raise _Refused(ErrorCode.INVALID_RECORD, f"attributes {attributes:#06x}, of which some mean nothing")

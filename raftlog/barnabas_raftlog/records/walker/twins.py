@@ -6,7 +6,7 @@ compiler.
 
 from typing import TYPE_CHECKING
 
-__all__ = ["IS_COMPILED", "StreamCheck", "check"]
+__all__ = ["IS_COMPILED", "StreamCheck", "check", "misfits"]
 
 
 def _is_compiled() -> bool:
@@ -26,3 +26,8 @@ if TYPE_CHECKING or not IS_COMPILED:
 else:
     from .compiled.check import check
     from .compiled.stream import StreamCheck
+
+if TYPE_CHECKING or not IS_COMPILED:
+    from .pure.misfits import misfits
+else:
+    from .compiled.misfits import misfits

@@ -23,6 +23,7 @@ from barnabas_broker.coordinators.groups.table import GroupTable
 from barnabas_broker.coordinators.runtime.shard import BATCH_OVERHEAD_BYTES, REWRITE_BYTES, ShardRuntime
 from barnabas_broker.partition.contracts import PendingAppend
 from barnabas_broker.partition.partition import SWEPT_MIN
+from barnabas_broker.partition.record_rules import RecordRules
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.steps import at_once
 
@@ -457,12 +458,12 @@ class TestLimits:
     ) -> None:
         shard = world.lead()
         member = Member(world, "g", "one")
-        world.partition.message_bytes_max = BATCH_OVERHEAD_BYTES
+        world.partition.rules = RecordRules(BATCH_OVERHEAD_BYTES)
         member.enter()
         assert member.errors == [ErrorCode.UNKNOWN_SERVER_ERROR]
         assert shard.saved("g") is None
         assert not shard.under_way.of_owner("g")
-        world.partition.message_bytes_max = 1 << 20
+        world.partition.rules = RecordRules(1 << 20)
         member.join()
         member.sync()
         world.commit()
@@ -475,7 +476,7 @@ class TestLimits:
         world.commit()
         member.leave()
         world.commit()
-        world.partition.message_bytes_max = 1
+        world.partition.rules = RecordRules(1)
         deleted = delete_group(world, shard)
         world.commit()
         assert deleted.code is NONE

@@ -23,6 +23,7 @@ from barnabas_broker.coordinators.runtime.standby import Standby
 from barnabas_broker.partition.contracts import PendingAppend
 from barnabas_broker.partition.log_starts import encode_start
 from barnabas_broker.partition.partition import Partition
+from barnabas_broker.partition.record_rules import RecordRules
 from barnabas_broker.partition.replica_state import ReplicaState
 from barnabas_broker.timing.timers import Timers
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -191,7 +192,7 @@ class ReplicaWorld(Generic[N, V, S]):
             cast("Any", self.log),
             ReplicaState(),
             min_insync=1,
-            message_bytes_max=1 << 20,
+            rules=RecordRules(1 << 20),
             lag_ms_max=1_000,
             expiration_ms=1_000,
         )

@@ -14,7 +14,7 @@ from barnabas_broker.testing import RunningCluster
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.produce import PartitionProduceData, PartitionProduceResponse
 from barnabas_raftlog.errors import StorageFailedError
-from broker.wire_client import Wire, batch, offsets_of, produce_request
+from broker.wire_client import Wire, batch, garbage, offsets_of, produce_request
 
 
 def test_offsets_are_dense_from_0(wire: Wire, topic: str) -> None:
@@ -57,7 +57,7 @@ def _damaged(data: bytes, position: int) -> bytes:
         (_damaged(batch(), 16), ErrorCode.CORRUPT_MESSAGE),  # magic 3
         (batch()[:-1], ErrorCode.CORRUPT_MESSAGE),
         (batch()[:30], ErrorCode.CORRUPT_MESSAGE),
-        (batch() + batch(), ErrorCode.CORRUPT_MESSAGE),  # two batches for one partition
+        (batch() + batch(), ErrorCode.INVALID_RECORD),  # two batches for one partition
         (b"", ErrorCode.INVALID_RECORD),
         (None, ErrorCode.INVALID_RECORD),
         (batch(2, last_offset_delta=5), ErrorCode.INVALID_RECORD),
@@ -217,7 +217,10 @@ def test_garbage_closes_only_its_connection(wire: Wire, topic: str, caplog: pyte
 
 def test_what_a_batch_may_claim_at_most_is_taken(wire: Wire, topic: str) -> None:
     assert wire.produce(topic, batch(3, body_bytes=21)).error_code == 0
-    assert wire.produce(topic, batch((128 << 20) // 7, attributes=1, body_bytes=20)).error_code == 0
+    wire.create(f"{topic}-trusting", record_validation="none")
+    claim = garbage((128 << 20) // 7, attributes=1, body_bytes=20)
+    assert wire.produce(f"{topic}-trusting", claim).error_code == 0
+    assert wire.produce(topic, claim).error_code == ErrorCode.INVALID_RECORD
 
 
 def test_a_timestamp_may_be_ahead_by_what_the_topic_says(wire: Wire, topic: str) -> None:

@@ -1,0 +1,290 @@
+"""Judges a batch that a client wants to append: its header first, then the records in it. Pure.
+
+`check_header` is cheap and comes before anything else. `check_records` walks over the records, which takes as long as
+there are bytes to walk over; it touches nothing but its arguments, and so may run in a thread.
+
+- *Framing* (`record.validation=framing`): the records are as many as the header says, number themselves 0, 1, 2 ...,
+  and every length in them stays within what is around it, also when they are compressed. So whatever is stored can be
+  read. What cannot is INVALID_RECORD, which no client repeats; CORRUPT_MESSAGE, which they all do, is for damage on the
+  way: a checksum or a size that is not the batch's.
+- *Keys*: a compacted topic takes no record without one.
+- *Timestamps*: each is between `message.timestamp.before.max.ms` behind the clock and `.after.max.ms` ahead of it; -1
+  says that a record has none. The largest one in the header is what look-ups and retention go by, so one that is not
+  that of the records is put right. With `message.timestamp.type=LogAppendTime` the time of arrival takes the place of
+  all of them.
+- `record.validation=none` takes the header's word for all this. Of the timestamps the largest one is compared then.
+
+Records that are refused for what is in them are named (`RefusedBatchError.record_errors`), up to `NAMED_MAX`. To name
+records of a compressed batch it is decompressed once more, as a whole; so none are named of one beyond
+`NAMED_BYTES_MAX`.
+"""
+
+from typing import NamedTuple, NoReturn
+
+from barnabas_broker.config.topic import TopicSettings
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_raftlog.errors import CorruptBatchError
+from barnabas_raftlog.records.compression import DECOMPRESSED_BYTES_MAX
+from barnabas_raftlog.records.header import (
+    COMPRESSION_MASK,
+    CONTROL,
+    HEADER_BYTES,
+    MAGIC,
+    MAGIC_POSITION,
+    NO_PRODUCER_ID,
+    TIMESTAMP_LOG_APPEND,
+    TRANSACTIONAL,
+    BatchHeader,
+    parse_header,
+    restamp,
+    verify,
+)
+from barnabas_raftlog.records.reader import RECORD_BYTES_MIN, batch_body
+from barnabas_raftlog.records.walker.faults import Fault, Walked
+from barnabas_raftlog.records.walker.twins import check, misfits
+
+__all__ = [
+    "NAMED_MAX",
+    "NO_TIMESTAMP",
+    "Checked",
+    "RecordRules",
+    "RefusedBatchError",
+    "check_header",
+    "check_records",
+    "rules_of",
+]
+
+ZSTD = 4
+ZSTD_SINCE = 7
+INT64_MIN = -(2**63)
+INT64_MAX = 2**63 - 1
+NO_TIMESTAMP = -1
+NAMED_MAX = 100
+"""Records of a batch that are named for what is wrong with them; the answer has 100 bytes for each."""
+NAMED_BYTES_MAX = 8 << 20
+"""Plain size of a compressed batch beyond which none are."""
+_NO_KEY = "no key, and the topic is compacted"
+_VALIDATED = "framing"
+_STAMPED = "LogAppendTime"
+
+
+class RecordRules(NamedTuple):
+    """What a topic asks of batches.
+
+    Attributes:
+        message_bytes_max: The largest batch, as sent.
+        is_validated: The records in it are looked at.
+        is_compacted: Each of them needs a key.
+        is_stamped: They get the time at which the broker appends them.
+        before_max_ms, after_max_ms: How far their timestamps may be behind the broker's clock, and ahead of it.
+    """
+
+    message_bytes_max: int
+    is_validated: bool = True
+    is_compacted: bool = False
+    is_stamped: bool = False
+    before_max_ms: int = INT64_MAX
+    after_max_ms: int = INT64_MAX
+
+
+class RefusedBatchError(Exception):
+    """A batch is not appended: an answer, not a fault.
+
+    Attributes:
+        code: What clients go by.
+        text: Why, for people.
+        record_errors: The records for which it is refused: the number in the batch, from 0, and why.
+    """
+
+    def __init__(self, code: ErrorCode, text: str, record_errors: tuple[tuple[int, str], ...] = ()) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+        self.record_errors = record_errors
+
+
+class Checked(NamedTuple):
+    """A batch as it is to be appended."""
+
+    header: BatchHeader
+    frame: memoryview
+
+
+def rules_of(settings: TopicSettings) -> RecordRules:
+    """Return what a topic with these settings asks of batches."""
+    return RecordRules(
+        message_bytes_max=settings.max_message_bytes,
+        is_validated=settings.record_validation == _VALIDATED,
+        is_compacted=settings.is_compacted,
+        is_stamped=settings.timestamp_type == _STAMPED,
+        before_max_ms=settings.timestamp_before_max_ms,
+        after_max_ms=settings.timestamp_after_max_ms,
+    )
+
+
+def check_header(frame: memoryview, rules: RecordRules, version: int, wall_ms: int) -> BatchHeader:
+    """Check all that a header says, and return it.
+
+    Args:
+        frame: What stands in a produce request for one partition, not empty.
+        rules: The topic's.
+        version: The request's.
+        wall_ms: The broker's clock.
+
+    Raises:
+        RefusedBatchError: it is not one intact batch, or not one that a client may send, or too large.
+    """
+    try:
+        header = verify(frame)
+    except CorruptBatchError as error:
+        raise RefusedBatchError(_code_of(frame), str(error)) from error
+    if len(frame) > rules.message_bytes_max:
+        raise RefusedBatchError(
+            ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {len(frame)} bytes; {rules.message_bytes_max} are accepted"
+        )
+    attributes = header.attributes
+    compression = attributes & COMPRESSION_MASK
+    if attributes != compression:
+        _refuse_attributes(attributes)
+    if compression > ZSTD or (compression == ZSTD and version < ZSTD_SINCE):
+        about = f"compression type {compression} in version {version}"
+        raise RefusedBatchError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, about)
+    body_bytes_max = DECOMPRESSED_BYTES_MAX if compression else len(frame) - HEADER_BYTES
+    if not 0 < header.record_count == header.last_offset_delta + 1 <= body_bytes_max // RECORD_BYTES_MIN:
+        about = f"{header.record_count} records with last offset {header.last_offset_delta} in {len(frame)} bytes"
+        raise RefusedBatchError(ErrorCode.INVALID_RECORD, about)
+    if header.base_offset:
+        about = f"base offset {header.base_offset}; a producer's batches begin at 0"
+        raise RefusedBatchError(ErrorCode.INVALID_RECORD, about)
+    if not rules.is_validated and not rules.is_stamped:
+        _check_timestamps(header.max_timestamp, header.max_timestamp, rules, wall_ms)
+    if header.producer_id != NO_PRODUCER_ID and min(header[-4:-1]) < 0:
+        raise RefusedBatchError(
+            ErrorCode.INVALID_RECORD,
+            f"producer {header.producer_id} sent epoch {header.producer_epoch}, sequence {header.base_sequence}",
+        )
+    return header
+
+
+def check_records(header: BatchHeader, frame: memoryview, rules: RecordRules, wall_ms: int) -> Checked:
+    """Check the records of a batch whose header is right, and return it as it is to be appended.
+
+    Args:
+        header: The frame's.
+        frame: Writable: what a broker changes of a batch is changed in place.
+        rules: The topic's.
+        wall_ms: The broker's clock, and the time of arrival.
+
+    Raises:
+        RefusedBatchError: the records cannot be read, or are not such as the topic takes.
+    """
+    max_timestamp = header.max_timestamp
+    if rules.is_validated:
+        walked = _walk(header, frame)
+        if rules.is_compacted and walked.null_keys:
+            _refuse_misfits(header, frame, rules, wall_ms, walked)
+        if not rules.is_stamped:
+            if (
+                walked.max_timestamp - wall_ms > rules.after_max_ms
+                or wall_ms - walked.min_timestamp > rules.before_max_ms
+            ):
+                _refuse_misfits(header, frame, rules, wall_ms, walked)
+            # As in Kafka: a batch of which no record has a timestamp has none.
+            max_timestamp = max(walked.max_timestamp, NO_TIMESTAMP)
+    if rules.is_stamped:
+        attributes = header.attributes | TIMESTAMP_LOG_APPEND
+        header = restamp(frame, header, attributes=attributes, max_timestamp=wall_ms)
+    elif max_timestamp != header.max_timestamp:
+        header = restamp(frame, header, attributes=header.attributes, max_timestamp=max_timestamp)
+    return Checked(header, frame)
+
+
+def _code_of(frame: memoryview) -> ErrorCode:
+    """Return the code for bytes that are no intact batch.
+
+    Whoever sends an older format, or several batches, would send them again and again for CORRUPT_MESSAGE.
+    """
+    if len(frame) > MAGIC_POSITION and 0 <= frame[MAGIC_POSITION] < MAGIC:
+        return ErrorCode.INVALID_RECORD
+    try:
+        first = parse_header(frame)
+        verify(frame[: first.size_bytes])
+        verify(frame[first.size_bytes :])
+    except CorruptBatchError:
+        return ErrorCode.CORRUPT_MESSAGE
+    return ErrorCode.INVALID_RECORD
+
+
+def _refuse_attributes(attributes: int) -> NoReturn:
+    """Say why a batch with more than a compression type among its attributes is refused."""
+    if attributes & (CONTROL | TRANSACTIONAL):
+        kind = "control" if attributes & CONTROL else "transactional"
+        raise RefusedBatchError(ErrorCode.INVALID_RECORD, f"a {kind} batch; transactions are not supported")
+    if attributes & TIMESTAMP_LOG_APPEND:
+        about = "only a broker may stamp records with the time of their arrival"
+        raise RefusedBatchError(ErrorCode.INVALID_TIMESTAMP, about)
+    raise RefusedBatchError(ErrorCode.INVALID_RECORD, f"attributes {attributes:#06x}, of which some mean nothing")
+
+
+def _walk(header: BatchHeader, frame: memoryview) -> Walked:
+    """Walk over all records, and refuse the batch at the first that cannot be read."""
+    try:
+        body = batch_body(header, frame, DECOMPRESSED_BYTES_MAX)
+    except CorruptBatchError as error:
+        raise RefusedBatchError(ErrorCode.INVALID_RECORD, str(error)) from error
+    walked = check(body, header.record_count, header.base_timestamp, header.last_offset_delta, is_dense=True)
+    if walked.fault:
+        named = () if walked.fault is Fault.BEHIND else ((walked.record, walked.words),)
+        raise RefusedBatchError(ErrorCode.INVALID_RECORD, walked.words, named)
+    return walked
+
+
+def _check_timestamps(min_timestamp: int, max_timestamp: int, rules: RecordRules, wall_ms: int) -> None:
+    """Refuse a batch for the first or the last of its timestamps; -1 is none."""
+    if max_timestamp - wall_ms > rules.after_max_ms:
+        raise RefusedBatchError(ErrorCode.INVALID_TIMESTAMP, _about_time(max_timestamp, rules, wall_ms))
+    if wall_ms - min_timestamp > rules.before_max_ms and min_timestamp != NO_TIMESTAMP:
+        raise RefusedBatchError(ErrorCode.INVALID_TIMESTAMP, _about_time(min_timestamp, rules, wall_ms))
+
+
+def _about_time(timestamp: int, rules: RecordRules, wall_ms: int) -> str:
+    if timestamp > wall_ms:
+        return f"a timestamp {timestamp - wall_ms} ms ahead; {rules.after_max_ms} are accepted"
+    return f"a timestamp {wall_ms - timestamp} ms behind; {rules.before_max_ms} are accepted"
+
+
+def _refuse_misfits(header: BatchHeader, frame: memoryview, rules: RecordRules, wall_ms: int, walked: Walked) -> None:
+    """Refuse a batch for what is in some of its records; return if only some that have no timestamp seemed too old."""
+    try:
+        body = batch_body(header, frame, max(NAMED_BYTES_MAX, len(frame)))
+    except CorruptBatchError:
+        _refuse_unnamed(rules, wall_ms, walked)
+        return
+    found = misfits(
+        body,
+        header.record_count,
+        header.base_timestamp,
+        needs_key=rules.is_compacted,
+        timestamp_min=INT64_MIN if rules.is_stamped else max(wall_ms - rules.before_max_ms, INT64_MIN),
+        timestamp_max=INT64_MAX if rules.is_stamped else min(wall_ms + rules.after_max_ms, INT64_MAX),
+        limit=NAMED_MAX,
+    )
+    if not found:
+        return
+    errors = tuple(
+        (number, _NO_KEY if is_keyless else _about_time(timestamp, rules, wall_ms))
+        for number, timestamp, is_keyless in found
+    )
+    is_late = any(not is_keyless for _, _, is_keyless in found)
+    text = f"record {errors[0][0]}: {errors[0][1]}"
+    if len(errors) > 1:
+        many = f"at least {NAMED_MAX}" if len(errors) == NAMED_MAX else f"{len(errors)}"
+        text = f"{many} records are refused, the first is {text}"
+    raise RefusedBatchError(ErrorCode.INVALID_TIMESTAMP if is_late else ErrorCode.INVALID_RECORD, text, errors)
+
+
+def _refuse_unnamed(rules: RecordRules, wall_ms: int, walked: Walked) -> None:
+    if not rules.is_stamped:
+        _check_timestamps(walked.min_timestamp, walked.max_timestamp, rules, wall_ms)
+    if rules.is_compacted and walked.null_keys:
+        raise RefusedBatchError(ErrorCode.INVALID_RECORD, f"{walked.null_keys} records have {_NO_KEY}")
