@@ -196,6 +196,7 @@ class Node:
         await self.storage.close()
         if self._syncer is not None:
             self._syncer.close()
+        self._check_threads.close()
         self._sync_worker.stop()
         self._write_worker.stop()
         self._checkpoint_worker.stop()
@@ -377,7 +378,8 @@ class Node:
             meter=self.meter,
         )
         new_worker = partial(self._environment.new_worker, asyncio.get_running_loop())
-        self.broker.lanes = Lanes(CheckThreads(new_worker), self.meter)
+        self._check_threads = CheckThreads(new_worker)
+        self.broker.lanes = Lanes(self._check_threads, self.meter)
         self.metadata.subscribe(self.broker.coordinator.on_image)
         self.dispatcher = Dispatcher(self.broker)
 

@@ -18,16 +18,14 @@ from typing import Any, NamedTuple, TypeVar
 
 from barnabas_raftlog.log.machine.worker import Worker
 
-__all__ = ["CheckThreads", "TakesLongError"]
+from .checks import TakesLongError
+
+__all__ = ["CheckThreads"]
 
 THREADS = 2
 
 T = TypeVar("T")
 Outcome = tuple[Any, BaseException | None]
-
-
-class TakesLongError(Exception):
-    """A check goes no further, because it may not take long."""
 
 
 class _Check(NamedTuple):

@@ -8,8 +8,8 @@ go on meanwhile.
 A lane exists while something is in it; a partition without one costs nothing. There is no task and no timer. If many
 small batches stand in a lane they have their turns in several turns of the loop.
 
-Limits: none of its own. What is in a lane is part of an unanswered request, and counts as such; a client whose batch
-needs a thread is not read from meanwhile (`server/handlers/produce`).
+Limits: `CHECKS_MAX` for the threads, which whoever adds to a lane looks at. What is in a lane is part of a request and
+counts as such, and a client whose batch needs a thread is not read from meanwhile (`server/handlers/produce`).
 """
 
 import asyncio
@@ -25,6 +25,8 @@ from barnabas_raftlog.loop_meter import LoopMeter
 from .check_threads import CheckThreads
 
 __all__ = ["Lanes", "Queued"]
+
+CHECKS_MAX = 1_000  # that wait; a client that goes after each batch leaves one behind
 
 K = TypeVar("K", bound=Hashable)
 
@@ -62,6 +64,11 @@ class Lanes(Generic[K]):
     def __contains__(self, partition: K) -> bool:
         return partition in self._lanes
 
+    @property
+    def are_full(self) -> bool:
+        """True while so many wait for a thread that no more should."""
+        return len(self._threads) >= CHECKS_MAX
+
     def add(self, partition: K, queued: Queued) -> None:
         """Let it stand behind what is there; if nothing is, its turn is now."""
         lane = self._lanes.get(partition)
@@ -72,12 +79,11 @@ class Lanes(Generic[K]):
         self._go_on(partition)
 
     def close(self) -> None:
-        """Let all have their turns now; what needs a thread is given up."""
+        """Let all go, unchecked; what a thread still finds is told to nobody."""
         self._is_closed = True
         lanes, self._lanes = self._lanes, {}
         for lane in lanes.values():
             call_each(lane, _give_up, _fail)
-        self._threads.close()
 
     def _go_on(self, partition: K) -> None:
         """Give those at the head of a lane their turns, until one needs a thread, or the time is over."""

@@ -278,20 +278,27 @@ class Exchange:
 
 
 class Leftover:
-    """A request whose bytes are needed yet, though it was answered, or its client has gone; they count until `end`."""
+    """A request whose bytes are needed yet, though it was answered, or its client has gone.
 
-    __slots__ = ("_listener", "held_bytes", "host")
+    Until `end` they count, and nothing more is served from the connection.
+    """
+
+    __slots__ = ("_connection", "held_bytes", "host")
 
     def __init__(self, exchange: Exchange) -> None:
-        self.host = exchange.connection.host
+        self._connection = connection = exchange.connection
+        self.host = connection.host
         self.held_bytes = 0
-        self._listener = exchange.connection._listener
-        self._listener.account.add(self, exchange.size_bytes)
+        connection._listener.account.add(self, exchange.size_bytes)
+        connection._holding += 1
 
     def end(self) -> None:
         """Nothing of them is needed any more."""
-        self._listener.account.forget(self)
-        self._listener._freed()
+        connection = self._connection
+        connection._listener.account.forget(self)
+        connection._listener._freed()
+        connection._holding -= 1
+        connection._unblock()
 
 
 class Connection(asyncio.BufferedProtocol):

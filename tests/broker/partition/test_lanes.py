@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.partition.check_threads import CheckThreads, TakesLongError
+from barnabas_broker.partition.check_threads import CheckThreads
+from barnabas_broker.partition.checks import TakesLongError
 from barnabas_broker.partition.lanes import Lanes
 
 
@@ -160,6 +161,7 @@ async def test_at_the_end_all_are_told_and_none_is_begun() -> None:
     lanes.add("p", Batch("behind it", log))
     lanes.add("q", Batch("not begun", log, right))
     lanes.close()
+    pool.threads.close()
     assert log == ["under way: None", "behind it: None", "not begun: None"]
     assert [worker.is_stopped for worker in pool.workers] == [True]
     await turns()
