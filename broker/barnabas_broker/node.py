@@ -13,6 +13,7 @@ import logging
 import os
 import random
 from collections.abc import Generator, Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -24,6 +25,8 @@ from barnabas_broker.leadership.hand_over import hand_over
 from barnabas_broker.leadership.no_room import Led, LedGroup, NoRoom
 from barnabas_broker.leadership.pings import METHOD as PING
 from barnabas_broker.leadership.pings import Pings
+from barnabas_broker.partition.check_threads import CheckThreads
+from barnabas_broker.partition.lanes import Lanes
 from barnabas_broker.process.descriptors import share
 from barnabas_broker.replicas.failed_replicas import METHOD as REPLICA_FAILED
 from barnabas_broker.replicas.hosted_topic import place_of
@@ -193,6 +196,7 @@ class Node:
         await self.storage.close()
         if self._syncer is not None:
             self._syncer.close()
+        self._check_threads.close()
         self._sync_worker.stop()
         self._write_worker.stop()
         self._checkpoint_worker.stop()
@@ -373,6 +377,9 @@ class Node:
             new_id=self._environment.new_id,
             meter=self.meter,
         )
+        new_worker = partial(self._environment.new_worker, asyncio.get_running_loop())
+        self._check_threads = CheckThreads(new_worker)
+        self.broker.lanes = Lanes(self._check_threads, self.meter)
         self.metadata.subscribe(self.broker.coordinator.on_image)
         self.dispatcher = Dispatcher(self.broker)
 

@@ -241,14 +241,20 @@ class Partition:
     # Requests.
 
     def append(
-        self, header: BatchHeader, frame: bytearray | memoryview, *, needs_replicas: bool = False
+        self,
+        header: BatchHeader,
+        frame: bytearray | memoryview,
+        *,
+        needs_replicas: bool = False,
+        came_in_term: int | None = None,
     ) -> tuple[int, int]:
         """Append a checked batch unless it is a repetition; return its (or the original's) base offset and index.
 
-        `needs_replicas`: only while as many replicas are in sync as `min.insync.replicas` asks for.
+        `needs_replicas`: only while as many replicas are in sync as `min.insync.replicas` asks for. `came_in_term`:
+        only in that term. Its producer may have been turned away in a later one, and have sent it again elsewhere.
 
         Raises:
-            NotLeaderError: another node leads, or nobody.
+            NotLeaderError: another node leads, or nobody, or this one in another term.
             NotEnoughReplicasError: they are not, or a batch before this one was refused for that.
             OutOfOrderSequenceError, InvalidProducerEpochError: the producer has to do something about it.
             StorageFailedError: nothing was appended; or so it was with a batch before this one.
@@ -259,11 +265,13 @@ class Partition:
             raise NotLeaderError(self.leader_id)
         # All that may pass comes before the sequence is judged: the batch before this one may have met with it.
         try:
+            if came_in_term not in {None, self.term}:
+                raise NotLeaderError(self.leader_id)
             if needs_replicas and not self.has_enough_replicas:
                 raise NotEnoughReplicasError(f"in sync are {list(self.isr)}, min.insync.replicas is {self.min_insync}")
             self.group.check_may_propose()
         except (NotLeaderError, NotEnoughReplicasError) as error:
-            self._turn_away(producer_id, error)
+            self.turn_away(producer_id, error)
             raise
         original = self._original(header) if producer_id >= 0 else None
         if original is not None:
@@ -272,7 +280,7 @@ class Partition:
         try:
             index = self.group.propose(frame).index
         except StorageFailedError as error:
-            self._turn_away(producer_id, error)
+            self.turn_away(producer_id, error)
             raise
         if producer_id >= 0:
             self._turned_away.pop(producer_id, None)
@@ -301,7 +309,8 @@ class Partition:
                 raise
             return None
 
-    def _turn_away(self, producer_id: int, error: BarnabasError) -> None:
+    def turn_away(self, producer_id: int, error: BarnabasError) -> None:
+        """Note that a batch was refused for a reason that passes, so those behind it are, until it comes again."""
         if producer_id < 0:
             return
         if len(self._turned_away) >= TURNED_AWAY_MAX and producer_id not in self._turned_away:

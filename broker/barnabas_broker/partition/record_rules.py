@@ -166,7 +166,9 @@ def check_header(frame: memoryview, rules: RecordRules, version: int, wall_ms: i
     return header
 
 
-def check_records(header: BatchHeader, frame: memoryview, rules: RecordRules, wall_ms: int) -> Checked:
+def check_records(
+    header: BatchHeader, frame: memoryview, rules: RecordRules, wall_ms: int, plain_bytes_max: int = PLAIN_BYTES_MAX
+) -> Checked:
     """Check the records of a batch whose header is right, and return it as it is to be appended.
 
     Args:
@@ -174,13 +176,15 @@ def check_records(header: BatchHeader, frame: memoryview, rules: RecordRules, wa
         frame: Writable: what a broker changes of a batch is changed in place.
         rules: The topic's.
         wall_ms: The broker's clock, and the time of arrival.
+        plain_bytes_max: Goes no further than so many bytes of records.
 
     Raises:
         RefusedBatchError: the records cannot be read, or are not such as the topic takes.
+        TooLargePlainError: there are more than `plain_bytes_max`, which are less than a batch may have.
     """
     max_timestamp = header.max_timestamp
     if rules.is_validated:
-        inside = _walk(header, frame)
+        inside = _walk(header, frame, plain_bytes_max)
         walked = inside.walked
         if rules.is_compacted and walked.null_keys:
             _refuse_misfits(header, frame, rules, wall_ms, inside)
@@ -227,11 +231,13 @@ def _refuse_attributes(attributes: int) -> NoReturn:
     raise RefusedBatchError(ErrorCode.INVALID_RECORD, f"attributes {attributes:#06x}, of which some mean nothing")
 
 
-def _walk(header: BatchHeader, frame: memoryview) -> Inside:
+def _walk(header: BatchHeader, frame: memoryview, plain_bytes_max: int) -> Inside:
     """Walk over all records, and refuse the batch at the first that cannot be read."""
     try:
-        inside = check_inside(header, frame, is_dense=True)
+        inside = check_inside(header, frame, is_dense=True, plain_bytes_max=plain_bytes_max)
     except TooLargePlainError as error:
+        if plain_bytes_max < PLAIN_BYTES_MAX:
+            raise
         raise RefusedBatchError(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from error
     except CorruptBatchError as error:
         raise RefusedBatchError(ErrorCode.INVALID_RECORD, str(error)) from error

@@ -70,7 +70,7 @@ from barnabas_raftlog.raft.messages import Buffer
 from .cold_window import ColdWindow
 from .transient_bytes import SMALL_BYTES, TransientBytes
 
-__all__ = ["Connection", "Exchange", "Limits", "Listener"]
+__all__ = ["Connection", "Exchange", "Leftover", "Limits", "Listener"]
 
 logger = logging.getLogger(__name__)
 
@@ -275,6 +275,30 @@ class Exchange:
     @property
     def meter(self) -> LoopMeter:
         return self.connection._listener.meter
+
+
+class Leftover:
+    """A request whose bytes are needed yet, though it was answered, or its client has gone.
+
+    Until `end` they count, and nothing more is served from the connection.
+    """
+
+    __slots__ = ("_connection", "held_bytes", "host")
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._connection = connection = exchange.connection
+        self.host = connection.host
+        self.held_bytes = 0
+        connection._listener.account.add(self, exchange.size_bytes)
+        connection._holding += 1
+
+    def end(self) -> None:
+        """Nothing of them is needed any more."""
+        connection = self._connection
+        connection._listener.account.forget(self)
+        connection._listener._freed()
+        connection._holding -= 1
+        connection._unblock()
 
 
 class Connection(asyncio.BufferedProtocol):

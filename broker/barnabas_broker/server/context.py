@@ -10,6 +10,7 @@ from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.leadership.cut_off import somebody_else
 from barnabas_broker.leadership.pings import Pings
+from barnabas_broker.partition.lanes import Lanes
 from barnabas_broker.partition.partition import Partition
 from barnabas_broker.replicas.compaction import Compaction
 from barnabas_broker.replicas.hosted_topic import HostedTopic
@@ -86,6 +87,7 @@ class BrokerContext:
     """One broker's parts, put together by `node`. Owned by the loop."""
 
     listener: Listener
+    lanes: Lanes[Partition]
 
     def __init__(
         self,
@@ -218,6 +220,7 @@ class BrokerContext:
         self.retention.close()
         self.compaction.close()
         await self.coordinator.close()
+        self.lanes.close()
         self.timers.close()
         await self._tasks.close()
 

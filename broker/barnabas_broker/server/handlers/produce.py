@@ -24,17 +24,21 @@ The records are a view of the request's own memory, in which the leader stamps o
 import asyncio
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from typing import cast
+from functools import partial
+from itertools import islice
+from typing import NoReturn, cast
 
 from barnabas_broker.leadership.known_leaders import ELECTION_S
+from barnabas_broker.partition.checks import check_at_once, check_in_thread, is_surely_short
 from barnabas_broker.partition.partition import NotEnoughReplicasError, Partition
 from barnabas_broker.partition.producer_state import InvalidProducerEpochError, OutOfOrderSequenceError
-from barnabas_broker.partition.record_rules import NO_TIMESTAMP, Checked, RefusedBatchError, check_header, check_records
+from barnabas_broker.partition.record_rules import NO_TIMESTAMP, Checked, RefusedBatchError, check_header
 from barnabas_broker.replicas.hosted_topic import HostedTopic
-from barnabas_broker.server.connections import Exchange
-from barnabas_broker.server.context import BrokerContext, Leader, respond
+from barnabas_broker.server.connections import Exchange, Leftover
+from barnabas_broker.server.context import BrokerContext, Leader, code_of, respond
 from barnabas_broker.timing.deadlines import Deadline
-from barnabas_broker.timing.pieces import let_go
+from barnabas_broker.timing.pieces import abandoned, let_go
+from barnabas_broker.timing.turns import SLICE_S, Work
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.produce import (
     BatchIndexAndErrorMessage,
@@ -48,9 +52,9 @@ from barnabas_clients.protocol.produce import (
 )
 from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS
 from barnabas_raftlog.callbacks import call_each
-from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
+from barnabas_raftlog.errors import CorruptBatchError, NotLeaderError, StorageFailedError
 from barnabas_raftlog.log.errors import StorageBusyError
-from barnabas_raftlog.records.header import TIMESTAMP_LOG_APPEND, parse_header
+from barnabas_raftlog.records.header import TIMESTAMP_LOG_APPEND, BatchHeader, parse_header
 
 __all__ = ["handle", "refuse"]
 
@@ -59,7 +63,11 @@ IDS_SINCE = 13
 HINTS_SINCE = 10
 PIECE = 8  # partitions that are appended to without giving others their turn
 
-Outcome = ProduceResponse | Generator[None, None, ProduceResponse | None] | None
+CHECKS_MS_MAX = 30_000
+"""For so long at most a request waits for threads to check its batches, whatever its client says."""
+
+Steps = Generator[None, None, ProduceResponse | None]
+Outcome = ProduceResponse | Steps | None
 
 
 class _Produce:
@@ -71,20 +79,29 @@ class _Produce:
     __slots__ = (
         "acks",
         "broker",
+        "checking",
         "deadline",
         "exchange",
         "failure",
         "hosted",
+        "in_lanes",
+        "is_over",
+        "is_taken",
         "leader_ids",
         "left",
+        "leftover",
         "response",
+        "rest",
+        "since_ms",
+        "timeout_ms",
         "waits",
     )
 
-    def __init__(self, broker: BrokerContext, exchange: Exchange, acks: int) -> None:
+    def __init__(self, broker: BrokerContext, exchange: Exchange, acks: int, timeout_ms: int = 0) -> None:
         self.broker = broker
         self.exchange = exchange
         self.acks = acks
+        self.timeout_ms = timeout_ms
         self.response = ProduceResponse()
         self.hosted: HostedTopic | None = None
         self.left = 0
@@ -92,6 +109,11 @@ class _Produce:
         self.failure = ""
         self.waits: list[_Wait] = []
         self.deadline: Deadline[Callable[[], None]] | None = None
+        self.is_taken = self.is_over = False  # every partition was looked at; the time for that is over
+        self.checking: _Queued | None = None
+        self.rest: Steps | None = None
+        self.in_lanes = self.since_ms = 0
+        self.leftover: Leftover | None = None
 
     def begin_topic(self, topic: TopicProduceData) -> list[PartitionProduceResponse]:
         """Turn to the next topic of the request; return where the results of its partitions go."""
@@ -103,7 +125,6 @@ class _Produce:
 
     def take(self, topic: TopicProduceData, data: PartitionProduceData) -> PartitionProduceResponse:
         """Append one partition's batch, or note why not."""
-        broker = self.broker
         hosted = self.hosted
         acks = self.acks
         result = PartitionProduceResponse(index=data.index)
@@ -111,26 +132,32 @@ class _Produce:
             if not -1 <= acks <= 1:
                 raise RefusedBatchError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {acks}; it must be -1, 0 or 1")
             partition = _partition(hosted, data.index, by_id=self.exchange.version >= IDS_SINCE)
-            _append(self, partition, data, result, acks)
+            _append(self, partition, data, result)
         except RefusedBatchError as refused:
-            if acks and hosted is not None and _is_undecided(broker, hosted, data.index, refused):
-                _Vacancy(self, hosted.partitions[data.index], result).begin(hosted)
-            else:
-                self._refuse(result, refused)
-                self.failure = self.failure or f"{topic.name or topic.topic_id.hex()}-{data.index}: {refused.text}"
+            self.refuse(hosted, result, refused, topic.name or topic.topic_id.hex())
         return result
 
     def conclude(self, timeout_ms: int, *, keeps_frame: bool = False) -> ProduceResponse | None:
         """Return the response if it is ready, else see to it that it is given."""
-        if self.acks == 0:
-            if self.failure:
-                self.exchange.connection.close(f"produce with acks=0 failed: {self.failure}")
-            self.exchange.answer((), keeps_frame=keeps_frame)
-            return None
+        self.is_taken = True
         if self.left:
             self.park(timeout_ms)
             return None
+        self._end_deadline()
+        if self.acks == 0:
+            self._end_silently(keeps_frame=keeps_frame)
+            return None
         return self._completed()
+
+    def refuse(
+        self, hosted: HostedTopic | None, result: PartitionProduceResponse, refused: RefusedBatchError, name: str
+    ) -> None:
+        """Say why a batch is not appended; or later, if it is known then who leads."""
+        if self.acks and hosted is not None and _is_undecided(self.broker, hosted, result.index, refused):
+            _Vacancy(self, hosted.partitions[result.index], result).begin(hosted)
+        else:
+            self._refuse(hosted, result, refused)
+            self.failure = self.failure or f"{name}-{result.index}: {refused.text}"
 
     def hint(self, result: PartitionProduceResponse, leader: Leader) -> None:
         """Say who leads, if anybody is known: librdkafka takes "nobody in this term" for news, and forgets the rest."""
@@ -138,7 +165,7 @@ class _Produce:
             result.current_leader = LeaderIdAndEpoch(leader_id=leader.leader_id, leader_epoch=leader.epoch)
             self.leader_ids.add(leader.leader_id)
 
-    def _refuse(self, result: PartitionProduceResponse, refused: RefusedBatchError) -> None:
+    def _refuse(self, hosted: HostedTopic | None, result: PartitionProduceResponse, refused: RefusedBatchError) -> None:
         result.error_code = refused.code
         result.base_offset = -1
         result.error_message = refused.text
@@ -146,8 +173,8 @@ class _Produce:
             BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=text)
             for number, text in refused.record_errors
         ]
-        if refused.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and self.hosted is not None:
-            self.hint(result, self.broker.leader_of(self.hosted, result.index))
+        if refused.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and hosted is not None:
+            self.hint(result, self.broker.leader_of(hosted, result.index))
 
     def _completed(self) -> ProduceResponse:
         """Return the response, with where those leaders are that it names (KIP-951)."""
@@ -160,36 +187,128 @@ class _Produce:
         self.waits.append(wait)
 
     def park(self, timeout_ms: int) -> None:
-        self.exchange.abandon = self._abandon
-        self.deadline = self.broker.timers.add(timeout_ms, self._on_timeout)
+        if self.deadline is not None:
+            if timeout_ms <= CHECKS_MS_MAX:
+                return
+            # It was for the checks; commits may take as long as the client has asked for.
+            timeout_ms -= self.broker.now_ms() - self.since_ms
+            self._end_deadline()
+        self._await(timeout_ms if self.acks else min(timeout_ms, CHECKS_MS_MAX))
+
+    def await_check(self, queued: "_Queued") -> None:
+        """Take nothing more of the request, and serve nothing behind it, until that batch was checked in a thread."""
+        self.checking = queued
+        self.exchange.hold()
+        if self.deadline is None:
+            self.since_ms = self.broker.now_ms()
+            self._await(min(self.timeout_ms, CHECKS_MS_MAX))
+
+    def on_checked(self, queued: "_Queued") -> None:
+        """Go on where `await_check` has stopped."""
+        if self.checking is queued:
+            self.checking = None
+            if self.rest is None:
+                self.exchange.release()
+            else:
+                self._go_on_soon()
 
     def close_one(self) -> None:
         self.left -= 1
-        # Zero before `park`: everything was answered while the request was still being read.
-        if self.left == 0 and self.deadline is not None:
-            self.broker.timers.cancel(self.deadline)
+        # Before all were taken: everything was answered while the request was still being read.
+        if self.left == 0 and self.is_taken:
+            self._end_deadline()
             call_each((self,), _Produce._answer, _Produce._give_up)
             self.waits.clear()  # They know this request; it should go with its last reference, not with a collection.
 
+    def leave_lane(self) -> None:
+        """One of its batches has left its lane; if it was the last, nobody needs the bytes of the request any more."""
+        self.in_lanes -= 1
+        if not self.in_lanes and self.leftover is not None:
+            self.leftover.end()
+            self.leftover = None
+            if self.rest is None:
+                self.exchange.forget_frame()
+
+    def _await(self, timeout_ms: int) -> None:
+        self.exchange.abandon = self._abandon
+        self.deadline = self.broker.timers.add(timeout_ms, self._on_timeout)
+
+    def _end_deadline(self) -> None:
+        if self.deadline is not None:
+            self.broker.timers.cancel(self.deadline)
+            self.deadline = None
+
+    def _go_on_soon(self) -> None:
+        asyncio.get_running_loop().call_soon(self.broker.meter.run, "produce", self._go_on)
+
+    def _go_on(self) -> None:
+        """Take the rest of the request; the connection is held until its turns have begun, which hold it then."""
+        rest, self.rest = self.rest, None
+        if rest is None:
+            return
+        exchange = self.exchange
+        work = Work(exchange, _finishing(self, rest), self._give_up, is_produce=True, name="Produce")
+        try:
+            call_each((work,), exchange.turns.begin, lambda _, error: self._give_up(error))
+        finally:
+            exchange.release()
+
+    def answer(self, response: ProduceResponse) -> None:
+        """Give the answer; what lanes need of the request yet counts as before."""
+        respond(self.exchange, response)
+        self._keep_counted()
+
     def _answer(self) -> None:
-        respond(self.exchange, self._completed())
+        if self.acks == 0:
+            self._end_silently()
+            self._keep_counted()
+        else:
+            self.answer(self._completed())
+
+    def _end_silently(self, *, keeps_frame: bool = False) -> None:
+        if self.failure:
+            self.exchange.connection.close(f"produce with acks=0 failed: {self.failure}")
+        self.exchange.answer((), keeps_frame=keeps_frame)
+
+    def _keep_counted(self) -> None:
+        """Count the bytes of the request in the account of the node as long as a lane needs them.
+
+        The connection is not served meanwhile, or one whose requests are soon over could fill the lanes.
+        """
+        if self.in_lanes and self.leftover is None:
+            self.leftover = Leftover(self.exchange)
 
     def _give_up(self, error: Exception) -> None:
         """Nobody can tell the fate of the batches; the client learns that there will be no answer."""
         self.exchange.give_up(f"a produce cannot be answered: {error}")
 
     def _on_timeout(self) -> None:
+        self.deadline = None
+        self.is_over = True
         call_each(list(self.waits), _Wait.on_timeout, lambda _, error: self._give_up(error))
+        if self.checking is not None and self.rest is not None:
+            # The others are refused. They might be repeated before this one was checked.
+            self.checking = None
+            self._go_on_soon()
 
     def _abandon(self) -> None:
-        """The client is gone. Its batches stay; only the answer is nobody's."""
-        if self.deadline is not None:
-            self.broker.timers.cancel(self.deadline)
+        """The client is gone. Its batches stay; only the answer is nobody's.
+
+        Those in lanes are not appended any more, unless the client had asked for no answer.
+        """
+        self._keep_counted()
+        if self.acks == 0:
+            return
+        self._end_deadline()
         for wait in self.waits:
             if not wait.is_closed:
                 wait.is_closed = True
-                wait.partition.forget(wait)
+                wait.forget()
         self.waits.clear()
+        rest, self.rest = self.rest, None
+        if rest is not None:
+            exchange = self.exchange
+            exchange.turns.begin(Work(exchange, _abandoned(exchange, rest), self._give_up, is_produce=True))
 
 
 class _Wait:
@@ -213,7 +332,11 @@ class _Wait:
             _note_too_few(self.produce.broker, self.partition)
             enough = self.partition.has_enough_replicas
             self.on_failed(ErrorCode.REQUEST_TIMED_OUT if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-            self.partition.forget(self)
+            self.forget()
+
+    def forget(self) -> None:
+        """Wait no more; it is closed."""
+        self.partition.forget(self)
 
     def on_failed(self, code: ErrorCode) -> None:
         if self.is_closed:
@@ -225,6 +348,128 @@ class _Wait:
         if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             self.produce.hint(self.result, self.produce.broker.partition_leader(self.partition))
         self.produce.close_one()
+
+
+class _Queued(_Wait):
+    """One partition of a request whose batch stands in the partition's lane (`lanes.Queued`).
+
+    It is appended in the term in which it came, or not at all. If its time is over it keeps its place: what comes
+    behind it may be the next one of its producer. `is_tried`: it was tried on the loop, and takes longer.
+    """
+
+    __slots__ = ("frame", "header", "hosted", "is_tried", "rules", "term")
+
+    def __init__(
+        self,
+        produce: _Produce,
+        partition: Partition,
+        result: PartitionProduceResponse,
+        checked: Checked,
+        *,
+        is_tried: bool = False,
+    ) -> None:
+        super().__init__(produce, partition, result)
+        self.header = checked.header
+        self.frame: memoryview | None = checked.frame
+        self.hosted = produce.hosted
+        self.rules = partition.rules
+        self.term = partition.term
+        self.is_tried = is_tried
+
+    def begin(self) -> None:
+        """Stand at the end of the lane; the request goes no further if a thread may be needed."""
+        produce = self.produce
+        produce.add(self)
+        produce.in_lanes += 1
+        if self.is_tried or not is_surely_short(self.header, self._batch, self.rules):
+            produce.await_check(self)
+        produce.broker.lanes.add(self.partition, self)
+
+    def take_turn(self) -> Callable[[bool], Checked] | None:
+        if self.is_given_up:
+            self._leave()
+            return None
+        batch = self.header, self._batch, self.rules, self.produce.broker.partitions.wall_ms()
+        try:
+            self._check_led()
+            checked = None if self.is_tried else check_at_once(*batch)
+            if checked is None:
+                return partial(check_in_thread, *batch)
+            self._append(checked)
+        except RefusedBatchError as refused:
+            self._refuse(refused)
+        return None
+
+    def conclude(self, checked: Checked | None, error: BaseException | None) -> None:
+        if self.is_given_up:
+            self._leave()
+        elif isinstance(error, RefusedBatchError):
+            self._refuse(error)
+        elif error is not None:
+            raise error
+        else:
+            try:
+                self._check_led()
+                if checked is None:
+                    raise RefusedBatchError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker is about to stop")
+                self._append(checked)
+            except RefusedBatchError as refused:
+                self._refuse(refused)
+
+    def fail(self, error: Exception) -> None:
+        self._refuse(RefusedBatchError(code_of(error), f"{type(error).__name__}: {error}"))
+
+    def on_timeout(self) -> None:
+        if not self.is_closed:
+            self.on_failed(ErrorCode.REQUEST_TIMED_OUT)
+
+    def forget(self) -> None:
+        """It stays in its lane, and leaves that when its turn comes."""
+
+    @property
+    def is_given_up(self) -> bool:
+        produce = self.produce
+        return produce.exchange.is_gone and (produce.acks != 0 or produce.is_over)
+
+    @property
+    def _batch(self) -> memoryview:
+        assert self.frame is not None, "it has left its lane"
+        return self.frame
+
+    def _check_led(self) -> None:
+        """Refuse it if the partition is not led here any more, or in another term than that in which it came."""
+        partition = self.partition
+        if self.produce.broker.partitions.find(partition.topic_id, partition.index) is not partition:
+            if partition.topic_id not in self.produce.broker.partitions.topics_by_id:
+                raise RefusedBatchError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
+            raise RefusedBatchError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker has no replica of it any more")
+        if not partition.is_leader or partition.term != self.term:
+            partition.turn_away(self.header.producer_id, NotLeaderError(partition.leader_id))
+            raise RefusedBatchError(partition.not_leading_code, "this broker does not lead it any more as it did")
+
+    def _append(self, checked: Checked) -> None:
+        if not self.is_closed:
+            _store(self.produce, self.partition, checked, self.result, self.term)
+        else:
+            with suppress(OutOfOrderSequenceError):
+                _place(self.produce, self.partition, checked, self.term)
+        self._leave()
+
+    def _refuse(self, refused: RefusedBatchError) -> None:
+        if not self.is_closed:
+            self.produce.refuse(self.hosted, self.result, refused, self.partition.topic_name)
+        self._leave()
+
+    def _leave(self) -> None:
+        """It is out of the lane, and its request may go on; what else its answer waits for is noted."""
+        if self.frame is None:
+            return
+        self.frame = None
+        self.produce.leave_lane()
+        self.produce.on_checked(self)
+        if not self.is_closed:
+            self.is_closed = True
+            self.produce.close_one()
 
 
 class _Gap(_Wait):
@@ -270,24 +515,60 @@ class _Vacancy(_Wait):
 
 def handle(broker: BrokerContext, exchange: Exchange, request: ProduceRequest) -> Outcome:
     """Append, and answer now if nothing has to be waited for."""
-    produce = _Produce(broker, exchange, request.acks)
-    if len(request.topic_data) == 1 and len(request.topic_data[0].partition_data) <= PIECE:
-        topic = request.topic_data[0]
-        results = produce.begin_topic(topic)
-        for data in topic.partition_data:
-            results.append(produce.take(topic, data))
+    produce = _Produce(broker, exchange, request.acks, request.timeout_ms)
+    if len(request.topic_data) != 1:
+        return _going_on(produce, _in_steps(produce, request))
+    topic = request.topic_data[0]
+    results = produce.begin_topic(topic)
+    if len(topic.partition_data) == 1:
+        results.append(produce.take(topic, topic.partition_data[0]))
         return produce.conclude(request.timeout_ms)
-    return _in_steps(produce, request)
+    clock = asyncio.get_running_loop().time
+    until_s = clock() + SLICE_S
+    for number, data in enumerate(topic.partition_data):
+        if number == PIECE or produce.checking is not None or clock() >= until_s:
+            return _going_on(produce, _in_steps(produce, request, results))
+        results.append(produce.take(topic, data))
+    return produce.conclude(request.timeout_ms)
 
 
-def _in_steps(produce: "_Produce", request: ProduceRequest) -> Generator[None, None, ProduceResponse | None]:
+def _going_on(produce: _Produce, steps: Steps) -> Steps:
+    """Take steps until a batch must be checked in a thread; the others are taken when it was (`_Produce._go_on`)."""
+    while produce.checking is None:
+        try:
+            next(steps)
+        except StopIteration as end:
+            response: ProduceResponse | None = end.value
+            return response
+        yield
+    produce.rest = steps
+    return None
+
+
+def _finishing(produce: _Produce, rest: Steps) -> Generator[None, None, None]:
+    response = yield from _going_on(produce, rest)
+    if response is not None:
+        produce.answer(response)
+
+
+def _abandoned(exchange: Exchange, rest: Steps) -> Generator[None, None, None]:
+    """Free what a request holds whose client has gone before all of it was taken."""
+    yield from abandoned(rest)
+    exchange.forget_frame()
+
+
+def _in_steps(
+    produce: _Produce, request: ProduceRequest, results: list[PartitionProduceResponse] | None = None
+) -> Steps:
+    """Take every partition in a step of its own; `results`: those of the first topic that were taken before."""
     for topic in request.topic_data:
-        results = produce.begin_topic(topic)
-        for data in topic.partition_data:
+        results = produce.begin_topic(topic) if results is None else results
+        for data in islice(topic.partition_data, len(results), None):
             results.append(produce.take(topic, data))
             yield
         if not results:
             yield
+        results = None
     response = produce.conclude(request.timeout_ms, keeps_frame=True)
     if response is None:
         yield from let_go(request)
@@ -349,7 +630,7 @@ def _note_too_few(broker: BrokerContext, partition: Partition) -> None:
 
 
 def _append(
-    produce: _Produce, partition: Partition, data: PartitionProduceData, result: PartitionProduceResponse, acks: int
+    produce: _Produce, partition: Partition, data: PartitionProduceData, result: PartitionProduceResponse
 ) -> None:
     if not partition.is_leader:
         failed = partition.group.failed
@@ -359,29 +640,52 @@ def _append(
         raise RefusedBatchError(
             ErrorCode.INVALID_RECORD, "a produce request carries exactly one batch for each partition"
         )
+    _check_time(produce, partition, frame)
     rules = partition.rules
     wall_ms = produce.broker.partitions.wall_ms()
     header = check_header(frame, rules, produce.exchange.version, wall_ms)
-    _store(produce, partition, check_records(header, frame, rules, wall_ms), result, acks)
+    is_next = partition not in produce.broker.lanes
+    checked = check_at_once(header, frame, rules, wall_ms) if is_next else None
+    if checked is not None:
+        _store(produce, partition, checked, result, partition.term)
+    elif produce.broker.lanes.are_full:
+        _turn_away(partition, header, "too many batches wait to be checked here")
+    else:
+        _Queued(produce, partition, result, Checked(header, frame), is_tried=is_next).begin()
 
 
-def _store(
-    produce: _Produce, partition: Partition, checked: Checked, result: PartitionProduceResponse, acks: int
-) -> None:
-    """Give a batch that was found right its place in the log, and see to its answer."""
-    end_offset = partition.log.log_end_offset
+def _check_time(produce: _Produce, partition: Partition, frame: memoryview) -> None:
+    """Refuse a batch if the time of its request was over before its turn came."""
+    if produce.is_over:
+        try:
+            header = parse_header(frame)
+        except CorruptBatchError as error:
+            raise RefusedBatchError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        _turn_away(partition, header, "other batches of the request took too long to be checked")
+
+
+def _turn_away(partition: Partition, header: BatchHeader, text: str) -> NoReturn:
+    """Refuse a batch that should come again, with those behind it."""
+    partition.turn_away(header.producer_id, StorageBusyError(text))
+    raise RefusedBatchError(ErrorCode.REQUEST_TIMED_OUT, text)
+
+
+def _place(produce: _Produce, partition: Partition, checked: Checked, term: int) -> tuple[int, int]:
+    """Give a batch that was found right its place in the log; return its offset, and the index to wait for.
+
+    Raises:
+        RefusedBatchError: it has none.
+        OutOfOrderSequenceError: it should have none if this node still leads.
+    """
+    needs_replicas = produce.acks == -1
+    header, frame = checked
     try:
-        base_offset, index = partition.append(checked.header, _own(checked.frame), needs_replicas=acks == -1)
+        return partition.append(header, _own(frame), needs_replicas=needs_replicas, came_in_term=term)
     except NotEnoughReplicasError as error:
         _note_too_few(produce.broker, partition)
         raise RefusedBatchError(ErrorCode.NOT_ENOUGH_REPLICAS, str(error)) from error
     except NotLeaderError as error:
         raise RefusedBatchError(partition.not_leading_code, str(error)) from error
-    except OutOfOrderSequenceError as error:
-        if acks == 0:
-            raise RefusedBatchError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, str(error)) from error
-        _Gap(produce, partition, result).begin(str(error))
-        return
     except InvalidProducerEpochError as error:
         raise RefusedBatchError(ErrorCode.INVALID_PRODUCER_EPOCH, str(error)) from error
     except StorageBusyError as error:
@@ -389,13 +693,27 @@ def _store(
         raise RefusedBatchError(ErrorCode.REQUEST_TIMED_OUT, str(error)) from error
     except StorageFailedError as error:
         raise RefusedBatchError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+
+def _store(
+    produce: _Produce, partition: Partition, checked: Checked, result: PartitionProduceResponse, term: int
+) -> None:
+    """Give a batch that was found right its place in the log, and see to its answer."""
+    end_offset = partition.log.log_end_offset
+    try:
+        base_offset, index = _place(produce, partition, checked, term)
+    except OutOfOrderSequenceError as error:
+        if produce.acks == 0:
+            raise RefusedBatchError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, str(error)) from error
+        _Gap(produce, partition, result).begin(str(error))
+        return
     result.base_offset = base_offset
     result.log_start_offset = partition.log.log_start_offset
     if checked.header.attributes & TIMESTAMP_LOG_APPEND:
         # A repetition arrived when its original did.
         is_new = base_offset == end_offset
         result.log_append_time_ms = checked.header.max_timestamp if is_new else _stamped_at(partition, base_offset)
-    if acks == -1:
+    if produce.acks == -1:
         wait = _Wait(produce, partition, result)
         if partition.wait_for(index, wait):
             produce.add(wait)

@@ -16,6 +16,7 @@ __all__ = [
     "check",
     "first_at",
     "largest_timestamp",
+    "misfits",
     "murmur2",
     "partition_of",
     "skip_records",
@@ -45,6 +46,7 @@ if TYPE_CHECKING or not IS_COMPILED:
     from .pure.building import OpenRecords, murmur2, partition_of
     from .pure.check import check
     from .pure.keys import KEY_BYTES, KeyTable, squeeze
+    from .pure.misfits import misfits
     from .pure.records import skip_records, take_records
     from .pure.stream import StreamCheck
     from .pure.timestamps import first_at, largest_timestamp
@@ -52,6 +54,7 @@ else:
     from .compiled.building import OpenRecords, murmur2, partition_of
     from .compiled.check import check
     from .compiled.keys import KEY_BYTES, KeyTable, squeeze
+    from .compiled.misfits import misfits
     from .compiled.records import skip_records, take_records
     from .compiled.stream import StreamCheck
     from .compiled.timestamps import first_at, largest_timestamp
