@@ -410,9 +410,11 @@ def test_folder_has_a_readme(folder: str) -> None:
 
 
 def shown_in(folder: Path) -> set[str]:
-    """Return the entries of a folder but compiled modules, and folders that have nothing else."""
+    """Return the entries of a folder but what compilers make of them, and folders that have nothing else."""
     files = (
-        file.relative_to(folder) for file in folder.rglob("*") if file.is_file() and "__pycache__" not in file.parts
+        file.relative_to(folder)
+        for file in folder.rglob("*")
+        if file.is_file() and "__pycache__" not in file.parts and file.suffix not in {".so", ".pyd"}
     )
     return {file.parts[0] for file in files if not file.parts[0].startswith(".")}
 

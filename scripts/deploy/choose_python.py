@@ -3,7 +3,7 @@
 The first is the default, and runs this. Another one of the same version (3.11, say) is taken if the same code takes it
 less than `WORTH_IT` of the default's time: interpreters that were built without profile-guided optimization, as version
 managers do unless they are told otherwise, let a broker need more of the processor, and records wait a third longer
-(docs/adr/0014-the-interpreter-is-chosen.md). Flags of the build say too little of that, so it is measured.
+(docs/adr/code/0014-the-interpreter-is-chosen.md). Flags of the build say too little of that, so it is measured.
 """
 
 import os

@@ -91,7 +91,9 @@ def test_the_image_is_made_of_files_that_are_there_and_are_enough(pure_wheels: F
     for name, project in {"barnabas-clients": tmp_path / "clients", "barnabas": tmp_path}.items():
         built = build(project, tmp_path / f"built-{name}", variables=WITHOUT_A_COMPILER)
         assert contents(built) == contents(pure_wheels[name])
-    assert any("pip install --no-cache-dir ./clients ." in rest for rest in arguments("RUN"))
+    (install,) = (rest for rest in arguments("RUN") if "pip install --no-cache-dir ./clients ." in rest)
+    assert "BARNABAS_WALKER=$WALKER" in install
+    assert "WALKER=compiled" in arguments("ARG")
 
 
 def test_the_image_runs_a_broker_on_its_file_and_volume() -> None:

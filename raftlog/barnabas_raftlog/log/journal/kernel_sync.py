@@ -4,9 +4,9 @@ The call is `io_submit`, with `IOCB_CMD_FDSYNC` since Linux 4.18. A sync that wa
 turns at the interpreter's lock: before the write, after it, after the sync, and to wake the loop. Each may wait for the
 loop, and asks for the lock meanwhile, which takes processor time from it. Here the kernel does the waiting: the loop
 submits, goes on, and is woken by an eventfd. A node that syncs 900 times a second takes 37 % of a core instead of 50 %,
-with 3,000 context switches a second instead of 12,000 (docs/adr/0009-the-kernel-syncs-the-journal.md). To a file that
-is open past the page cache the kernel writes, too, in the same request (`RWF_DSYNC`;
-docs/adr/0010-small-batches-go-past-the-page-cache.md).
+with 3,000 context switches a second instead of 12,000 (docs/adr/storage/0009-the-kernel-syncs-the-journal.md). To a
+file that is open past the page cache the kernel writes, too, in the same request (`RWF_DSYNC`;
+docs/adr/storage/0010-small-batches-go-past-the-page-cache.md).
 
 The C library has no functions for these calls, so they are made by number. If they are missing or forbidden (another
 system or processor, a sandbox, `fs.aio-max-nr` used up), `open_kernel_sync` returns None and a thread does the work. An

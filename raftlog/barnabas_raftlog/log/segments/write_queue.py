@@ -27,9 +27,9 @@ written to it is there.
 *Stores.* In fsync mode the frames of a log wait for the batch of the journal that has their records. If that batch is
 large and much of it is this log's, it takes the frames along (`hand_out`): the sync worker writes them into the segment
 and syncs that first, and the journal says no more than that they are there, so that the disk is given each byte once
-(docs/adr/0013-large-entries-are-written-once.md). Meanwhile nothing else is done to that log. All other frames go to
-the write worker, and nothing is stored while something else of the log is to be done, or under way: so when the journal
-says of an entry that it is stored, everything before it in the log is synced in its segment file, too.
+(docs/adr/storage/0013-large-entries-are-written-once.md). Meanwhile nothing else is done to that log. All other frames
+go to the write worker, and nothing is stored while something else of the log is to be done, or under way: so when the
+journal says of an entry that it is stored, everything before it in the log is synced in its segment file, too.
 
 *Failures.* For want of room, a descriptor or memory, the log's operations go back into its queue and wait for `retry`;
 nothing is lost, because the tail cache keeps all frames that are not written. Any other error is final for that log
