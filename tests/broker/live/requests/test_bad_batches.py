@@ -1,5 +1,7 @@
 """Each batch of the list of bad ones is answered as the list says, and what is taken can be read."""
 
+from typing import Any
+
 import pytest
 
 from barnabas_broker.config.broker import BrokerConfig
