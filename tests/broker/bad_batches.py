@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import cramjam
+from raftlog.records.bombs import BOMBS
 
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.records.compression import Compression, compress
@@ -20,7 +21,7 @@ from barnabas_raftlog.wire.crc32c import crc32c
 
 from .wire_client import varint
 
-__all__ = ["TOPICS", "BadBatch", "bad_batches", "record", "sent"]
+__all__ = ["TOPICS", "BadBatch", "bad_batches", "bombs", "record", "sent"]
 
 THEN_MS = 1_700_000_000_000  # long ago
 FAR_MS = 10_000_000_000_000  # in the year 2286
@@ -32,6 +33,7 @@ TOPICS: dict[str, dict[str, str]] = {
     "compacted": {"cleanup.policy": "compact"},
     "recent": {"message.timestamp.before.max.ms": "60000"},
     "stamped": {"message.timestamp.type": "LogAppendTime"},
+    "large": {"max.message.bytes": str(8 << 20)},
 }
 """The kinds of topics that batches are sent to, with their configurations."""
 
@@ -41,6 +43,7 @@ CORRUPT = ErrorCode.CORRUPT_MESSAGE
 UNKNOWN = ErrorCode.UNKNOWN_SERVER_ERROR
 TIMESTAMP = ErrorCode.INVALID_TIMESTAMP
 DENIED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+TOO_LARGE = ErrorCode.MESSAGE_TOO_LARGE
 COMPRESSION = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
@@ -123,14 +126,6 @@ def packed(codec: Compression, body: bytes) -> bytes:
     return bytes(compress(codec, body))
 
 
-@cache
-def bad_batches() -> tuple[BadBatch, ...]:
-    """Return all of them. No two have the same name."""
-    found = (*_not_one_batch(), *_headers(), *_records(), *_streams(), *_topics())
-    assert len({one.name for one in found}) == len(found)
-    return found
-
-
 _CUT_OFF = "it may have been cut off on its way, and a second attempt may succeed"
 _NO_ANSWER = "Kafka does not answer"
 _NOTHING = "nobody says what it means"
@@ -139,6 +134,49 @@ _OTHERS = "only some clients could read it"
 _READERS = "no consumer could read it"
 _OFFSETS = "consumers would see offsets twice, or miss some"
 _NULL = "-1 is null, and nothing else is"
+
+
+def bombs(*, records_max: int = INT32_MAX, with_frames: bool = True) -> Iterator[BadBatch]:
+    """Yield batches that are small as sent, and large or much work inside. Those of many records take time to make."""
+    for what, bomb in BOMBS.items():
+        if bomb.records > records_max:
+            continue
+        ours = _OF_BOMBS.get(bomb.answer, INVALID)
+        kafka, reason = _KAFKA_OF_BOMBS.get(what, (ours, ""))
+        is_counted = ours is INVALID and bomb.answer not in {"BEHIND", "CorruptBatchError"}
+        named = (1 if bomb.answer == "OFFSET" else 0,) if is_counted else ()
+        frame = bomb.batch() if with_frames else None
+        yield BadBatch(what, CODECS[bomb.codec], frame, kafka, ours, reason, "large", named)
+
+
+_OF_BOMBS = {"NONE": TAKEN, "TooLargePlainError": TOO_LARGE}
+_128_MIB = "decompressed it is more than 128 MiB, or says so"
+_KAFKA_OF_BOMBS: dict[str, tuple[ErrorCode | None, str]] = {
+    "zstd of 10 GiB of zeros": (INVALID, _128_MIB),
+    "zstd of a value of 128 MiB": (TAKEN, _128_MIB),
+    "zstd of a value that claims 2 GiB": (INVALID, _128_MIB),
+    "zstd of 127 MiB in a window of 128": (TAKEN, "to read it takes twice the memory"),
+    "zstd in a window of 2 GiB": (UNKNOWN, _LASTING),
+    "zstd that claims 10 GiB": (UNKNOWN, _LASTING),
+    "zstd of 100,000 skippable frames": (TAKEN, "it is work for nothing, of each reader"),
+    "zstd of 300,000 empty blocks": (INVALID, "it is work for nothing, however large"),
+    "zstd of 9 million times the first record": (None, "Kafka takes six seconds over it"),
+    "lz4 of a value of 250 MiB": (TAKEN, _128_MIB),
+    "lz4 that claims 10 GiB": (UNKNOWN, _LASTING),
+    "gzip of a value of 1 GiB": (None, f"{_128_MIB}; Kafka's heap may not suffice"),
+    "gzip of 50,000 empty members": (UNKNOWN, _LASTING),
+    "snappy of a value of 60 MiB, in 3 MiB": (TAKEN, "a block of more than 48 MiB has to be held as a whole"),
+    "snappy that claims 4 GiB": (UNKNOWN, _LASTING),
+    "snappy that claims 20 MiB of 19": (UNKNOWN, _LASTING),
+}
+
+
+@cache
+def bad_batches() -> tuple[BadBatch, ...]:
+    """Return all of them. No two have the same name."""
+    found = (*_not_one_batch(), *_headers(), *_records(), *_streams(), *_topics())
+    assert len({one.name for one in found}) == len(found)
+    return found
 
 
 def _not_one_batch() -> Iterator[BadBatch]:

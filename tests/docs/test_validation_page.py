@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 
-from broker.bad_batches import BadBatch, bad_batches
+from broker.bad_batches import BadBatch, bad_batches, bombs
 
 from barnabas_clients.protocol.error_codes import ErrorCode
 
@@ -17,7 +17,7 @@ FORMS = {CODECS: "each", CODECS[1:]: "compressed"}
 
 def answered(code: ErrorCode | None) -> str:
     if code is None:
-        return "(none)"
+        return "(not asked)"
     return "taken" if code is ErrorCode.NONE else code.name
 
 
@@ -37,8 +37,9 @@ def rows(batches: Iterable[BadBatch]) -> Iterator[str]:
 
 
 def tables() -> str:
-    others = "".join(rows(bad for bad in bad_batches() if bad.reason))
-    alike = "".join(rows(bad for bad in bad_batches() if not bad.reason))
+    batches = (*bad_batches(), *bombs(with_frames=False))
+    others = "".join(rows(bad for bad in batches if bad.reason))
+    alike = "".join(rows(bad for bad in batches if not bad.reason))
     return (
         "### Answered otherwise than by Kafka\n\n"
         f"| what is wrong | form | Kafka | Barnabas | because |\n|---|---|---|---|---|\n{others}\n"

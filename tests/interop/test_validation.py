@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from bench import systems
-from broker.bad_batches import TOPICS, BadBatch, bad_batches
+from broker.bad_batches import TOPICS, BadBatch, bad_batches, bombs
 from broker.wire_client import Wire
 from confluent_kafka.admin import AdminClient, NewTopic
 from machines.cluster_handle import ClusterHandle
@@ -51,7 +51,7 @@ def answers(bootstrap: str, batches: list[BadBatch]) -> dict[str, tuple[int, tup
 
 
 def test_kafka_and_we_answer_as_the_list_says(kafka: str, cluster: ClusterHandle) -> None:
-    batches = [bad for bad in bad_batches() if bad.kafka is not None]
+    batches = [bad for bad in (*bad_batches(), *bombs()) if bad.kafka is not None]
     theirs = answers(kafka, batches)
     ours = answers(cluster.bootstrap, batches)
     assert {bad.name: theirs[bad.name][0] for bad in batches} == {bad.name: bad.kafka for bad in batches}

@@ -1,5 +1,6 @@
 """Each batch of the list of bad ones is answered as the list says, and what is taken can be read."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from barnabas_broker.partition.record_rules import (
 from barnabas_broker.testing import RunningCluster
 from barnabas_raftlog.records.header import parse_header
 from barnabas_raftlog.records.reader import read_records
-from broker.bad_batches import FAR_MS, THEN_MS, TOPICS, BadBatch, bad_batches
+from broker.bad_batches import FAR_MS, THEN_MS, TOPICS, BadBatch, bad_batches, bombs
 from broker.wire_client import Wire
 
 NOW_MS = (THEN_MS + FAR_MS) // 2
@@ -29,27 +30,37 @@ RULES = {kind: rules_of(topic_settings("t", configs, CONFIG)) for kind, configs 
 
 @pytest.mark.parametrize("bad", [one for one in bad_batches() if one.frame], ids=lambda one: one.name)
 def test_a_batch_is_judged_as_the_list_says(bad: BadBatch) -> None:
-    assert bad.frame is not None
-    frame = memoryview(bytearray(bad.frame))
-    rules = RULES[bad.topic]
-
-    def judged() -> Checked:
-        return check_records(check_header(frame, rules, bad.version, NOW_MS), frame, rules, NOW_MS)
-
     if bad.ours:
         with pytest.raises(RefusedBatchError, match=r"^[^\n]+$") as raised:
-            judged()
+            judged(bad)
         assert raised.value.code == bad.ours
         assert tuple(number for number, _ in raised.value.record_errors) == bad.named
     else:
-        header, stored = judged()
+        header, stored = judged(bad)
         found = list(read_records(stored))
         assert len(found) == header.record_count
         assert header.max_timestamp == max(-1, *(record.timestamp for record in found))
 
 
+@pytest.mark.slow
+def test_a_bomb_is_judged_as_the_list_says() -> None:
+    for bad in bombs(records_max=1):
+        with pytest.raises(RefusedBatchError) if bad.ours else nullcontext() as raised:
+            judged(bad)
+        if raised is not None:
+            assert raised.value.code == bad.ours, bad.what
+            assert tuple(number for number, _ in raised.value.record_errors) == bad.named, bad.what
+
+
+def judged(bad: BadBatch) -> Checked:
+    assert bad.frame is not None
+    frame = memoryview(bytearray(bad.frame))
+    rules = RULES[bad.topic]
+    return check_records(check_header(frame, rules, bad.version, NOW_MS), frame, rules, NOW_MS)
+
+
 def test_a_reason_stands_where_kafka_answers_something_else_and_nowhere_else() -> None:
-    for bad in bad_batches():
+    for bad in (*bad_batches(), *bombs(with_frames=False)):
         assert bool(bad.reason) == (bad.kafka != bad.ours), bad.name
 
 
