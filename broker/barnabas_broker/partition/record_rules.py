@@ -27,6 +27,7 @@ from barnabas_raftlog.errors import CorruptBatchError
 from barnabas_raftlog.records.header import (
     COMPRESSION_MASK,
     CONTROL,
+    CRC_START,
     HEADER_BYTES,
     MAGIC,
     MAGIC_POSITION,
@@ -42,6 +43,7 @@ from barnabas_raftlog.records.inside import PLAIN_BYTES_MAX, Inside, TooLargePla
 from barnabas_raftlog.records.reader import RECORD_BYTES_MIN, batch_body
 from barnabas_raftlog.records.walker.faults import Fault, Walked
 from barnabas_raftlog.records.walker.twins import misfits
+from barnabas_raftlog.wire.crc32c import crc32c
 
 __all__ = [
     "NAMED_MAX",
@@ -54,6 +56,7 @@ __all__ = [
     "rules_of",
 ]
 
+LZ4 = 3
 ZSTD = 4
 ZSTD_SINCE = 7
 INT64_MIN = -(2**63)
@@ -64,6 +67,8 @@ NAMED_MAX = 100
 NAMED_BYTES_MAX = 8 << 20
 """Plain size of a compressed batch beyond which none are."""
 _NO_KEY = "no key, and the topic is compacted"
+_LZ4_FLAGS = HEADER_BYTES + 4  # behind the magic number of the frame
+_UNLINKED = 0x20
 _VALIDATED = "framing"
 _STAMPED = "LogAppendTime"
 
@@ -205,19 +210,22 @@ def check_records(
 
 
 def _code_of(frame: memoryview) -> ErrorCode:
-    """Return the code for bytes that are no intact batch.
+    """Return the code for bytes that are no batch, or one that contradicts itself.
 
-    Whoever sends an older format, or several batches, would send them again and again for CORRUPT_MESSAGE.
+    CORRUPT_MESSAGE is for damage: who sends an older format, several batches, or negative counts would do it again.
     """
-    if len(frame) > MAGIC_POSITION and 0 <= frame[MAGIC_POSITION] < MAGIC:
+    if len(frame) > MAGIC_POSITION and frame[MAGIC_POSITION] < MAGIC:
         return ErrorCode.INVALID_RECORD
     try:
-        first = parse_header(frame)
-        verify(frame[: first.size_bytes])
-        verify(frame[first.size_bytes :])
+        header = parse_header(frame)
+        if header.size_bytes < len(frame):
+            verify(frame[: header.size_bytes])
+            verify(frame[header.size_bytes :])
+            return ErrorCode.INVALID_RECORD
     except CorruptBatchError:
         return ErrorCode.CORRUPT_MESSAGE
-    return ErrorCode.INVALID_RECORD
+    is_intact = header.size_bytes == len(frame) and header.crc == crc32c(frame[CRC_START:])
+    return ErrorCode.INVALID_RECORD if is_intact else ErrorCode.CORRUPT_MESSAGE
 
 
 def _refuse_attributes(attributes: int) -> NoReturn:
@@ -233,6 +241,8 @@ def _refuse_attributes(attributes: int) -> NoReturn:
 
 def _walk(header: BatchHeader, frame: memoryview, plain_bytes_max: int) -> Inside:
     """Walk over all records, and refuse the batch at the first that cannot be read."""
+    if header.attributes & COMPRESSION_MASK == LZ4 and len(frame) > _LZ4_FLAGS and not frame[_LZ4_FLAGS] & _UNLINKED:
+        raise RefusedBatchError(ErrorCode.INVALID_RECORD, "LZ4 with linked blocks, which Java's clients cannot read")
     try:
         inside = check_inside(header, frame, is_dense=True, plain_bytes_max=plain_bytes_max)
     except TooLargePlainError as error:
