@@ -170,10 +170,15 @@ PURE_STDLIB = {
         "types",
         "typing",
         "uuid",
+        "zlib",
+        "compression",
     ),
     *("operator", "hashlib", "hmac", "keyword", "textwrap", "abc", "copy"),
 }
-PURE_LIBRARIES = {"msgpack", "msgspec", "fastcrc", "google_crc32c", "cramjam", "numpy"}
+PURE_LIBRARIES = {
+    *("msgpack", "msgspec", "fastcrc", "google_crc32c", "numpy"),
+    *("cramjam", "lz4", "backports", "zlib_ng"),
+}
 IMPURE = {"asyncio", "socket", "time", "random", "logging", "threading", "subprocess", "uvloop"}
 CALLS_MANY = ("barnabas_broker", "barnabas_metadata_quorum", "barnabas_raftlog")
 CALLS_IN_A_LOOP = {  # module and function of a loop that may call by itself, and why

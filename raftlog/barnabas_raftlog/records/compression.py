@@ -24,7 +24,7 @@ from typing import Any
 
 from barnabas_raftlog.errors import CorruptBatchError
 
-__all__ = ["DECOMPRESSED_BYTES_MAX", "Compression", "compress", "decompress"]
+__all__ = ["DECOMPRESSED_BYTES_MAX", "Compression", "TooLargePlainError", "compress", "decompress"]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -43,6 +43,10 @@ _GZIP_LEVEL = 6
 _LZ4_LEVEL = 1
 _LZ4_PIECE_BYTES = 1 << 20
 _ZSTD_LEVEL = 3
+
+
+class TooLargePlainError(CorruptBatchError):
+    """A body that would be larger, decompressed, than whoever reads it allows."""
 
 
 class Compression(IntEnum):

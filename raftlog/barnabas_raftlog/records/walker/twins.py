@@ -6,7 +6,15 @@ compiler.
 
 from typing import TYPE_CHECKING
 
-__all__ = ["IS_COMPILED", "KEY_BYTES", "KeyTable", "check", "first_at", "largest_timestamp", "squeeze"]
+__all__ = [
+    "IS_COMPILED",
+    "KEY_BYTES",
+    "KeyTable",
+    "StreamCheck",
+    "TimeSearch",
+    "check",
+    "squeeze",
+]
 
 
 def _is_compiled() -> bool:
@@ -22,12 +30,11 @@ IS_COMPILED = _is_compiled()
 
 if TYPE_CHECKING or not IS_COMPILED:
     from .pure.check import check
+    from .pure.keys import KEY_BYTES, KeyTable, squeeze
+    from .pure.stream import StreamCheck
+    from .pure.timestamps import TimeSearch
 else:
     from .compiled.check import check
-
-if TYPE_CHECKING or not IS_COMPILED:
-    from .pure.keys import KEY_BYTES, KeyTable, squeeze
-    from .pure.timestamps import first_at, largest_timestamp
-else:
     from .compiled.keys import KEY_BYTES, KeyTable, squeeze
-    from .compiled.timestamps import first_at, largest_timestamp
+    from .compiled.stream import StreamCheck
+    from .compiled.timestamps import TimeSearch
