@@ -71,7 +71,11 @@ class KeyOffsets:
     """
 
     def __init__(self, keys_max: int, secret: bytes) -> None:
-        """`secret`: 16 bytes of chance, so that nobody writes two keys that look like one here."""
+        """`secret`: 16 bytes of chance, so that nobody writes two keys that look like one here.
+
+        Raises:
+            OSError or MemoryError: there is no memory for so many keys.
+        """
         self.unread_count = 0
         self.unread_offset = -1
         self.plain_bytes = 0
