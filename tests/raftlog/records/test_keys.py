@@ -287,6 +287,20 @@ def test_ranges_of_aborted_records_end_before_their_end(keys: Any, timestamps: A
 
 
 @each_twin
+def test_bytes_behind_the_last_record_are_a_fault_to_each_of_them(keys: Any, timestamps: Any) -> None:
+    part = parts_of([[NewRecord(b"k", b"v", 1_000)] * 2])[0]
+    part = part._replace(body=bytes(part.body) + b"\x00")
+    table = keys.KeyTable(5, SECRET)
+    for ask in (lambda: table.note(part), lambda: table.kept(part, drop_tombstones=False)):
+        with pytest.raises(ValueError, match="a batch that was not checked"):
+            ask()
+    for count in (2, 0, -1):
+        search = search_of(timestamps, header_of(part)._replace(record_count=count), 0, None)
+        assert fed(search, part.body, ()) is None
+        assert search.fault is Fault.BEHIND
+
+
+@each_twin
 def test_a_secret_has_its_size(keys: Any, timestamps: Any) -> None:
     with pytest.raises(ValueError, match="a secret has 16 bytes, not 15"):
         keys.KeyTable(1, SECRET[1:])

@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from .copying cimport copy_bytes
 from .siphash cimport Digest, sip_hash, word_at
 from .steps cimport Steps, begin, next_step
-from .walk cimport NONE, Body, Cursor, read_varint
+from .walk cimport BEHIND, NONE, Body, Cursor, read_varint
 
 from ..key_parts import SECRET_BYTES, Kept
 
@@ -121,6 +121,9 @@ cdef class KeyTable:
                     slots[place + 1] = digest.high
                     self.count += 1
                 slots[place + 2] = <uint64_t>offset + 1
+            else:
+                if steps.at.position != body.shape[0]:
+                    fault = BEHIND
         if fault:
             raise ValueError("a batch that was not checked")
         return not is_full
@@ -157,6 +160,9 @@ cdef class KeyTable:
                 bits[number >> 3] |= 1 << (number & 7)
                 count += 1
                 max_timestamp = max(max_timestamp, steps.seen.timestamp)
+            else:
+                if steps.at.position != body.shape[0]:
+                    fault = BEHIND
         if fault:
             raise ValueError("a batch that was not checked")
         return Kept(count, max_timestamp, marks)

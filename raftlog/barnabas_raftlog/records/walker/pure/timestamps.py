@@ -61,7 +61,7 @@ class TimeSearch:
         """
         position = 0
         self.bytes_due = 1
-        while self._left and not self.is_done:
+        while self._left > 0 and not self.is_done:
             try:
                 size = self._size_at(data, position)
                 if size > len(data) - position:
@@ -80,7 +80,7 @@ class TimeSearch:
         Args:
             is_left: Bytes were fed that were not used.
         """
-        if not self.is_done and (self._left or is_left):
+        if not self.is_done and (self._left > 0 or is_left):
             self._fail(Fault.LENGTH if is_left else Fault.VARINT)
         return None if self.fault else self._found
 
