@@ -29,11 +29,11 @@ from barnabas_raftlog.links.handshake import ADMIN, Acceptor, Dialler, Handshake
 from barnabas_raftlog.links.liveness import cluster_mark, decode_datagram
 from barnabas_raftlog.links.raft_frames import decode_frame
 from barnabas_raftlog.records.arrow import read_arrow
-from barnabas_raftlog.records.bounded import BatchBounds, bounded_part
+from barnabas_raftlog.records.bounded import BatchBounds, find_by_time, sound_part
 from barnabas_raftlog.records.columns import read_columns
 from barnabas_raftlog.records.header import parse_header, verify
 from barnabas_raftlog.records.reader import batches, read_records
-from barnabas_raftlog.records.walker.twins import KeyTable, check, first_at, largest_timestamp, squeeze
+from barnabas_raftlog.records.walker.twins import KeyTable, squeeze
 from barnabas_raftlog.wire.primitives import BLOB_BYTES_MAX
 
 __all__ = ["INPUT_BYTES_MAX", "SECRET", "TARGETS", "Meter", "TooDearError"]
@@ -152,11 +152,9 @@ def records(data: bytes) -> None:
 
 def _compact_within_bounds(data: bytes) -> None:
     for header, frame in batches(data, check_crc=False):
-        part = bounded_part(header, frame, BOUNDS)
-        first_at(part, 1, 0)
-        largest_timestamp(part, 0)
-        if check(part.body, part.record_count, part.base_timestamp, part.last_offset_delta, is_dense=False).fault:
-            continue
+        find_by_time(header, frame, BOUNDS, start_offset=0, wanted_ms=1)
+        find_by_time(header, frame, BOUNDS, start_offset=0, wanted_ms=None)
+        part = sound_part(header, frame, BOUNDS)
         table = KeyTable(part.record_count, SECRET[:16])
         assert table.note(part), "more keys than records"
         squeeze(bytearray(part.body), table.kept(part, drop_tombstones=True).marks, part.record_count)

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -11,17 +12,18 @@ from hypothesis import strategies as st
 from raftlog.records.strategies import batch_of_deltas, damaged
 
 from barnabas_raftlog.errors import CorruptBatchError
-from barnabas_raftlog.records.bounded import BatchBounds, bounded_part
+from barnabas_raftlog.records.bounded import BatchBounds, find_by_time, sound_part
 from barnabas_raftlog.records.builder import NewRecord, build_batch
 from barnabas_raftlog.records.header import BatchHeader, parse_header, stamp
-from barnabas_raftlog.records.reader import Record, placed_records
+from barnabas_raftlog.records.reader import Record, batch_body, placed_records
 from barnabas_raftlog.records.walker.arrow_parts import Part
 from barnabas_raftlog.records.walker.faults import Fault
 from barnabas_raftlog.records.walker.key_parts import Timed
 from barnabas_raftlog.records.walker.pure import keys as pure_keys
 from barnabas_raftlog.records.walker.pure import timestamps as pure_timestamps
-from barnabas_raftlog.records.walker.twins import IS_COMPILED, check
+from barnabas_raftlog.records.walker.twins import IS_COMPILED
 
+Buffer = bytes | bytearray | memoryview
 SECRET = bytes(range(16))
 BOUNDS = BatchBounds(1 << 20, 1 << 20)
 TWINS: list[tuple[Any, Any]] = [(pure_keys, pure_timestamps)]
@@ -57,7 +59,7 @@ def parts_of(batches: Sequence[Sequence[NewRecord]]) -> list[Part]:
     for records in batches:
         frame = bytearray(build_batch(records))
         stamp(frame, offset, 1)
-        parts.append(bounded_part(parse_header(frame), memoryview(frame), BOUNDS))
+        parts.append(sound_part(parse_header(frame), memoryview(frame), BOUNDS))
         offset += len(records)
     return parts
 
@@ -123,53 +125,94 @@ def test_what_stays_is_what_a_dictionary_would_keep(
         assert body[: keys.squeeze(body, kept.marks, part.record_count)] == wanted
 
 
+def search_of(timestamps: Any, header: BatchHeader, start_offset: int, wanted: int | None) -> Any:
+    return timestamps.TimeSearch(
+        count=header.record_count,
+        base_offset=header.base_offset,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=header.base_timestamp,
+        append_timestamp=header.max_timestamp if header.attributes & 8 else None,
+        start_offset=start_offset,
+        wanted=wanted,
+    )
+
+
+def fed(search: Any, body: Buffer, cuts: Sequence[int]) -> Timed | None:
+    """Feed a body that is cut at these places, and what was not used with what follows it."""
+    left = bytearray()
+    places = sorted({min(cut, len(body)) for cut in cuts} | {0, len(body)})
+    for start, end in pairwise(places):
+        left += memoryview(body)[start:end]
+        if len(left) >= search.bytes_due:
+            del left[: search.feed(left)]
+        if search.is_done:
+            break
+    found: Timed | None = search.end(is_left=bool(left))
+    return found
+
+
+CUTS = st.lists(st.integers(0, 300), max_size=6) | st.just(range(400))
+
+
 @each_twin
-@given(RECORDS, st.integers(0, 25), st.integers(1_000, 1_010), st.none() | st.just(1_004))
+@given(RECORDS, st.integers(0, 25), st.none() | st.integers(1_000, 1_010), st.none() | st.just(1_004), CUTS)
 def test_the_first_at_a_timestamp_and_the_largest_are_those_of_the_reader(
-    keys: Any, timestamps: Any, records: list[NewRecord], start_offset: int, asked: int, appended: int | None
+    keys: Any,
+    timestamps: Any,
+    records: list[NewRecord],
+    start_offset: int,
+    wanted: int | None,
+    appended: int | None,
+    cuts: Sequence[int],
 ) -> None:
     part = parts_of([records])[0]._replace(append_timestamp=appended)
     behind = [record for record, _ in read(part) if record.offset >= start_offset]
-    first = next((one for one in behind if one.timestamp >= asked), None)
-    largest = max(behind, key=lambda one: one.timestamp, default=None)
-    for found, due in (
-        (timestamps.first_at(part, asked, start_offset), first),
-        (timestamps.largest_timestamp(part, start_offset), largest),
-    ):
-        assert found == (Timed(Fault.NONE, -1, -1) if due is None else Timed(Fault.NONE, due.offset, due.timestamp))
+    if wanted is None:
+        due = max(behind, key=lambda one: one.timestamp, default=None)
+    else:
+        due = next((one for one in behind if one.timestamp >= wanted), None)
+    search = search_of(timestamps, header_of(part), start_offset, wanted)
+    found = fed(search, part.body, cuts)
+    assert found == (None if due is None else Timed(due.offset, due.timestamp))
+    assert search.fault is Fault.NONE
+
+
+def sound_records(header: BatchHeader, body: Buffer) -> tuple[list[Record], bool]:
+    """Return the records before the first that is not sound, and whether there is one."""
+    found = []
+    try:
+        for record, _ in placed_records(header, bytes(body)):
+            found.append(record)
+    except CorruptBatchError:
+        return found, True
+    return found, False
 
 
 @each_twin
-@given(damaged())
-def test_of_damaged_batches_the_twins_and_the_reader_say_the_same(keys: Any, timestamps: Any, data: bytes) -> None:
+@given(damaged(), CUTS)
+def test_of_damaged_batches_the_twins_and_the_reader_say_the_same(
+    keys: Any, timestamps: Any, data: bytes, cuts: Sequence[int]
+) -> None:
     try:
         header = parse_header(data)
-        part = bounded_part(header, memoryview(data), BOUNDS)
+        body = batch_body(header, memoryview(data), 1 << 20)
     except CorruptBatchError:
         return
-    if not part.record_count:
-        return
-    found = []
-    is_sound = True
-    try:
-        for record, _ in placed_records(header_of(part)._replace(max_timestamp=header.max_timestamp), bytes(part.body)):
-            found.append(record)
-    except CorruptBatchError:
-        is_sound = False
+    found, is_bad = sound_records(header, body)
     middle = found[len(found) // 2].timestamp if found else 0
-    first = timestamps.first_at(part, middle, 0)
+    search = search_of(timestamps, header, 0, middle)
     due = next((one for one in found if one.timestamp >= middle), None)
-    assert (first.offset, first.timestamp) == ((-1, -1) if due is None else (due.offset, due.timestamp))
-    assert bool(first.fault) == (due is None and not is_sound)
-    largest = timestamps.largest_timestamp(part, 0)
-    assert bool(largest.fault) != is_sound
+    assert fed(search, body, cuts) == (due and Timed(due.offset, due.timestamp))
+    assert bool(search.fault) == (due is None and is_bad)
+    search = search_of(timestamps, header, 0, None)
+    due = max(found, key=lambda one: one.timestamp, default=None)
+    assert fed(search, body, cuts) == (None if is_bad or due is None else Timed(due.offset, due.timestamp))
+    assert bool(search.fault) == is_bad
+    part = Part(body, header.record_count, header.base_offset, header.last_offset_delta, header.base_timestamp, None)
     table = keys.KeyTable(100, SECRET)
-    walked = check(part.body, part.record_count, part.base_timestamp, part.last_offset_delta, is_dense=False)
-    assert bool(walked.fault) != is_sound
-    if is_sound:
+    if not is_bad:
         assert table.note(part)
         assert len(table) == len({one.key for one in found if one.key is not None})
-        assert largest.timestamp == max(one.timestamp for one in found)
         return
     # A batch that was not checked first costs no more than an error.
     marks = bytes([0x55]) * (part.record_count // 8 + 1)
@@ -179,6 +222,31 @@ def test_of_damaged_batches_the_twins_and_the_reader_say_the_same(keys: Any, tim
         table.kept(part, drop_tombstones=True)
     with suppress(ValueError):
         keys.squeeze(bytearray(part.body), marks, part.record_count)
+
+
+@given(damaged(), st.none() | st.integers(0, 2**42))
+def test_a_batch_is_found_sound_by_its_bounds_as_the_reader_finds_it(data: bytes, wanted: int | None) -> None:
+    try:
+        header = parse_header(data)
+    except CorruptBatchError:
+        return
+    frame = memoryview(data)
+    found, is_bad = list[Record](), True
+    with suppress(CorruptBatchError):
+        found, is_bad = sound_records(header, batch_body(header, frame, 1 << 20))
+    looked = find_by_time(header, frame, BOUNDS, start_offset=0, wanted_ms=None)
+    assert looked.is_sound != is_bad
+    try:
+        part = sound_part(header, frame, BOUNDS)
+    except CorruptBatchError:
+        assert is_bad
+        return
+    assert not is_bad
+    assert [record for record, _ in placed_records(header, bytes(part.body))] == found
+    if wanted is not None:
+        first = next((one for one in found if one.timestamp >= wanted), None)
+        looked = find_by_time(header, frame, BOUNDS, start_offset=0, wanted_ms=wanted)
+        assert looked.record == (first and Timed(first.offset, first.timestamp))
 
 
 @each_twin
@@ -219,6 +287,20 @@ def test_ranges_of_aborted_records_end_before_their_end(keys: Any, timestamps: A
 
 
 @each_twin
+def test_bytes_behind_the_last_record_are_a_fault_to_each_of_them(keys: Any, timestamps: Any) -> None:
+    part = parts_of([[NewRecord(b"k", b"v", 1_000)] * 2])[0]
+    part = part._replace(body=bytes(part.body) + b"\x00")
+    table = keys.KeyTable(5, SECRET)
+    for ask in (lambda: table.note(part), lambda: table.kept(part, drop_tombstones=False)):
+        with pytest.raises(ValueError, match="a batch that was not checked"):
+            ask()
+    for count in (2, 0, -1):
+        search = search_of(timestamps, header_of(part)._replace(record_count=count), 0, None)
+        assert fed(search, part.body, ()) is None
+        assert search.fault is Fault.BEHIND
+
+
+@each_twin
 def test_a_secret_has_its_size(keys: Any, timestamps: Any) -> None:
     with pytest.raises(ValueError, match="a secret has 16 bytes, not 15"):
         keys.KeyTable(1, SECRET[1:])
@@ -227,8 +309,8 @@ def test_a_secret_has_its_size(keys: Any, timestamps: Any) -> None:
 @each_twin
 def test_records_with_gaps_keep_their_offsets(keys: Any, timestamps: Any) -> None:
     frame = memoryview(batch_of_deltas([0, 3, 9], last_delta=9))
-    part = bounded_part(parse_header(frame), frame, BOUNDS)
-    assert timestamps.first_at(part, 1_000, 4) == Timed(Fault.NONE, 9, 1_000)
+    part = sound_part(parse_header(frame), frame, BOUNDS)
+    assert fed(search_of(timestamps, header_of(part), 4, 1_000), part.body, ()) == Timed(9, 1_000)
     assert keys.KeyTable(0, SECRET).kept(part, drop_tombstones=True, aborted=[(3, 4)]).marks == b"\x05"
 
 

@@ -13,9 +13,9 @@ nothing, and each replica does this by itself.
 memory. The checkpoint names the file that counts by its generation, and only when one that names the new file is on
 the disk, the old file goes. Recovery removes other files that a crash leaves.
 
-A file that cannot be written (no room) ends the pass, and nothing else. So does one that cannot be read, which is then
-a suspect as for any reader (`scrub`). A copy from another replica only mends a segment that both have compacted alike:
-it must have the same size.
+A file that cannot be written (no room) ends the pass, and nothing else; so does a table of keys that does not fit in
+memory. So does a file that cannot be read, which is then a suspect as for any reader (`scrub`). A copy from another
+replica only mends a segment that both have compacted alike: it must have the same size.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ Pause = Callable[[int], Awaitable[None]]  # called with the bytes that were read
 
 
 class CompactionFailedError(BarnabasError):
-    """A new file could not be written; the log is as it was."""
+    """A new file could not be written, or there is no memory for the keys; the log is as it was."""
 
 
 class CompactionLimits(NamedTuple):
@@ -103,7 +103,7 @@ async def compact(
     Cancellation: segments that were written again so far count; a piece that is being written is finished first.
 
     Raises:
-        CompactionFailedError: there is no room.
+        CompactionFailedError: there is no room on the disk, or in memory.
         StorageFailedError: a file cannot be read.
     """
     sealed = _sealed(log, committed_index, now_ms - limits.min_lag_ms if limits.min_lag_ms else 1 << 62)
@@ -268,10 +268,7 @@ class _Rewriting:
         segments = list(sealed)
         next_index: int | None = next(one.first_index for one in segments if one.cleaned_ms < 0)
         while next_index is not None:
-            # The table is as large as it may become: no more keys than offsets from here on.
-            dirty = next(one.base_offset for one in segments if one.cleaned_ms < 0)
-            keys_max = min(self._limits.keys_max, self._log.log_end_offset - dirty)
-            keys = await in_thread(self._log, partial(KeyOffsets, keys_max, os.urandom(SECRET_BYTES)))
+            keys = self._room_for_keys(next(one.base_offset for one in segments if one.cleaned_ms < 0))
             number, next_index = await self._note(segments, keys, next_index)
             if keys.unread_count and not self._unread_count:
                 self._unread_offset = keys.unread_offset
@@ -281,6 +278,14 @@ class _Rewriting:
                 segments[place] = await self._rewrite(segments[place], keys, is_last=is_last)
                 if place < number or next_index is None:
                     _mark_clean(self._log, segments[place], self._now_ms)
+
+    def _room_for_keys(self, from_offset: int) -> KeyOffsets:
+        """Return a table for the keys of the records from an offset on: not more than there are offsets."""
+        keys_max = min(self._limits.keys_max, self._log.log_end_offset - from_offset)
+        try:
+            return KeyOffsets(keys_max, os.urandom(SECRET_BYTES))
+        except (OSError, MemoryError) as error:
+            raise CompactionFailedError(f"no memory for {keys_max} keys: {error}") from error
 
     async def _note(self, segments: list[Segment], keys: KeyOffsets, from_index: int) -> tuple[int, int | None]:
         """Note the keys of dirty segments from an entry on.

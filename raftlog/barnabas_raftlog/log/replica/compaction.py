@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from barnabas_raftlog.errors import CorruptBatchError
 from barnabas_raftlog.raft.messages import Buffer
-from barnabas_raftlog.records.bounded import BatchBounds, bounded_part
+from barnabas_raftlog.records.bounded import BatchBounds, sound_part
 from barnabas_raftlog.records.compression import DECOMPRESSED_BYTES_MAX, Compression, compress
 from barnabas_raftlog.records.header import (
     BATCH_BYTES_MAX,
@@ -42,9 +42,7 @@ from barnabas_raftlog.records.header import (
     BatchHeader,
     parse_header,
 )
-from barnabas_raftlog.records.walker.arrow_parts import Part
-from barnabas_raftlog.records.walker.faults import raise_fault
-from barnabas_raftlog.records.walker.twins import IS_COMPILED, KEY_BYTES, KeyTable, check, squeeze
+from barnabas_raftlog.records.walker.twins import IS_COMPILED, KEY_BYTES, KeyTable, squeeze
 from barnabas_raftlog.wire.crc32c import crc32c
 
 __all__ = ["BOUNDS", "KEY_BYTES", "Counts", "KeyOffsets", "compacted"]
@@ -73,7 +71,11 @@ class KeyOffsets:
     """
 
     def __init__(self, keys_max: int, secret: bytes) -> None:
-        """`secret`: 16 bytes of chance, so that nobody writes two keys that look like one here."""
+        """`secret`: 16 bytes of chance, so that nobody writes two keys that look like one here.
+
+        Raises:
+            OSError or MemoryError: there is no memory for so many keys.
+        """
         self.unread_count = 0
         self.unread_offset = -1
         self.plain_bytes = 0
@@ -95,7 +97,7 @@ class KeyOffsets:
         if not _is_open(header):
             return True
         try:
-            part = _part(header, frame)
+            part = sound_part(header, frame, BOUNDS)
         except CorruptBatchError:
             self.plain_bytes += _unread_bytes(header, frame)
             if not self.unread_count:
@@ -127,7 +129,7 @@ def compacted(
     if not _is_open(header):
         return frame, everything
     try:
-        part = _part(header, frame)
+        part = sound_part(header, frame, BOUNDS)
     except CorruptBatchError:
         return frame, everything._replace(plain_bytes=_unread_bytes(header, frame))
     kept = keys.table.kept(part, drop_tombstones=drop_tombstones, aborted=aborted)
@@ -153,18 +155,6 @@ def compacted(
 
 def _is_open(header: BatchHeader) -> bool:
     return header.record_count > 0 and not header.attributes & (CONTROL | TRANSACTIONAL)
-
-
-def _part(header: BatchHeader, frame: memoryview) -> Part:
-    """Return the records of a batch that is sound to its end.
-
-    Raises:
-        CorruptBatchError: it is not, or is beyond `BOUNDS`.
-    """
-    part = bounded_part(header, frame, BOUNDS)
-    walked = check(part.body, part.record_count, part.base_timestamp, part.last_offset_delta, is_dense=False)
-    raise_fault(walked, header.base_offset)
-    return part
 
 
 def _unread_bytes(header: BatchHeader, frame: memoryview) -> int:

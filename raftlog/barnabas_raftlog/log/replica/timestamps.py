@@ -16,14 +16,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from barnabas_raftlog.errors import CorruptBatchError
 from barnabas_raftlog.log.segments.cold_reads import Hint
 from barnabas_raftlog.log.segments.segment import Segment
-from barnabas_raftlog.records.bounded import BatchBounds, bounded_part
-from barnabas_raftlog.records.header import COMPRESSION_MASK, BatchHeader, parse_header
-from barnabas_raftlog.records.walker.arrow_parts import Part
-from barnabas_raftlog.records.walker.key_parts import Timed
-from barnabas_raftlog.records.walker.twins import IS_COMPILED, first_at, largest_timestamp
+from barnabas_raftlog.records.bounded import BatchBounds, find_by_time
+from barnabas_raftlog.records.header import BatchHeader, parse_header
+from barnabas_raftlog.records.walker.twins import IS_COMPILED
 
 from .reading import FilePart, SegmentDroppedError, file_part, guard
 from .state import LogState
@@ -34,7 +31,8 @@ Answer = tuple[int, int, int] | None  # offset, timestamp, leader epoch
 Batch = tuple[BatchHeader, memoryview]
 OFFSET_MAX = TIMESTAMP_MAX = (1 << 63) - 1
 UNKNOWN_TIMESTAMP = -1
-# Any client may ask, so less than compaction opens: a fifth of a second of a read thread for each look-up.
+# Any client may ask, so less than compaction opens: a fifth of a second of a read thread for each look-up. What is held
+# is a piece of the batch and one record, which may be as large as all.
 BYTES_MAX = 32 << 20
 BOUNDS = BatchBounds(records_max=BYTES_MAX if IS_COMPILED else 100_000, bytes_max=BYTES_MAX)
 HEADERS_AT_ONCE = 500  # 1 ms
@@ -91,7 +89,7 @@ class _TimestampReads:
             batch = await self._first_batch(timestamp_ms, end_offset, start_offset)
             if batch is None or batch[0].base_offset >= end_offset:
                 return None
-            answer = await self._cold.in_thread(partial(self._first_record, *batch, timestamp_ms))
+            answer = await self._cold.in_thread(partial(self._find, *batch, timestamp_ms))
             if answer is not None:
                 return answer if answer[0] < end_offset else None
             start_offset = batch[0].end_offset
@@ -120,14 +118,14 @@ class _TimestampReads:
         batch = await self._largest_batch(end_offset, self._start)
         if batch is None or batch[0].base_offset >= end_offset:
             return None
-        inside = await self._cold.in_thread(partial(self._largest_record, *batch))
+        inside = await self._cold.in_thread(partial(self._find, *batch, None))
         if batch[0].base_offset >= self._start:
             return inside
         behind = await self._largest_batch(end_offset, batch[0].end_offset)
         if behind is None or behind[0].base_offset >= end_offset:
             return inside
         if inside is None or behind[0].max_timestamp > inside[1]:
-            return await self._cold.in_thread(partial(self._largest_record, *behind))
+            return await self._cold.in_thread(partial(self._find, *behind, None))
         return inside
 
     async def _largest_batch(self, end_offset: int, start_offset: int) -> Batch | None:
@@ -241,28 +239,17 @@ class _TimestampReads:
 
     # In a thread.
 
-    def _first_record(self, header: BatchHeader, frame: memoryview, timestamp_ms: int) -> Answer:
-        """Return the first record that is as late; None: there is none, though the header may say so."""
-        return self._asked(header, frame, lambda part: first_at(part, timestamp_ms, self._start))
+    def _find(self, header: BatchHeader, frame: memoryview, wanted_ms: int | None) -> Answer:
+        """Return the first record at `wanted_ms` or later, or the first with the largest timestamp.
 
-    def _largest_record(self, header: BatchHeader, frame: memoryview) -> Answer:
-        """Return the first record with the largest timestamp; None if compaction has left none."""
-        return self._asked(header, frame, lambda part: largest_timestamp(part, self._start))
-
-    def _asked(self, header: BatchHeader, frame: memoryview, ask: Callable[[Part], Timed]) -> Answer:
-        """Return the record of a batch that is found by the walker, or the batch as a whole if it is not sound."""
-        bytes_max = min(BOUNDS.bytes_max, self._left_bytes)
-        try:
-            part = bounded_part(header, frame, BOUNDS._replace(bytes_max=bytes_max))
-        except CorruptBatchError:
-            # To see that something does not fit takes as long as to fill what it should fit into.
-            self._left_bytes -= bytes_max if header.attributes & COMPRESSION_MASK else 0
+        None if there is none: the header may say more than the records, and compaction may have left none.
+        """
+        bounds = BOUNDS._replace(bytes_max=min(BOUNDS.bytes_max, self._left_bytes))
+        found = find_by_time(header, frame, bounds, start_offset=self._start, wanted_ms=wanted_ms)
+        self._left_bytes -= found.plain_bytes
+        if not found.is_sound:
             return self._whole(header)
-        self._left_bytes -= len(part.body)
-        found = ask(part)
-        if found.fault:
-            return self._whole(header)
-        return None if found.offset < 0 else (found.offset, found.timestamp, header.leader_epoch)
+        return None if found.record is None else (*found.record, header.leader_epoch)
 
     def _whole(self, header: BatchHeader) -> tuple[int, int, int]:
         """Answer a batch whose records say nothing."""

@@ -2,8 +2,6 @@
 
 from typing import NamedTuple
 
-from .faults import Fault
-
 __all__ = ["SECRET_BYTES", "Kept", "Timed"]
 
 SECRET_BYTES = 16
@@ -26,14 +24,7 @@ class Kept(NamedTuple):
 
 
 class Timed(NamedTuple):
-    """A record that was looked for by its timestamp.
+    """A record that was found by its timestamp: its offset and that, in milliseconds since 1970."""
 
-    Attributes:
-        fault: What is wrong with the batch, if that was seen before the answer was certain.
-        offset: Of the record; -1 if there is none.
-        timestamp: Milliseconds since 1970; -1 if there is no such record.
-    """
-
-    fault: Fault
     offset: int
     timestamp: int

@@ -13,6 +13,7 @@ __all__ = [
     "KeyTable",
     "OpenRecords",
     "StreamCheck",
+    "TimeSearch",
     "check",
     "first_at",
     "largest_timestamp",
@@ -49,7 +50,7 @@ if TYPE_CHECKING or not IS_COMPILED:
     from .pure.misfits import misfits
     from .pure.records import skip_records, take_records
     from .pure.stream import StreamCheck
-    from .pure.timestamps import first_at, largest_timestamp
+    from .pure.timestamps import TimeSearch, first_at, largest_timestamp
 else:
     from .compiled.building import OpenRecords, murmur2, partition_of
     from .compiled.check import check
@@ -57,4 +58,4 @@ else:
     from .compiled.misfits import misfits
     from .compiled.records import skip_records, take_records
     from .compiled.stream import StreamCheck
-    from .compiled.timestamps import first_at, largest_timestamp
+    from .compiled.timestamps import TimeSearch, first_at, largest_timestamp

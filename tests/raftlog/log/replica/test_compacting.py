@@ -163,6 +163,24 @@ def test_batches_that_are_kept_unread_are_told_of_once() -> None:
     assert again.unread_count == 0
 
 
+def test_keys_that_do_not_fit_in_memory_end_the_pass_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = filled(Node())
+    before = asyncio.run(all_records(log))
+    asked = list[int]()
+
+    def refused(keys_max: int, _: bytes) -> KeyOffsets:
+        asked.append(keys_max)
+        raise OSError(12, "Cannot allocate memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compacting, "KeyOffsets", refused)
+        with pytest.raises(CompactionFailedError, match=r"no memory for 120 keys: .*Cannot allocate memory"):
+            compact(log)
+    assert asked == [120], "as many as there are records, which is less than the limit"
+    assert asyncio.run(all_records(log)) == before
+    assert compact(log) is not None
+
+
 @pytest.mark.parametrize("count", range(60, 70))
 def test_a_copy_of_what_was_emptied_is_passed_by_and_nothing_else(count: int) -> None:
     """A follower that is behind gets emptied frames, in one segment with the next ones, and no file of its own."""

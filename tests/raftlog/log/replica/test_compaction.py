@@ -1,6 +1,6 @@
 """Compaction of batches against a dictionary: only the latest record of each key is kept."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -9,11 +9,12 @@ from raftlog.log.frames import data_frame
 
 from barnabas_raftlog.log.replica import compaction
 from barnabas_raftlog.log.replica.compaction import KeyOffsets, compacted
-from barnabas_raftlog.records import reader
+from barnabas_raftlog.records import pieces
 from barnabas_raftlog.records.bounded import BatchBounds
 from barnabas_raftlog.records.builder import NewRecord, build_batch
-from barnabas_raftlog.records.compression import Compression, decompress
+from barnabas_raftlog.records.compression import Compression
 from barnabas_raftlog.records.header import HEADER_BYTES, stamp, verify
+from barnabas_raftlog.records.pieces import plain_pieces
 from barnabas_raftlog.records.reader import Record, read_records
 
 MANY = 1_000
@@ -115,11 +116,11 @@ def test_a_batch_is_decompressed_once_a_step(monkeypatch: pytest.MonkeyPatch) ->
     frames = frames_of([[record(b"a"), record(b"b")], [record(b"a")]], Compression.ZSTD)
     opened = list[int]()
 
-    def counted(codec: int, data: memoryview, limit_bytes: int) -> reader.Buffer:
+    def counted(codec: int, data: memoryview, limit_bytes: int) -> Iterator[pieces.Buffer]:
         opened.append(limit_bytes)
-        return decompress(codec, data, limit_bytes)
+        return plain_pieces(codec, data, limit_bytes)
 
-    monkeypatch.setattr(reader, "decompress", counted)
+    monkeypatch.setattr(pieces, "plain_pieces", counted)
     compact(frames)
     assert opened == [compaction.BOUNDS.bytes_max] * 4
 

@@ -14,10 +14,9 @@ from barnabas_raftlog.log.replica import appending, timestamps
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.log.replica.timestamps import TIMESTAMP_MAX, Answer
 from barnabas_raftlog.log.storage import StorageConfig
-from barnabas_raftlog.records.bounded import BatchBounds, bounded_part
+from barnabas_raftlog.records.bounded import BatchBounds, Found, find_by_time
 from barnabas_raftlog.records.builder import NewRecord, build_batch, write_header
 from barnabas_raftlog.records.header import BatchHeader, ControlKind, parse_header
-from barnabas_raftlog.records.walker.arrow_parts import Part
 
 BATCHES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2500), st.integers(0, 40)), min_size=1, max_size=25)
 
@@ -160,11 +159,11 @@ def test_a_look_up_opens_a_bounded_number_of_batches_that_lie(monkeypatch: pytes
     node.work()
     opened = list[int]()
 
-    def counted(header: BatchHeader, frame: memoryview, bounds: BatchBounds) -> Part:
+    def counted(header: BatchHeader, frame: memoryview, bounds: BatchBounds, **asked: Any) -> Found:
         opened.append(header.base_offset)
-        return bounded_part(header, frame, bounds)
+        return find_by_time(header, frame, bounds, **asked)
 
-    monkeypatch.setattr(timestamps, "bounded_part", counted)
+    monkeypatch.setattr(timestamps, "find_by_time", counted)
     assert asyncio.run(log.offset_for_timestamp(1_001, 40)) == (timestamps.LIES_MAX - 1, 2_000, 1)
     assert opened == list(range(timestamps.LIES_MAX))
 

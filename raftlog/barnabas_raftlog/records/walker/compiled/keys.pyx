@@ -1,26 +1,26 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True, initializedcheck=False
 """Notes the newest offset of each key, and says which records stay, compiled: with the GIL released."""
 
+import mmap
 from array import array
 
-from cython cimport view
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from .copying cimport copy_bytes
 from .siphash cimport Digest, sip_hash, word_at
 from .steps cimport Steps, begin, next_step
-from .walk cimport NONE, Body, Cursor, read_varint
+from .walk cimport BEHIND, NONE, Body, Cursor, read_varint
 
 from ..key_parts import SECRET_BYTES, Kept
 
 __all__ = ["KEY_BYTES", "KeyTable", "siphash_128", "squeeze"]
 
-KEY_BYTES = 32  # a slot of 24 bytes, and a third more of them than there may be keys
-DEF_KEYS_MAX = 1 << 31  # the place of a key is computed in 32 bits
+KEY_BYTES = 32  # a slot, and a third more of them than there may be keys
+KEYS_MAX = 1 << 31  # the place of a key is computed in 32 bits
 
-# A run of records that moves by less than this moves by the byte, because copies must not overlap.
 cdef enum:
-    COPIED_BYTES_MIN = 64
+    SLOT_BYTES = 24
+    COPIED_BYTES_MIN = 64  # a run of records that moves by less moves by the byte, because copies must not overlap
 
 
 def siphash_128(Body data, Body secret) -> bytes:
@@ -73,17 +73,13 @@ cdef class KeyTable:
 
     def __init__(self, keys_max, Body secret):
         read_secret(secret, &self.secret)
-        self.keys_max = max(0, min(keys_max, DEF_KEYS_MAX))
+        self.keys_max = max(0, min(keys_max, KEYS_MAX))
         self.count = 0
         self.capacity = self.keys_max + self.keys_max // 3 + 1
-        cdef uint64_t[::1] slots = view.array(
-            shape=(3 * self.capacity,), itemsize=sizeof(uint64_t), format="Q", mode="c"
-        )
-        cdef Py_ssize_t number
-        with nogil:
-            for number in range(slots.shape[0]):
-                slots[number] = 0
-        self.slots = slots
+        # Zeroed by the operating system, a page when it is first used: few keys take little of it.
+        size_bytes = SLOT_BYTES * self.capacity
+        room = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.slots = memoryview(room).cast("Q")
 
     def __len__(self):
         return self.count
@@ -125,6 +121,9 @@ cdef class KeyTable:
                     slots[place + 1] = digest.high
                     self.count += 1
                 slots[place + 2] = <uint64_t>offset + 1
+            else:
+                if steps.at.position != body.shape[0]:
+                    fault = BEHIND
         if fault:
             raise ValueError("a batch that was not checked")
         return not is_full
@@ -161,6 +160,9 @@ cdef class KeyTable:
                 bits[number >> 3] |= 1 << (number & 7)
                 count += 1
                 max_timestamp = max(max_timestamp, steps.seen.timestamp)
+            else:
+                if steps.at.position != body.shape[0]:
+                    fault = BEHIND
         if fault:
             raise ValueError("a batch that was not checked")
         return Kept(count, max_timestamp, marks)

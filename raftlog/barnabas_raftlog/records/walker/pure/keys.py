@@ -29,6 +29,7 @@ class KeyTable:
 
         Raises:
             ValueError: `secret` has another size.
+            OSError: the compiled one: no memory for so many keys. It is taken as it is used.
         """
         if len(secret) != SECRET_BYTES:
             raise ValueError(f"a secret has {SECRET_BYTES} bytes, not {len(secret)}")
