@@ -1,8 +1,8 @@
 """Fetches all of a topic and throws it away: a process that does so at each line of its standard input.
 
-It asks brokers for the same bytes as the data source does, and looks at nothing but the last offsets of answers, so
-that it takes as little as it can from what runs beside it: blocking sockets, memory that is used again, and a connection
-to each leader for each of `THREADS` threads, which share the partitions. It answers each line with one of JSON.
+It asks brokers for the same bytes as the data source does, and looks at nothing but the last offsets of answers. So it
+takes little from what runs beside it: blocking sockets, memory that is used again, and a connection to each leader for
+each of `THREADS` threads, which share the partitions. It answers each line with one of JSON.
 """
 
 import json
