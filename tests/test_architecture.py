@@ -33,6 +33,7 @@ MAY_IMPORT = {  # package: what it may import of the others. Acyclic, read top-d
     "barnabas_spark": (
         "barnabas_clients",
         "barnabas_raftlog.errors",
+        "barnabas_raftlog.memory",
         "barnabas_raftlog.printable",
         "barnabas_raftlog.records",
         "barnabas_raftlog.wire.crc32c",

@@ -63,7 +63,7 @@ def write_sorted(batches: Iterator[Any], how: Writing) -> Iterator[Any]:
         BackfillError: brokers refused a batch, or the topic has more rows than the back-fill.
         ClientError, KafkaError: another attempt may succeed.
     """
-    freeze_once()
+    freeze_once("before a task")
     done: list[Done] = []
     partition: _Partition | None = None
     try:
