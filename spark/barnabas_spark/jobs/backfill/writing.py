@@ -22,8 +22,9 @@ from barnabas_spark.clusters import run
 from barnabas_spark.garbage import freeze_once
 from barnabas_spark.options.reads import ReadOptions
 from barnabas_spark.options.writes import WriteOptions
-from barnabas_spark.writing.batches import Built, RecordColumns, build_batches
+from barnabas_spark.writing.batches import Built, build_batches
 from barnabas_spark.writing.producers import close_producer, producer_for
+from barnabas_spark.writing.rows import RecordColumns
 
 from .target import end_of
 
