@@ -33,6 +33,7 @@ MAY_IMPORT = {  # package: what it may import of the others. Acyclic, read top-d
     "barnabas_spark": (
         "barnabas_clients",
         "barnabas_raftlog.errors",
+        "barnabas_raftlog.memory",
         "barnabas_raftlog.printable",
         "barnabas_raftlog.records",
         "barnabas_raftlog.wire.crc32c",
@@ -105,7 +106,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     "barnabas_spark.streaming": "byte_limit offsets pace < continuation < ownership starting watch < stream < reader",
     "barnabas_spark.options": "names < connections tables values < reads writes < streams",
     "barnabas_spark.writing": (
-        "batches layout outcome partitioning producers < columns < destinations < task < writers"
+        "layout outcome partitioning producers rows < columns joining < batches destinations < task < writers"
     ),
     "barnabas_spark.planning": "limits plan < sizes splitting < packing",
     "barnabas_spark.reading": "fetching json_records measuring snapshot < json_blocks < values < arrow < reader",

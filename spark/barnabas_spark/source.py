@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from barnabas_spark.garbage import freeze_once
+from barnabas_spark.garbage import freeze_once, keep_pages
 from barnabas_spark.options.reads import ReadOptions, parse_read_options
 from barnabas_spark.options.streams import check_either, parse_stream_options
 from barnabas_spark.options.tables import with_those_of_table
@@ -50,7 +50,9 @@ class BarnabasDataSource(DataSource):
 
         Nobody says here whether it is a batch or a stream.
         """
-        return declared(check_either(self.options), self.options)
+        found = declared(check_either(self.options), self.options)
+        freeze_once("loaded")
+        return found
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = parse_read_options(with_those_of_table(self.options, comments_of(schema)))
@@ -108,6 +110,7 @@ class BarnabasReader(DataSourceReader):
             logger.warning("option %s has no effect on this source", name)
         for warning in (*found.warnings, *plan.warnings):
             logger.warning("%s", warning)
+        freeze_once("planned")
         return self.pack(tasks)
 
     def pack(self, tasks: Sequence[tuple[Split, ...]]) -> Sequence[InputPartition]:
@@ -118,5 +121,9 @@ class BarnabasReader(DataSourceReader):
         from barnabas_spark.reading.reader import read_splits  # noqa: PLC0415 - see the module's first paragraph
 
         assert isinstance(partition, BarnabasPartition), partition
-        freeze_once()
-        return read_splits(partition.splits, self._options, self._columns.names, self._columns.value_type)
+        freeze_once("before a task")
+        keep_pages()
+        try:
+            yield from read_splits(partition.splits, self._options, self._columns.names, self._columns.value_type)
+        finally:
+            freeze_once("behind a task")

@@ -47,6 +47,9 @@ class Ceiling(DataSource):
         return SCHEMA
 
     def reader(self, schema: Any) -> DataSourceReader:
+        from barnabas_spark.garbage import freeze_once  # noqa: PLC0415 - see the module's second paragraph
+
+        freeze_once("planned")
         return _Reader(self.options["path"])
 
 
@@ -64,10 +67,14 @@ class _Reader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         import pyarrow as pa  # noqa: PLC0415 - see the module's second paragraph
 
-        from barnabas_spark.garbage import freeze_once  # noqa: PLC0415
+        from barnabas_spark.garbage import freeze_once, keep_pages  # noqa: PLC0415
 
-        freeze_once()
-        with pa.memory_map(partition.value) as memory:
-            file = pa.ipc.open_file(memory)
-            for number in range(file.num_record_batches):
-                yield file.get_batch(number)
+        freeze_once("before a task")
+        keep_pages()
+        try:
+            with pa.memory_map(partition.value) as memory:
+                file = pa.ipc.open_file(memory)
+                for number in range(file.num_record_batches):
+                    yield file.get_batch(number)
+        finally:
+            freeze_once("behind a task")

@@ -1,8 +1,8 @@
 """Fetches all of a topic and throws it away: a process that does so at each line of its standard input.
 
-It asks brokers for the same bytes as the data source does, and looks at nothing but the last offsets of answers, so
-that it takes as little as it can from what runs beside it: blocking sockets, memory that is used again, and a connection
-to each leader for each of `THREADS` threads, which share the partitions. It answers each line with one of JSON.
+It asks brokers for the same bytes as the data source does, and looks at nothing but the last offsets of answers. So it
+takes little from what runs beside it: blocking sockets, memory that is used again, and a connection to each leader for
+each of `THREADS` threads, which share the partitions. It answers each line with one of JSON.
 """
 
 import json
@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 import time
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from confluent_kafka.admin import AdminClient
 
@@ -62,11 +62,11 @@ class Fetching:
             link = self._sockets[place.address] = socket.create_connection(place.address, LIMIT_S)
         link.sendall(b"".join(encode_request(request, VERSION, 1, "bench-discarding")))
         size = int.from_bytes(self._received(link, 4), "big")
-        answer: FetchResponse = decode_response(FetchRequest, self._received(link, size), VERSION)
+        answer = cast("FetchResponse", decode_response(FetchRequest, self._received(link, size), VERSION))
         (found,) = answer.responses[0].partitions
         if found.error_code or not found.records:
             raise RuntimeError(f"partition {place.partition} at {position}: error {found.error_code}, or nothing")
-        return memoryview(found.records)
+        return cast("memoryview", found.records)  # what is decoded is one view of the answer
 
     def _received(self, link: socket.socket, size: int) -> memoryview:
         if size > len(self._memory):

@@ -63,7 +63,11 @@ class Topics:
             yield topic
 
     def records(self, topic: str, partitions: int) -> int:
-        """Return the sum of the high watermarks.
+        """Return the sum of the high watermarks; errors as `end_offsets`."""
+        return sum(self.end_offsets(topic, partitions))
+
+    def end_offsets(self, topic: str, partitions: int) -> list[int]:
+        """Return the high watermark of each partition.
 
         Raises:
             KafkaException: they could not be had for half a minute, in which leaders may have moved.
@@ -71,20 +75,14 @@ class Topics:
         asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
         deadline = time.monotonic() + OFFSETS_LIMIT_S
         while True:
-            told = self._admin.list_offsets(asked, request_timeout=OFFSETS_LIMIT_S).values()
+            told = self._admin.list_offsets(asked, request_timeout=OFFSETS_LIMIT_S)
             try:
-                return sum(one.result(OFFSETS_LIMIT_S).offset for one in told)
+                return [told[one].result(OFFSETS_LIMIT_S).offset for one in asked]
             except KafkaException:
                 if time.monotonic() > deadline:
                     raise
             self._admin.list_topics(topic, timeout=OFFSETS_LIMIT_S)  # where the leaders are now
             time.sleep(LOOK_S)
-
-    def end_offsets(self, topic: str, partitions: int) -> list[int]:
-        """Return the high watermark of each partition."""
-        asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
-        told = self._admin.list_offsets(asked, request_timeout=OFFSETS_LIMIT_S)
-        return [told[one].result(OFFSETS_LIMIT_S).offset for one in asked]
 
     def _is_led(self, name: str, partitions: int) -> bool:
         found = self._admin.list_topics(name, timeout=30).topics[name].partitions

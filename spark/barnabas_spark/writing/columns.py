@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from .batches import RecordColumns, row_sizes
 from .layout import Layout
+from .rows import RecordColumns, row_sizes
 
 __all__ = ["PIECE_BYTES", "Piece", "pieces"]
 

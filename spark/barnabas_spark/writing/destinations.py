@@ -13,9 +13,9 @@ from barnabas_raftlog.errors import BarnabasError
 from barnabas_raftlog.records.header import HEADER_BYTES
 from barnabas_spark.options.writes import WriteOptions
 
-from .batches import data_of, places
 from .columns import Piece
 from .partitioning import Keys, spread
+from .rows import data_of, places
 
 __all__ = ["Destination", "Destinations", "Routed", "UnsuitableRowError"]
 

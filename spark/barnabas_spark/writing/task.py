@@ -20,7 +20,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from barnabas_clients.errors import DeadlineExceededError
 from barnabas_clients.producer.delivery import BatchDelivery
@@ -33,7 +32,7 @@ from barnabas_raftlog.records.compression import Compression
 from barnabas_spark.clusters import result, run, submit
 from barnabas_spark.options.writes import WriteOptions
 
-from .batches import Built, RecordColumns, build_batches
+from .batches import Built, build_batches
 from .columns import PIECE_BYTES, Piece, pieces
 from .destinations import Destination, Destinations, Routed
 from .layout import Layout
@@ -118,7 +117,7 @@ class _Task:
     def write(self, piece: Piece) -> None:
         """Encode a piece and put it on its way, when the pieces before it have left so much room."""
         routed = self._destinations.route(piece)
-        columns = _ordered(piece.columns, routed)
+        columns = piece.columns._replace(order=routed.order)
         built = build_batches(columns, routed.run_ends, self._compression, self._batch_bytes(routed))
         now_ms = time.time_ns() // 1_000_000
         self._take_over()
@@ -229,17 +228,3 @@ def _are_done(sent: list[_Sent]) -> bool:
 async def _wait(sent: list[_Sent]) -> None:
     for each in sent:
         await each.delivery
-
-
-def _ordered(columns: RecordColumns, routed: Routed) -> RecordColumns:
-    """Return the columns in the order of their destinations."""
-    if routed.order is None:
-        return columns
-    order = pa.array(routed.order)
-    return columns._replace(
-        **{
-            name: column.take(order)
-            for name in ("keys", "values", "headers")
-            if (column := getattr(columns, name)) is not None
-        }
-    )

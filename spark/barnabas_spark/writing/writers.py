@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from barnabas_raftlog.errors import BarnabasError
-from barnabas_spark.garbage import freeze_once
+from barnabas_spark.garbage import freeze_once, keep_pages
 from barnabas_spark.options.writes import WriteOptions, parse_write_options
 
 from .layout import Layout, layout_of
@@ -73,7 +73,9 @@ def batch_writer(given: Mapping[str, str], schema: StructType, *, overwrite: boo
     if overwrite:
         raise SaveModeError('a topic cannot be overwritten, only appended to; write mode("append")')
     options = _options(given)
-    return BarnabasWriter(options, _layout(schema, options))
+    writer = BarnabasWriter(options, _layout(schema, options))
+    freeze_once("write planned")
+    return writer
 
 
 def stream_writer(given: Mapping[str, str], schema: StructType) -> BarnabasStreamWriter:
@@ -83,7 +85,9 @@ def stream_writer(given: Mapping[str, str], schema: StructType) -> BarnabasStrea
         OptionError, UnsuitableSchemaError: it cannot be done.
     """
     options = _options(given)
-    return BarnabasStreamWriter(options, _layout(schema, options))
+    writer = BarnabasStreamWriter(options, _layout(schema, options))
+    freeze_once("write planned")
+    return writer
 
 
 def _options(given: Mapping[str, str]) -> WriteOptions:
@@ -108,7 +112,8 @@ def _layout(schema: StructType, options: WriteOptions) -> Layout:
 def _write(iterator: Iterator[Any], layout: Layout, options: WriteOptions) -> TaskOutcome:
     from .task import write_rows  # noqa: PLC0415 - a driver has no use for numpy and Arrow
 
-    freeze_once()
+    freeze_once("before a task")
+    keep_pages()
     context = TaskContext.get()
     turn = random.getrandbits(31)
     try:
@@ -121,6 +126,8 @@ def _write(iterator: Iterator[Any], layout: Layout, options: WriteOptions) -> Ta
                 context.partitionId(),
             )
         raise
+    finally:
+        freeze_once("behind a task")
 
 
 def _committed(messages: Sequence[WriterCommitMessage | None], what: str) -> None:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
@@ -11,7 +12,10 @@ from barnabas_raftlog.records.builder import NewRecord, build_batch, write_heade
 from barnabas_raftlog.records.compression import Compression
 from barnabas_raftlog.records.header import HEADER_BYTES, verify
 from barnabas_raftlog.records.reader import read_records
-from barnabas_spark.writing.batches import Built, RecordColumns, build_batches, row_sizes
+from barnabas_raftlog.records.walker.twins import IS_COMPILED
+from barnabas_spark.writing.batches import Built, build_batches, compiled_records
+from barnabas_spark.writing.joining import joined_records
+from barnabas_spark.writing.rows import RecordColumns, row_sizes
 
 HEADER_TYPE = pa.struct([("key", pa.binary()), ("value", pa.binary())])
 CONTENTS = st.none() | st.binary(max_size=6) | st.sampled_from([63, 64, 65, 8_191, 8_192]).map(bytes)
@@ -83,6 +87,37 @@ def test_a_batch_is_byte_by_byte_that_of_the_builder_for_single_records(rows: li
     decoded(built)
     expected = build_batch([NewRecord(key, value, 1_000, headers or []) for key, value, headers in rows])
     assert bytes(built.frame) == bytes(expected)
+
+
+@pytest.mark.slow
+@settings(max_examples=150)
+@given(ROWS.filter(bool), st.integers(0, 9), st.integers(1, 20_000), st.data())
+def test_both_builders_make_the_same_bytes_and_cuts(rows: list[Row], cut: int, room_bytes: int, data: Any) -> None:
+    columns = columns_of(rows, cut=cut)
+    count = len(rows)
+    if data.draw(st.booleans()):
+        times = data.draw(st.lists(st.integers(-(2**52), 2**52), min_size=count, max_size=count))
+        columns = columns._replace(timestamps=np.array(times, np.int64))
+    if data.draw(st.booleans()):
+        columns = columns._replace(order=np.array(data.draw(st.permutations(range(count))), np.int64))
+    run_ends = [*sorted(data.draw(st.lists(st.integers(0, count), max_size=3))), count]
+    joined, expected = joined_records(columns, run_ends, room_bytes)
+    if not IS_COMPILED:
+        return  # There is one builder only.
+    compiled, found = compiled_records(columns, run_ends, room_bytes)
+    assert found == expected
+    assert bytes(compiled) == bytes(joined)
+
+
+def test_the_compiled_builder_refuses_an_order_of_other_rows() -> None:
+    if not IS_COMPILED:
+        return  # The other builder leaves that to Arrow and numpy.
+    columns = columns_of([(b"k", b"v", None)] * 3)
+    for order in ([0, 1, 3], [-1, 0, 1]):
+        with pytest.raises(IndexError, match="an order of other rows"):
+            compiled_records(columns._replace(order=np.array(order, np.int64)), [3], 100)
+    with pytest.raises(ValueError, match="runs that do not end with the last of 3 rows"):
+        compiled_records(columns, [2], 100)
 
 
 @pytest.mark.slow

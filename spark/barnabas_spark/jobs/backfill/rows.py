@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from barnabas_spark.writing.batches import data_of, places
 from barnabas_spark.writing.partitioning import Keys, hashes
+from barnabas_spark.writing.rows import data_of, places
 
 __all__ = ["COLUMNS", "in_order", "targets_of"]
 

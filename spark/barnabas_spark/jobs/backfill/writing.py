@@ -22,8 +22,9 @@ from barnabas_spark.clusters import run
 from barnabas_spark.garbage import freeze_once
 from barnabas_spark.options.reads import ReadOptions
 from barnabas_spark.options.writes import WriteOptions
-from barnabas_spark.writing.batches import Built, RecordColumns, build_batches
+from barnabas_spark.writing.batches import Built, build_batches
 from barnabas_spark.writing.producers import close_producer, producer_for
+from barnabas_spark.writing.rows import RecordColumns
 
 from .target import end_of
 
@@ -63,7 +64,7 @@ def write_sorted(batches: Iterator[Any], how: Writing) -> Iterator[Any]:
         BackfillError: brokers refused a batch, or the topic has more rows than the back-fill.
         ClientError, KafkaError: another attempt may succeed.
     """
-    freeze_once()
+    freeze_once("before a task")
     done: list[Done] = []
     partition: _Partition | None = None
     try:
