@@ -263,6 +263,7 @@ class Accumulator:
         assert batch.count
         queue.open = None
         queue.is_due = False
+        batch.trim()
         self._charge(batch, len(batch.buffer))
         self._wait(batch)
 

@@ -103,6 +103,20 @@ def test_a_buffer_that_somebody_looks_at_does_not_grow(module: Any) -> None:
 
 
 @MODULES
+@pytest.mark.parametrize("limit_bytes", [700, 40_000])
+def test_memory_taken_ahead_stays_within_the_limit_and_is_given_back(module: Any, limit_bytes: int) -> None:
+    for count in (1, 5, 6, 60, 500):
+        batch = module.OpenRecords(limit_bytes, 61)
+        for _ in range(count):
+            batch.add(1, None, b"v" * 100, ())
+            assert batch.buffer.__alloc__() <= limit_bytes * 9 // 8 + 8
+        whole = bytes(batch.buffer)
+        batch.trim()
+        assert batch.buffer == whole
+        assert batch.buffer.__alloc__() <= len(whole) * 9 // 8 + 8
+
+
+@MODULES
 def test_nothing_of_a_record_is_held_afterwards(module: Any) -> None:
     record = (b"k" * 40, b"v" * 300, (("name", b"x" * 9),))
     before = [sys.getrefcount(each) for each in (*record, *record[2][0])]

@@ -40,11 +40,12 @@ cdef class OpenRecords:
     cdef public int64_t count
     cdef public int64_t base_timestamp_ms
     cdef public int64_t max_timestamp_ms
+    cdef Py_ssize_t reserved
 
     def __init__(self, Py_ssize_t limit_bytes, Py_ssize_t head_bytes):
         self.buffer = bytearray(head_bytes)
         self.limit_bytes = limit_bytes
-        self.count = 0
+        self.count = self.reserved = 0
         self.base_timestamp_ms = self.max_timestamp_ms = -1
 
     def add(self, int64_t timestamp_ms, key, value, headers):
@@ -52,7 +53,7 @@ cdef class OpenRecords:
         cdef int64_t delta = timestamp_ms - self.base_timestamp_ms if number else 0
         if number and (timestamp_ms < self.base_timestamp_ms) != (delta < 0):
             raise OverflowError("timestamps too far from each other for one batch")
-        if not _append(self.buffer, self.limit_bytes, delta, number, key, value, headers):
+        if not _append(self, delta, number, key, value, headers):
             return -1
         if not number:
             self.base_timestamp_ms = self.max_timestamp_ms = timestamp_ms
@@ -61,18 +62,18 @@ cdef class OpenRecords:
         self.count = number + 1
         return number
 
+    def trim(self):
+        if self.reserved - len(self.buffer) > len(self.buffer) >> 3:
+            self.buffer = bytearray(self.buffer)
+            self.reserved = 0
+
 
 cdef bint _append(
-    bytearray buffer,
-    Py_ssize_t limit_bytes,
-    int64_t timestamp_delta,
-    int64_t offset_delta,
-    key,
-    value,
-    headers,
+    OpenRecords batch, int64_t timestamp_delta, int64_t offset_delta, key, value, headers
 ) except -1:
     """Append a record, if there is room for it."""
     cdef Pen pen
+    cdef bytearray buffer = batch.buffer
     cdef Py_ssize_t key_size = _size(key), value_size = _size(value)
     cdef Py_ssize_t size = 1 + varint_size(timestamp_delta) + varint_size(offset_delta)
     cdef Py_ssize_t whole
@@ -86,9 +87,9 @@ cdef bint _append(
     else:
         size += 1
     whole = varint_size(size) + size
-    if whole > limit_bytes - len(buffer):
+    if whole > batch.limit_bytes - len(buffer):
         return False
-    open_page(&pen, buffer, whole)
+    open_page(&pen, buffer, whole, &batch.reserved, batch.limit_bytes)
     cdef bint is_whole = False
     try:
         put_varint(&pen, size)

@@ -1,7 +1,8 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True, initializedcheck=False
 """Makes bytes of a part of a body, and writes into a growing bytearray.
 
-Pointers are used here and nowhere else; so both ends are looked at here, whatever the caller has found before.
+Pointers are used here, and in `copying.pxd` between memoryviews; nowhere else. So both ends are looked at here, whatever
+the caller has found before.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
@@ -28,11 +29,19 @@ cdef inline bytes cut(Body body, Py_ssize_t start, Py_ssize_t size):
     return PyBytes_FromStringAndSize(<const char*>&body[start], size)
 
 
-cdef inline int open_page(Pen* pen, bytearray buffer, Py_ssize_t size) except -1:
-    """Let a buffer grow by `size`, which the pen may write until anything else touches the buffer."""
+cdef inline int open_page(Pen* pen, bytearray buffer, Py_ssize_t size, Py_ssize_t* reserved, Py_ssize_t limit) except -1:
+    """Let a buffer grow by `size`, which the pen may write until anything else touches the buffer.
+
+    By itself it would grow in steps of an eighth, and be copied each time. So memory is taken for twice its size, but not
+    beyond `limit`; `reserved` is for how much there is.
+    """
     cdef Py_ssize_t position = PyByteArray_GET_SIZE(buffer)
     if size < 0:
         raise IndexError("a page of a negative size")
+    if position + size > reserved[0]:
+        reserved[0] = min(2 * (position + size), max(limit, position + size))
+        PyByteArray_Resize(buffer, reserved[0])
+        # A bytearray keeps its memory as long as half of it is in use.
     PyByteArray_Resize(buffer, position + size)
     pen.page = <uint8_t*>PyByteArray_AS_STRING(buffer)
     pen.start = pen.position = position
