@@ -2,10 +2,9 @@
 """Collects the records of a batch as bytes, and hashes their keys, compiled."""
 
 from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t
 
-from .making cimport Pen, close_page, open_page, put_byte, put_content, put_varint, varint_size
-from .walk cimport Body
+from .making cimport Pen, close_page, hashed, open_page, put_byte, put_content, put_varint, varint_size
 
 __all__ = ["OpenRecords", "murmur2", "partition_of"]
 
@@ -111,34 +110,13 @@ cdef bint _append(
     return True
 
 
-cdef uint32_t _murmur2(Body data):
-    cdef uint32_t m = 0x5BD1E995
-    cdef Py_ssize_t size = data.shape[0], at = 0
-    cdef uint32_t hashed = <uint32_t>0x9747B28C ^ <uint32_t>size
-    cdef uint32_t mixed
-    while size - at >= 4:
-        mixed = data[at] | (<uint32_t>data[at + 1] << 8) | (<uint32_t>data[at + 2] << 16) | (<uint32_t>data[at + 3] << 24)
-        mixed *= m
-        hashed = (hashed * m) ^ ((mixed ^ (mixed >> 24)) * m)
-        at += 4
-    if at < size:
-        mixed = data[at]
-        if size - at > 1:
-            mixed |= <uint32_t>data[at + 1] << 8
-        if size - at > 2:
-            mixed |= <uint32_t>data[at + 2] << 16
-        hashed = (hashed ^ mixed) * m
-    hashed = (hashed ^ (hashed >> 13)) * m
-    return hashed ^ (hashed >> 15)
-
-
-def murmur2(Body data):
+def murmur2(data):
     """Return a hash; as `pure.murmur2`."""
-    return _murmur2(data)
+    return hashed(data)
 
 
-def partition_of(Body key, int64_t partition_count):
+def partition_of(key, int64_t partition_count):
     """Return the partition of a key; as `pure.partition_of`."""
     if partition_count < 1:
         raise ValueError("no partitions")
-    return (_murmur2(key) & 0x7FFFFFFF) % partition_count
+    return (hashed(key) & 0x7FFFFFFF) % partition_count
