@@ -22,10 +22,11 @@ from typing import Final
 
 from barnabas_clients.arguments import Bytes
 from barnabas_raftlog.records.builder import write_header
-from barnabas_raftlog.records.compression import Compression, compress
-from barnabas_raftlog.records.header import HEADER_BYTES
-from barnabas_raftlog.records.reader import Record, read_records
-from barnabas_raftlog.records.walker.twins import OpenRecords
+from barnabas_raftlog.records.compression import DECOMPRESSED_BYTES_MAX, Compression, compress
+from barnabas_raftlog.records.header import HEADER_BYTES, parse_header
+from barnabas_raftlog.records.reader import batch_body
+from barnabas_raftlog.records.walker.batch_frame import BatchFrame
+from barnabas_raftlog.records.walker.twins import OpenRecords, take_records
 
 from .encoded import EncodedBatch, Frame
 from .sequences import Sequences, UnderWay
@@ -35,6 +36,8 @@ __all__ = ["RECORD_OVERHEAD_BYTES", "Accumulator", "Batch", "PartitionQueue", "h
 RECORD_OVERHEAD_BYTES: Final = 40
 """More than the framing of any record without headers: six varints of up to 5 bytes, one of up to 10, and a byte."""
 _HEADER_OVERHEAD_BYTES: Final = 10
+_Record = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
+"""Timestamp in milliseconds, key, value and headers."""
 
 
 class Batch(OpenRecords):
@@ -260,6 +263,7 @@ class Accumulator:
         assert batch.count
         queue.open = None
         queue.is_due = False
+        batch.trim()
         self._charge(batch, len(batch.buffer))
         self._wait(batch)
 
@@ -301,7 +305,7 @@ class Accumulator:
     def split(self, batch: Batch, compression: Compression, producer: tuple[int, int, int]) -> list[Batch]:
         """Return two batches with the records of one that is too large and has at least two."""
         assert batch.count > 1
-        records = list(read_records(bytes(batch.number(compression, *producer))))
+        records = _records_of(batch.number(compression, *producer))
         middle = len(records) // 2
         parts = []
         for start, chosen in ((0, records[:middle]), (middle, records[middle:])):
@@ -330,14 +334,24 @@ def headers_size(headers: Sequence[tuple[str, Bytes | None]]) -> int:
     return sum(_HEADER_OVERHEAD_BYTES + 4 * len(name) + (0 if said is None else len(said)) for name, said in headers)
 
 
-def _batch_of(whole: Batch, records: list[Record]) -> Batch:
-    size = sum(
-        RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"") + headers_size(record.headers)
-        for record in records
-    )
+def _records_of(frame: Frame) -> list[_Record]:
+    """Return what was given for each record of a batch of ours."""
+    records: list[_Record] = []
+    with memoryview(frame) as view:
+        header = parse_header(view)
+        body = batch_body(header, view, DECOMPRESSED_BYTES_MAX)
+        shared = BatchFrame("", 0, 0, header.last_offset_delta, header.base_timestamp, None, -1)
+        take_records(records, header.record_count, body, 0, shared, 0, 0, lambda *fields: fields[3:7])
+        if isinstance(body, memoryview):
+            body.release()
+    return records
+
+
+def _batch_of(whole: Batch, records: list[_Record]) -> Batch:
+    size = sum(Accumulator.size_of(key, value, headers) for _, key, value, headers in records)
     batch = Batch(whole.queue, HEADER_BYTES + size, whole.opened_at_s)
     for record in records:
-        index = batch.add(record.timestamp, record.key, record.value, record.headers)
+        index = batch.add(*record)
         assert index >= 0
     batch.charged_bytes = len(batch.buffer)
     return batch

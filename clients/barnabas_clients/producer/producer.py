@@ -273,7 +273,10 @@ class Producer:
             deadline = deadline or self._deadline(timeout_s)
             found = await self._learn_topic(topic, deadline)
         while True:
-            queue = found.choose(key, partition)
+            # Nearly all records without a key go there, and a call for each is a tenth of the whole.
+            queue = found.sticky
+            if key is not None or partition is not None or queue is None or queue.open is None:
+                queue = found.choose(key, partition)
             if (batch := queue.open) is None:
                 deadline = deadline or self._deadline(timeout_s)
                 await self._open(queue, self._accumulator.size_of(key, value, pairs), deadline)

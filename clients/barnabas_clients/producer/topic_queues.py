@@ -14,9 +14,12 @@ CANDIDATES_MAX = 16
 
 
 class TopicQueues:
-    """One topic of a producer. A queue is made when its partition becomes known, and stays."""
+    """One topic of a producer. A queue is made when its partition becomes known, and stays.
 
-    __slots__ = ("_choose_for", "_identity", "_in_flight_max", "_is_round_robin", "_last", "_sticky", "name", "queues")
+    Records without a key go to the queue `sticky` as long as its batch is open. `choose` says so, too.
+    """
+
+    __slots__ = ("_choose_for", "_identity", "_in_flight_max", "_is_round_robin", "_last", "name", "queues", "sticky")
 
     def __init__(self, name: str, partitioner: Partitioner, identity: Identity | None, in_flight_max: int) -> None:
         self.name = name
@@ -25,7 +28,7 @@ class TopicQueues:
         self._in_flight_max = in_flight_max
         self._choose_for = None if isinstance(partitioner, str) else partitioner
         self._is_round_robin = partitioner == "round-robin"
-        self._sticky: PartitionQueue | None = None
+        self.sticky: PartitionQueue | None = None
         self._last = -1
 
     def grow(self, partition_count: int) -> None:
@@ -44,8 +47,8 @@ class TopicQueues:
         """
         if partition is None:
             # Nearly all records without a key go this way.
-            if key is None and self._sticky is not None and self._sticky.open is not None:
-                return self._sticky
+            if key is None and self.sticky is not None and self.sticky.open is not None:
+                return self.sticky
             if self._choose_for is None:
                 if key is not None:
                     return self.queues[partition_of(key, len(self.queues))]
@@ -60,8 +63,8 @@ class TopicQueues:
 
     def on_complete(self, queue: PartitionQueue) -> None:
         """Send further records without a key elsewhere: the batch of this queue is complete."""
-        if self._sticky is queue:
-            self._sticky = None
+        if self.sticky is queue:
+            self.sticky = None
 
     def _any(self) -> PartitionQueue:
         if self._is_round_robin:
@@ -71,5 +74,5 @@ class TopicQueues:
         count = len(self.queues)
         candidates = [(self._last + step) % count for step in range(1, min(count, CANDIDATES_MAX) + 1)]
         self._last = min(candidates, key=lambda partition: self.queues[partition].waiting_bytes)
-        self._sticky = self.queues[self._last]
-        return self._sticky
+        self.sticky = self.queues[self._last]
+        return self.sticky

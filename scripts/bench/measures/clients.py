@@ -33,7 +33,7 @@ from bench.loads import client_load
 
 PARTITIONS = 6
 PROCESS_LIMIT_S = 300
-TABLE_WIDTH = 144
+TABLE_WIDTH = 160
 SHAPES = ("alike", "varied")
 CLIENTS = ("barnabas", "aiokafka", "confluent-kafka")
 

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from aiokafka.record.default_records import _DefaultRecordBatchPy
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from barnabas_raftlog.records.builder import NewRecord, build_batch
+from barnabas_raftlog.records.builder import NewRecord, build_batch, write_header
 from barnabas_raftlog.records.header import HEADER_BYTES
 from barnabas_raftlog.records.walker import twins
 from barnabas_raftlog.records.walker.pure import building as pure
@@ -38,6 +39,23 @@ def body_of(module: Any, records: Sequence[NewRecord]) -> bytearray:
 def test_both_twins_append_what_the_plain_builder_builds(records: list[NewRecord]) -> None:
     plain = build_batch(records)[HEADER_BYTES:]
     assert body_of(compiled, records) == body_of(pure, records) == plain
+
+
+@MODULES
+@settings(max_examples=40, deadline=None)
+@given(records=st.lists(new_records(), min_size=1, max_size=6))
+def test_aiokafka_reads_what_is_appended(module: Any, records: list[NewRecord]) -> None:
+    frame = bytearray(HEADER_BYTES) + body_of(module, records)
+    write_header(
+        frame,
+        attributes=0,
+        record_count=len(records),
+        base_timestamp=records[0].timestamp,
+        max_timestamp=max(record.timestamp for record in records),
+    )
+    theirs = _DefaultRecordBatchPy(bytes(frame))
+    assert theirs.validate_crc()
+    assert [(each.key, each.value, each.timestamp, list(each.headers)) for each in theirs] == records
 
 
 @settings(max_examples=100, deadline=None)
@@ -100,6 +118,20 @@ def test_a_buffer_that_somebody_looks_at_does_not_grow(module: Any) -> None:
     with memoryview(batch.buffer), pytest.raises(BufferError):
         batch.add(1, b"k", b"v", ())
     assert (batch.buffer, batch.count) == (bytes(6), 0)
+
+
+@MODULES
+@pytest.mark.parametrize("limit_bytes", [700, 40_000])
+def test_memory_taken_ahead_stays_within_the_limit_and_is_given_back(module: Any, limit_bytes: int) -> None:
+    for count in (1, 5, 6, 60, 500):
+        batch = module.OpenRecords(limit_bytes, 61)
+        for _ in range(count):
+            batch.add(1, None, b"v" * 100, ())
+            assert batch.buffer.__alloc__() <= limit_bytes * 9 // 8 + 8
+        whole = bytes(batch.buffer)
+        batch.trim()
+        assert batch.buffer == whole
+        assert batch.buffer.__alloc__() <= len(whole) * 9 // 8 + 8
 
 
 @MODULES

@@ -4,6 +4,7 @@ import sys
 from typing import Any, NamedTuple
 
 import pytest
+from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +23,7 @@ compiled: Any = pure
 if twins.IS_COMPILED:
     from barnabas_raftlog.records.walker.compiled import records as compiled
 
+MODULES = pytest.mark.parametrize("module", [compiled, pure], ids=["compiled", "pure"])
 Row = tuple[Any, ...]
 
 
@@ -112,6 +114,24 @@ def test_both_twins_read_the_same_and_say_the_same_of_damage(place: Place, size:
     assert bool(found[1]) is is_damaged
 
 
+@MODULES
+@settings(max_examples=40, deadline=None)
+@given(records=st.lists(new_records(), min_size=1, max_size=6))
+def test_what_aiokafka_builds_is_read(module: Any, records: list[NewRecord]) -> None:
+    builder = _DefaultRecordBatchBuilderPy(2, 0, 0, -1, -1, -1, 1 << 20)
+    for number, (key, value, timestamp, headers) in enumerate(records):
+        builder.append(number, timestamp, key, value, list(headers))
+    batch = bytes(builder.build())
+    header = parse_header(batch)
+    frame = BatchFrame("t", 3, 0, header.last_offset_delta, header.base_timestamp, None, 7)
+    rows, damage = taken(module, Place(batch[HEADER_BYTES:], len(records), frame), 100, 0)
+    assert not damage
+    assert rows == [
+        ("t", 3, number, timestamp, key, value, tuple(headers), 7)
+        for number, (key, value, timestamp, headers) in enumerate(records)
+    ]
+
+
 @settings(max_examples=60, deadline=None)
 @given(place=places(), size=st.integers(1, 3))
 def test_a_body_may_be_any_buffer(place: Place, size: int) -> None:
@@ -127,14 +147,14 @@ def test_any_bytes_at_all_are_the_same_to_both(body: bytes, count: int) -> None:
     assert taken(compiled, place, 2, 0) == taken(pure, place, 2, 0)
 
 
-@pytest.mark.parametrize("module", [compiled, pure], ids=["compiled", "pure"])
+@MODULES
 def test_the_name_of_a_header_loses_its_odd_bytes(module: Any) -> None:
     record = b"\x00\x00\x00\x01\x01" + varint(1) + varint(3) + b"a\xffb" + varint(-1)
     place = Place(varint(len(record)) + record, 1, BatchFrame("t", 3, 0, 0, 0, None, 7))
     assert taken(module, place, 1, 0)[0][0][6] == (("a\ufffdb", None),)
 
 
-@pytest.mark.parametrize("module", [compiled, pure], ids=["compiled", "pure"])
+@MODULES
 def test_an_object_that_cannot_be_made_leaves_those_before_it(module: Any) -> None:
     batch = build_batch([NewRecord(b"k", b"v", 5)] * 3)
 
@@ -149,7 +169,7 @@ def test_an_object_that_cannot_be_made_leaves_those_before_it(module: Any) -> No
     assert [row[2] for row in rows] == [0, 1]
 
 
-@pytest.mark.parametrize("module", [compiled, pure], ids=["compiled", "pure"])
+@MODULES
 def test_nothing_of_the_records_is_held_afterwards(module: Any) -> None:
     batch = build_batch([NewRecord(b"k" * 40, b"v" * 300, 5, [("name", b"x")])] * 20)
     bad = bytearray(batch[HEADER_BYTES:])

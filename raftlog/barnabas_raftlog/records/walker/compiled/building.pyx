@@ -2,10 +2,9 @@
 """Collects the records of a batch as bytes, and hashes their keys, compiled."""
 
 from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t
 
-from .making cimport Pen, close_page, open_page, put_byte, put_content, put_varint, varint_size
-from .walk cimport Body
+from .making cimport Pen, close_page, hashed, open_page, put_byte, put_content, put_varint, varint_size
 
 __all__ = ["OpenRecords", "murmur2", "partition_of"]
 
@@ -40,11 +39,12 @@ cdef class OpenRecords:
     cdef public int64_t count
     cdef public int64_t base_timestamp_ms
     cdef public int64_t max_timestamp_ms
+    cdef Py_ssize_t reserved
 
     def __init__(self, Py_ssize_t limit_bytes, Py_ssize_t head_bytes):
         self.buffer = bytearray(head_bytes)
         self.limit_bytes = limit_bytes
-        self.count = 0
+        self.count = self.reserved = 0
         self.base_timestamp_ms = self.max_timestamp_ms = -1
 
     def add(self, int64_t timestamp_ms, key, value, headers):
@@ -52,7 +52,7 @@ cdef class OpenRecords:
         cdef int64_t delta = timestamp_ms - self.base_timestamp_ms if number else 0
         if number and (timestamp_ms < self.base_timestamp_ms) != (delta < 0):
             raise OverflowError("timestamps too far from each other for one batch")
-        if not _append(self.buffer, self.limit_bytes, delta, number, key, value, headers):
+        if not _append(self, delta, number, key, value, headers):
             return -1
         if not number:
             self.base_timestamp_ms = self.max_timestamp_ms = timestamp_ms
@@ -61,18 +61,18 @@ cdef class OpenRecords:
         self.count = number + 1
         return number
 
+    def trim(self):
+        if self.reserved - len(self.buffer) > len(self.buffer) >> 3:
+            self.buffer = bytearray(self.buffer)
+            self.reserved = 0
+
 
 cdef bint _append(
-    bytearray buffer,
-    Py_ssize_t limit_bytes,
-    int64_t timestamp_delta,
-    int64_t offset_delta,
-    key,
-    value,
-    headers,
+    OpenRecords batch, int64_t timestamp_delta, int64_t offset_delta, key, value, headers
 ) except -1:
     """Append a record, if there is room for it."""
     cdef Pen pen
+    cdef bytearray buffer = batch.buffer
     cdef Py_ssize_t key_size = _size(key), value_size = _size(value)
     cdef Py_ssize_t size = 1 + varint_size(timestamp_delta) + varint_size(offset_delta)
     cdef Py_ssize_t whole
@@ -86,9 +86,9 @@ cdef bint _append(
     else:
         size += 1
     whole = varint_size(size) + size
-    if whole > limit_bytes - len(buffer):
+    if whole > batch.limit_bytes - len(buffer):
         return False
-    open_page(&pen, buffer, whole)
+    open_page(&pen, buffer, whole, &batch.reserved, batch.limit_bytes)
     cdef bint is_whole = False
     try:
         put_varint(&pen, size)
@@ -110,34 +110,13 @@ cdef bint _append(
     return True
 
 
-cdef uint32_t _murmur2(Body data):
-    cdef uint32_t m = 0x5BD1E995
-    cdef Py_ssize_t size = data.shape[0], at = 0
-    cdef uint32_t hashed = <uint32_t>0x9747B28C ^ <uint32_t>size
-    cdef uint32_t mixed
-    while size - at >= 4:
-        mixed = data[at] | (<uint32_t>data[at + 1] << 8) | (<uint32_t>data[at + 2] << 16) | (<uint32_t>data[at + 3] << 24)
-        mixed *= m
-        hashed = (hashed * m) ^ ((mixed ^ (mixed >> 24)) * m)
-        at += 4
-    if at < size:
-        mixed = data[at]
-        if size - at > 1:
-            mixed |= <uint32_t>data[at + 1] << 8
-        if size - at > 2:
-            mixed |= <uint32_t>data[at + 2] << 16
-        hashed = (hashed ^ mixed) * m
-    hashed = (hashed ^ (hashed >> 13)) * m
-    return hashed ^ (hashed >> 15)
-
-
-def murmur2(Body data):
+def murmur2(data):
     """Return a hash; as `pure.murmur2`."""
-    return _murmur2(data)
+    return hashed(data)
 
 
-def partition_of(Body key, int64_t partition_count):
+def partition_of(key, int64_t partition_count):
     """Return the partition of a key; as `pure.partition_of`."""
     if partition_count < 1:
         raise ValueError("no partitions")
-    return (_murmur2(key) & 0x7FFFFFFF) % partition_count
+    return (hashed(key) & 0x7FFFFFFF) % partition_count

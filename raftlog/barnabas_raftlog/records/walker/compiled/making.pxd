@@ -1,12 +1,13 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True, initializedcheck=False
-"""Makes bytes of a part of a body, and writes into a growing bytearray.
+"""Makes bytes of a part of a body, writes into a growing bytearray, and hashes bytes.
 
-Pointers are used here and nowhere else; so both ends are looked at here, whatever the caller has found before.
+Pointers are used here, and in `copying.pxd` between memoryviews; nowhere else. So both ends are looked at here, whatever
+the caller has found before.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from .walk cimport Body
@@ -28,11 +29,19 @@ cdef inline bytes cut(Body body, Py_ssize_t start, Py_ssize_t size):
     return PyBytes_FromStringAndSize(<const char*>&body[start], size)
 
 
-cdef inline int open_page(Pen* pen, bytearray buffer, Py_ssize_t size) except -1:
-    """Let a buffer grow by `size`, which the pen may write until anything else touches the buffer."""
+cdef inline int open_page(Pen* pen, bytearray buffer, Py_ssize_t size, Py_ssize_t* reserved, Py_ssize_t limit) except -1:
+    """Let a buffer grow by `size`, which the pen may write until anything else touches the buffer.
+
+    By itself it would grow in steps of an eighth, and be copied each time. So memory is taken for twice its size, but not
+    beyond `limit`; `reserved` is for how much there is.
+    """
     cdef Py_ssize_t position = PyByteArray_GET_SIZE(buffer)
     if size < 0:
         raise IndexError("a page of a negative size")
+    if position + size > reserved[0]:
+        reserved[0] = min(2 * (position + size), max(limit, position + size))
+        PyByteArray_Resize(buffer, reserved[0])
+        # A bytearray keeps its memory as long as half of it is in use.
     PyByteArray_Resize(buffer, position + size)
     pen.page = <uint8_t*>PyByteArray_AS_STRING(buffer)
     pen.start = pen.position = position
@@ -92,3 +101,29 @@ cdef inline int put_content(Pen* pen, content, Py_ssize_t size) except -1:
             memcpy(pen.page + pen.position, &view[0], size)
     pen.position += size
     return 0
+
+
+cdef inline uint32_t hashed(content) except? 0:
+    """Return the hash murmur2 of bytes, or of a buffer of bytes, with the seed of Kafka's Java clients."""
+    cdef Body view
+    if PyBytes_CheckExact(content):
+        return hashed_at(<const uint8_t*>PyBytes_AS_STRING(content), PyBytes_GET_SIZE(content))
+    view = content
+    return hashed_at(&view[0] if view.shape[0] else NULL, view.shape[0])
+
+
+cdef inline uint32_t hashed_at(const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    cdef uint32_t m = 0x5BD1E995, mixed
+    cdef uint32_t hash = <uint32_t>0x9747B28C ^ <uint32_t>size
+    cdef Py_ssize_t at
+    for at in range(0, size - 3, 4):
+        mixed = data[at] | (<uint32_t>data[at + 1] << 8) | (<uint32_t>data[at + 2] << 16) | (<uint32_t>data[at + 3] << 24)
+        mixed *= m
+        hash = (hash * m) ^ ((mixed ^ (mixed >> 24)) * m)
+    if size & 3:
+        mixed = 0
+        for at in range(size & ~<Py_ssize_t>3, size):
+            mixed |= <uint32_t>data[at] << (8 * (at & 3))
+        hash = (hash ^ mixed) * m
+    hash = (hash ^ (hash >> 13)) * m
+    return hash ^ (hash >> 15)

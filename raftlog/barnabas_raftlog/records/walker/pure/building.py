@@ -70,6 +70,10 @@ class OpenRecords:
         self.count = number + 1
         return number
 
+    def trim(self) -> None:
+        """Give back memory that was taken ahead, if it is more than an eighth: no record will be added."""
+        # A bytearray takes no more than that by itself. The compiled twin doubles it, up to `limit_bytes`.
+
 
 def _encode(
     timestamp_delta: int,
