@@ -171,13 +171,12 @@ PURE_STDLIB = {
         "typing",
         "uuid",
         "zlib",
-        "compression",
     ),
     *("operator", "hashlib", "hmac", "keyword", "textwrap", "abc", "copy"),
 }
 PURE_LIBRARIES = {
     *("msgpack", "msgspec", "fastcrc", "google_crc32c", "numpy"),
-    *("cramjam", "lz4", "backports", "zlib_ng"),
+    *("cramjam", "lz4", "zstandard", "zlib_ng"),
 }
 IMPURE = {"asyncio", "socket", "time", "random", "logging", "threading", "subprocess", "uvloop"}
 CALLS_MANY = ("barnabas_broker", "barnabas_metadata_quorum", "barnabas_raftlog")

@@ -30,6 +30,8 @@ from ..faults import Fault, Walked
 
 __all__ = ["StreamCheck"]
 
+cdef tuple FAULTS = tuple(Fault)
+
 
 cdef enum Step:  # what comes next of the record that is followed, in their order
     AT_LENGTH
@@ -108,9 +110,9 @@ cdef class StreamCheck:
         elif self.is_within and self.fed < self.at.end and not (fault and is_cut_short):
             fault, position = LENGTH, self.at.body_start
         if not tally.records:
-            return Walked(Fault(fault), 0, position, -1, -1, 0)
+            return Walked(FAULTS[fault], 0, position, -1, -1, 0)
         return Walked(
-            Fault(fault), tally.records, position, tally.min_timestamp, tally.max_timestamp, tally.null_keys
+            FAULTS[fault], tally.records, position, tally.min_timestamp, tally.max_timestamp, tally.null_keys
         )
 
     cdef int walk(self, Body piece) except -1 nogil:
