@@ -74,8 +74,8 @@ class Setup(NamedTuple):
     def command(self, node: int, words: list[str]) -> list[str]:
         return ["ip", "netns", "exec", namespace_of(node + 1), *words] if self.is_apart else words
 
-    def addresses(self, port: int, scheme: str = "") -> str:
-        return ",".join(f"{scheme}{self.host(k)}:{port + k}" for k in range(NODES))
+    def addresses(self, port: int, scheme: str = "", nodes: int = NODES) -> str:
+        return ",".join(f"{scheme}{self.host(k)}:{port + k}" for k in range(nodes))
 
 
 ALONE = Setup()
@@ -225,14 +225,14 @@ def _number(value: str) -> int | str:
 
 
 @contextmanager
-def kafka(*, synced: bool, setup: Setup = ALONE) -> Iterator[Running]:
-    """Run three Kafka nodes."""
+def kafka(*, synced: bool, setup: Setup = ALONE, nodes: int = NODES) -> Iterator[Running]:
+    """Run three Kafka nodes, or fewer for what is no benchmark."""
     jars = install_kafka()
     with _directory("kafka-") as home:
         port = free_port()
-        voters = ",".join(f"{k + 1}@{setup.host(k)}:{port + 1000 + k}" for k in range(NODES))
+        voters = ",".join(f"{k + 1}@{setup.host(k)}:{port + 1000 + k}" for k in range(nodes))
         commands = []
-        for k in range(NODES):
+        for k in range(nodes):
             settings = {
                 "process.roles": "broker,controller",
                 "node.id": k + 1,
@@ -242,7 +242,7 @@ def kafka(*, synced: bool, setup: Setup = ALONE) -> Iterator[Running]:
                 "advertised.listeners": f"PLAINTEXT://{setup.host(k)}:{port + k}",
                 "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
                 "log.dirs": home / f"data{k + 1}",
-                "offsets.topic.replication.factor": NODES,
+                "offsets.topic.replication.factor": nodes,
                 "min.insync.replicas": setup.min_insync,
             }
             if synced:
@@ -253,10 +253,10 @@ def kafka(*, synced: bool, setup: Setup = ALONE) -> Iterator[Running]:
             formatting = ["kafka.tools.StorageTool", "format", "-t", KAFKA_CLUSTER_ID, "-c", str(file)]
             subprocess.run([*java, *formatting], check=True, capture_output=True)
             commands.append(setup.command(k, [*java, "kafka.Kafka", str(file)]))
-        bootstrap = setup.addresses(port)
+        bootstrap = setup.addresses(port, nodes=nodes)
         began = time.monotonic()
         with _processes(home, commands) as pids:
-            _wait_for(lambda: _brokers_known(bootstrap) == NODES, "Kafka")
+            _wait_for(lambda: _brokers_known(bootstrap) == nodes, "Kafka")
             yield Running(bootstrap, pids, time.monotonic() - began)
 
 

@@ -12,6 +12,8 @@ there are bytes to walk over; it touches nothing but its arguments, and so may r
   says that a record has none. The largest one in the header is what look-ups and retention go by, so one that is not
   that of the records is put right. With `message.timestamp.type=LogAppendTime` the time of arrival takes the place of
   all of them.
+- *Compression*: with `compression.type` another codec than that of the batch, the records are compressed anew, once
+  they were found right (`raftlog/records/recompression.py`).
 - `record.validation=none` takes the header's word for all this. Of the timestamps the largest one is compared then.
 
 Records that are refused for what is in them are named (`RefusedBatchError.record_errors`), up to `NAMED_MAX`. To name
@@ -24,10 +26,11 @@ from typing import NamedTuple, NoReturn
 from barnabas_broker.config.topic import TopicSettings
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.errors import CorruptBatchError
-from barnabas_raftlog.records.compression import DECOMPRESSED_BYTES_MAX
+from barnabas_raftlog.records.compression import Compression
 from barnabas_raftlog.records.header import (
     COMPRESSION_MASK,
     CONTROL,
+    CRC_START,
     HEADER_BYTES,
     MAGIC,
     MAGIC_POSITION,
@@ -39,10 +42,12 @@ from barnabas_raftlog.records.header import (
     restamp,
     verify,
 )
-from barnabas_raftlog.records.inside import PLAIN_BYTES_MAX, TooLargePlainError, check_inside
+from barnabas_raftlog.records.inside import PLAIN_BYTES_MAX, Inside, TooLargePlainError, check_inside
 from barnabas_raftlog.records.reader import RECORD_BYTES_MIN, batch_body
+from barnabas_raftlog.records.recompression import TooLargeResultError, recompress
 from barnabas_raftlog.records.walker.faults import Fault, Walked
 from barnabas_raftlog.records.walker.twins import misfits
+from barnabas_raftlog.wire.crc32c import crc32c
 
 __all__ = [
     "NAMED_MAX",
@@ -55,6 +60,7 @@ __all__ = [
     "rules_of",
 ]
 
+LZ4 = 3
 ZSTD = 4
 ZSTD_SINCE = 7
 INT64_MIN = -(2**63)
@@ -65,7 +71,17 @@ NAMED_MAX = 100
 NAMED_BYTES_MAX = 8 << 20
 """Plain size of a compressed batch beyond which none are."""
 _NO_KEY = "no key, and the topic is compacted"
+_LZ4_FLAGS = HEADER_BYTES + 4  # behind the magic number of the frame
+_UNLINKED = 0x20
 _VALIDATED = "framing"
+_CODECS = {
+    "producer": None,
+    "uncompressed": Compression.NONE,
+    "gzip": Compression.GZIP,
+    "snappy": Compression.SNAPPY,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
 _STAMPED = "LogAppendTime"
 
 
@@ -77,6 +93,8 @@ class RecordRules(NamedTuple):
         is_validated: The records in it are looked at.
         is_compacted: Each of them needs a key.
         is_stamped: They get the time at which the broker appends them.
+        compression: The codec that batches are stored with; None: what they came with.
+        level: Kafka's, of that codec.
         before_max_ms, after_max_ms: How far their timestamps may be behind the broker's clock, and ahead of it.
     """
 
@@ -86,6 +104,12 @@ class RecordRules(NamedTuple):
     is_stamped: bool = False
     before_max_ms: int = INT64_MAX
     after_max_ms: int = INT64_MAX
+    compression: Compression | None = None
+    level: int = 0
+
+    def must_recompress(self, header: BatchHeader) -> bool:
+        """Tell whether a batch is to be compressed anew: not for another level of the same codec, as in Kafka."""
+        return self.compression is not None and self.compression != header.attributes & COMPRESSION_MASK
 
 
 class RefusedBatchError(Exception):
@@ -113,6 +137,12 @@ class Checked(NamedTuple):
 
 def rules_of(settings: TopicSettings) -> RecordRules:
     """Return what a topic with these settings asks of batches."""
+    levels = {
+        Compression.GZIP: settings.compression_gzip_level,
+        Compression.LZ4: settings.compression_lz4_level,
+        Compression.ZSTD: settings.compression_zstd_level,
+    }
+    compression = _CODECS[settings.compression_type]
     return RecordRules(
         message_bytes_max=settings.max_message_bytes,
         is_validated=settings.record_validation == _VALIDATED,
@@ -120,6 +150,8 @@ def rules_of(settings: TopicSettings) -> RecordRules:
         is_stamped=settings.timestamp_type == _STAMPED,
         before_max_ms=settings.timestamp_before_max_ms,
         after_max_ms=settings.timestamp_after_max_ms,
+        compression=compression,
+        level=0 if compression is None else levels.get(compression, 0),
     )
 
 
@@ -150,7 +182,7 @@ def check_header(frame: memoryview, rules: RecordRules, version: int, wall_ms: i
     if compression > ZSTD or (compression == ZSTD and version < ZSTD_SINCE):
         about = f"compression type {compression} in version {version}"
         raise RefusedBatchError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, about)
-    body_bytes_max = DECOMPRESSED_BYTES_MAX if compression else len(frame) - HEADER_BYTES
+    body_bytes_max = PLAIN_BYTES_MAX if compression else len(frame) - HEADER_BYTES
     if not 0 < header.record_count == header.last_offset_delta + 1 <= body_bytes_max // RECORD_BYTES_MIN:
         about = f"{header.record_count} records with last offset {header.last_offset_delta} in {len(frame)} bytes"
         raise RefusedBatchError(ErrorCode.INVALID_RECORD, about)
@@ -184,16 +216,19 @@ def check_records(
         TooLargePlainError: there are more than `plain_bytes_max`, which are less than a batch may have.
     """
     max_timestamp = header.max_timestamp
+    plain_bytes = 0
     if rules.is_validated:
-        walked = _walk(header, frame, plain_bytes_max)
+        inside = _walk(header, frame, plain_bytes_max)
+        plain_bytes = inside.plain_bytes
+        walked = inside.walked
         if rules.is_compacted and walked.null_keys:
-            _refuse_misfits(header, frame, rules, wall_ms, walked)
+            _refuse_misfits(header, frame, rules, wall_ms, inside)
         if not rules.is_stamped:
             if (
                 walked.max_timestamp - wall_ms > rules.after_max_ms
                 or wall_ms - walked.min_timestamp > rules.before_max_ms
             ):
-                _refuse_misfits(header, frame, rules, wall_ms, walked)
+                _refuse_misfits(header, frame, rules, wall_ms, inside)
             # As in Kafka: a batch of which no record has a timestamp has none.
             max_timestamp = max(walked.max_timestamp, NO_TIMESTAMP)
     if rules.is_stamped:
@@ -201,23 +236,38 @@ def check_records(
         header = restamp(frame, header, attributes=attributes, max_timestamp=wall_ms)
     elif max_timestamp != header.max_timestamp:
         header = restamp(frame, header, attributes=header.attributes, max_timestamp=max_timestamp)
-    return Checked(header, frame)
+    return _recompressed(header, frame, rules, plain_bytes) if rules.must_recompress(header) else Checked(header, frame)
+
+
+def _recompressed(header: BatchHeader, frame: memoryview, rules: RecordRules, plain_bytes: int) -> Checked:
+    compression, level, bytes_max = rules.compression, rules.level, rules.message_bytes_max
+    assert compression is not None
+    try:
+        result = recompress(header, frame, compression, level, plain_bytes=plain_bytes, bytes_max=bytes_max)
+    except (TooLargeResultError, TooLargePlainError) as error:
+        raise RefusedBatchError(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from error
+    except CorruptBatchError as error:
+        raise RefusedBatchError(ErrorCode.INVALID_RECORD, str(error)) from error
+    return Checked(parse_header(result), result)
 
 
 def _code_of(frame: memoryview) -> ErrorCode:
-    """Return the code for bytes that are no intact batch.
+    """Return the code for bytes that are no batch, or one that contradicts itself.
 
-    Whoever sends an older format, or several batches, would send them again and again for CORRUPT_MESSAGE.
+    CORRUPT_MESSAGE is for damage: who sends an older format, several batches, or negative counts would do it again.
     """
-    if len(frame) > MAGIC_POSITION and 0 <= frame[MAGIC_POSITION] < MAGIC:
+    if len(frame) > MAGIC_POSITION and frame[MAGIC_POSITION] < MAGIC:
         return ErrorCode.INVALID_RECORD
     try:
-        first = parse_header(frame)
-        verify(frame[: first.size_bytes])
-        verify(frame[first.size_bytes :])
+        header = parse_header(frame)
+        if header.size_bytes < len(frame):
+            verify(frame[: header.size_bytes])
+            verify(frame[header.size_bytes :])
+            return ErrorCode.INVALID_RECORD
     except CorruptBatchError:
         return ErrorCode.CORRUPT_MESSAGE
-    return ErrorCode.INVALID_RECORD
+    is_intact = header.size_bytes == len(frame) and header.crc == crc32c(frame[CRC_START:])
+    return ErrorCode.INVALID_RECORD if is_intact else ErrorCode.CORRUPT_MESSAGE
 
 
 def _refuse_attributes(attributes: int) -> NoReturn:
@@ -231,20 +281,23 @@ def _refuse_attributes(attributes: int) -> NoReturn:
     raise RefusedBatchError(ErrorCode.INVALID_RECORD, f"attributes {attributes:#06x}, of which some mean nothing")
 
 
-def _walk(header: BatchHeader, frame: memoryview, plain_bytes_max: int) -> Walked:
+def _walk(header: BatchHeader, frame: memoryview, plain_bytes_max: int) -> Inside:
     """Walk over all records, and refuse the batch at the first that cannot be read."""
+    if header.attributes & COMPRESSION_MASK == LZ4 and len(frame) > _LZ4_FLAGS and not frame[_LZ4_FLAGS] & _UNLINKED:
+        raise RefusedBatchError(ErrorCode.INVALID_RECORD, "LZ4 with linked blocks, which Java's clients cannot read")
     try:
-        walked = check_inside(header, frame, is_dense=True, plain_bytes_max=plain_bytes_max).walked
+        inside = check_inside(header, frame, is_dense=True, plain_bytes_max=plain_bytes_max)
     except TooLargePlainError as error:
         if plain_bytes_max < PLAIN_BYTES_MAX:
             raise
         raise RefusedBatchError(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from error
     except CorruptBatchError as error:
         raise RefusedBatchError(ErrorCode.INVALID_RECORD, str(error)) from error
+    walked = inside.walked
     if walked.fault:
         named = () if walked.fault is Fault.BEHIND else ((walked.record, walked.words),)
         raise RefusedBatchError(ErrorCode.INVALID_RECORD, walked.words, named)
-    return walked
+    return inside
 
 
 def _check_timestamps(min_timestamp: int, max_timestamp: int, rules: RecordRules, wall_ms: int) -> None:
@@ -261,13 +314,12 @@ def _about_time(timestamp: int, rules: RecordRules, wall_ms: int) -> str:
     return f"a timestamp {wall_ms - timestamp} ms behind; {rules.before_max_ms} are accepted"
 
 
-def _refuse_misfits(header: BatchHeader, frame: memoryview, rules: RecordRules, wall_ms: int, walked: Walked) -> None:
+def _refuse_misfits(header: BatchHeader, frame: memoryview, rules: RecordRules, wall_ms: int, inside: Inside) -> None:
     """Refuse a batch for what is in some of its records; return if only some that have no timestamp seemed too old."""
-    try:
-        body = batch_body(header, frame, max(NAMED_BYTES_MAX, len(frame)))
-    except CorruptBatchError:
-        _refuse_unnamed(rules, wall_ms, walked)
+    if header.attributes & COMPRESSION_MASK and inside.plain_bytes > NAMED_BYTES_MAX:
+        _refuse_unnamed(rules, wall_ms, inside.walked)
         return
+    body = batch_body(header, frame, inside.plain_bytes)
     found = misfits(
         body,
         header.record_count,

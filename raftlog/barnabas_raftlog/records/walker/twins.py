@@ -22,12 +22,9 @@ IS_COMPILED = _is_compiled()
 
 if TYPE_CHECKING or not IS_COMPILED:
     from .pure.check import check
+    from .pure.misfits import misfits
     from .pure.stream import StreamCheck
 else:
     from .compiled.check import check
-    from .compiled.stream import StreamCheck
-
-if TYPE_CHECKING or not IS_COMPILED:
-    from .pure.misfits import misfits
-else:
     from .compiled.misfits import misfits
+    from .compiled.stream import StreamCheck
