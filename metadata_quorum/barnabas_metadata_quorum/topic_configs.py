@@ -137,7 +137,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             type="INT",
             default="9",
             complaint=_integer(1, 17),
-            documentation="The level at which brokers compress with lz4: 9 is the fast kind, all others the thorough one.",
+            documentation="The level at which brokers compress with lz4: 9 is fast, the others thorough.",
         ),
         TopicConfig(
             name="compression.zstd.level",

@@ -174,9 +174,7 @@ class BrokerConfig:
         choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
     )
     compression_gzip_level: int = _number(-1, "Its level for gzip, from 1 to 9; -1 is 6.", low=-1, high=9)
-    compression_lz4_level: int = _number(
-        9, "Its level for lz4: 9 is the fast kind, all others the thorough one.", low=1, high=17
-    )
+    compression_lz4_level: int = _number(9, "Its level for lz4: 9 is fast, the others thorough.", low=1, high=17)
     compression_zstd_level: int = _number(3, "Its level for zstd.", low=-131_072, high=22)
     record_validation: str = _text(
         "framing",

@@ -122,10 +122,12 @@ def _compressor(compression: Compression, level: int, plain_bytes: int) -> _Comp
 
 def _gzip(level: int) -> _Compressor:
     try:
-        from zlib_ng import zlib_ng as library  # noqa: PLC0415 - loaded when the first topic needs it, as those below
+        from zlib_ng import zlib_ng  # noqa: PLC0415 - loaded when the first topic needs it, as those below
     except ImportError:
-        import zlib as library  # noqa: PLC0415
-    made: _Compressor = library.compressobj(level, wbits=_GZIP_WBITS)
+        import zlib  # noqa: PLC0415
+
+        return zlib.compressobj(level, wbits=_GZIP_WBITS)
+    made: _Compressor = zlib_ng.compressobj(level, wbits=_GZIP_WBITS)
     return made
 
 

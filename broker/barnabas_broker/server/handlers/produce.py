@@ -721,7 +721,7 @@ def _store(
 
 def _stamped_at(partition: Partition, base_offset: int) -> int:
     """Return when the batch at an offset arrived; -1 if that is not known, or not without asking the disk."""
-    frames = partition.log.read(base_offset, base_offset + 1, 1)
+    frames = partition.log.read(base_offset, partition.log.log_end_offset, 1)
     if not frames:
         return NO_TIMESTAMP
     header = parse_header(frames[0])
