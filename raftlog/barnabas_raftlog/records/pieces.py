@@ -103,7 +103,7 @@ def small_body(codec_id: int, data: memoryview) -> Buffer | None:
             )
         except RuntimeError:
             return None
-        return body if is_end and used == len(data) else None  # type: ignore[no-any-return]
+        return body if is_end and used == len(data) else None
     return None
 
 
