@@ -1,11 +1,11 @@
 """The topic configurations that Barnabas supports, with Kafka's names and the values of each. Pure.
 
-A configuration that would be accepted and then ignored is worse than a refusal: a user who sets
-`compression.type=zstd` and never sees a batch compressed so was lied to. So the table holds configurations that work;
-values that do not work yet are refused by name, and so are names that are not in the table.
+A configuration that would be accepted and then ignored is worse than a refusal: a user who sets `segment.jitter.ms`
+and sees all segments closed together was lied to. So the table holds configurations that work; values that do not work
+yet are refused by name, and so are names that are not in the table.
 
-Internal topics are kept by the brokers that write to them. Configurations that limit for how long data stays, or that
-allow to lose it, are refused for them.
+Internal topics are kept by the brokers that write to them. Configurations that limit for how long data stays, that
+allow to lose it, or that ask for a codec, are refused for them.
 
 Not here: how a set of configurations changes (`config_changes`), and the broker's own settings
 (`barnabas_broker/config/broker.py`).
@@ -19,6 +19,7 @@ from barnabas_raftlog.records.header import BATCH_BYTES_MAX
 from .topic_names import INTERNAL_TOPICS
 
 __all__ = [
+    "COMPRESSING",
     "KEEPING",
     "OBSERVERS",
     "TOPIC_CONFIGS",
@@ -61,6 +62,10 @@ def _integer(low: int, high: int) -> Callable[[str], str | None]:
     return complaint
 
 
+def _gzip_level(value: str) -> str | None:
+    return _integer(-1, 9)(value) or ("must be -1, or between 1 and 9" if int(value) == 0 else None)
+
+
 def _policy(value: str) -> str | None:
     items = [item.strip() for item in value.split(",")] if value.strip() else []
     if not {*items} <= {"compact", "delete"} or len({*items}) < len(items):
@@ -96,6 +101,10 @@ KEEPING = frozenset(
     }
 )
 """Those that say for how long data is kept."""
+COMPRESSING = frozenset(
+    {"compression.type", "compression.gzip.level", "compression.lz4.level", "compression.zstd.level"}
+)
+"""Those that say how batches of producers are compressed."""
 
 TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
     config.name: config
@@ -113,8 +122,29 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             name="compression.type",
             type="STRING",
             default="producer",
-            complaint=_one_of("producer", because=": batches are kept as the producer compressed them"),
-            documentation="Compression of stored batches.",
+            complaint=_one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+            documentation="The codec that batches are stored with: producer keeps what each of them came with.",
+        ),
+        TopicConfig(
+            name="compression.gzip.level",
+            type="INT",
+            default="-1",
+            complaint=_gzip_level,
+            documentation="The level at which brokers compress with gzip, from 1 to 9; -1 is 6.",
+        ),
+        TopicConfig(
+            name="compression.lz4.level",
+            type="INT",
+            default="9",
+            complaint=_integer(1, 17),
+            documentation="The level at which brokers compress with lz4: 9 is fast, the others thorough.",
+        ),
+        TopicConfig(
+            name="compression.zstd.level",
+            type="INT",
+            default="3",
+            complaint=_integer(-131072, 22),
+            documentation="The level at which brokers compress with zstd.",
         ),
         TopicConfig(
             name="delete.retention.ms",
@@ -284,6 +314,6 @@ def check_topic_configs(topic: str, configs: Mapping[str, str | None], brokers: 
         return None
     if configs.get("flush.mode") == "page-cache":
         return f"Topic config flush.mode=page-cache: {topic} holds promises of the cluster and is always fsync"
-    if kept := sorted(KEEPING & configs.keys()):
+    if kept := sorted((KEEPING | COMPRESSING) & configs.keys()):
         return f"Topic config {kept[0]}: {topic} is kept by the brokers themselves"
     return None

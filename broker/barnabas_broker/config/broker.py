@@ -168,6 +168,14 @@ class BrokerConfig:
         "Whose clock stamps the records: the producer's, or the broker's when it appends.",
         choices=("CreateTime", "LogAppendTime"),
     )
+    compression_type: str = _text(
+        "producer",
+        "The codec that batches are stored with; producer keeps what each of them came with.",
+        choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+    )
+    compression_gzip_level: int = _number(-1, "Its level for gzip, from 1 to 9; -1 is 6.", low=-1, high=9)
+    compression_lz4_level: int = _number(9, "Its level for lz4: 9 is fast, the others thorough.", low=1, high=17)
+    compression_zstd_level: int = _number(3, "Its level for zstd.", low=-131_072, high=22)
     record_validation: str = _text(
         "framing",
         "What is checked of each batch beyond its header: that every record in it can be read (framing), or nothing.",
@@ -309,6 +317,8 @@ class BrokerConfig:
                 f"group.min.session.timeout.ms ({self.group_min_session_timeout_ms}) is larger than "
                 f"group.max.session.timeout.ms ({self.group_max_session_timeout_ms}): no member could join"
             )
+        if self.compression_gzip_level == 0:
+            raise ConfigError("compression.gzip.level is 0; it must be -1, or from 1 to 9")
         if self.message_max_bytes > self.socket_request_max_bytes:
             raise ConfigError(
                 f"message.max.bytes ({self.message_max_bytes}) is larger than "

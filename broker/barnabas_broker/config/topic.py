@@ -3,13 +3,13 @@
 `topic_settings` makes plain values of them once per topic and change, so that no request has a string parsed. The
 values were checked when they were set; a broker's setting may be wider than what a topic may set.
 
-Internal topics are kept by their writers, so nothing of theirs is ever deleted by age or size.
+Internal topics are kept by their writers, so nothing of theirs is ever deleted by age or size, or compressed.
 """
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from barnabas_metadata_quorum.topic_configs import KEEPING, TOPIC_CONFIGS
+from barnabas_metadata_quorum.topic_configs import COMPRESSING, KEEPING, TOPIC_CONFIGS
 from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS
 from barnabas_raftlog.records.header import BATCH_BYTES_MAX
 
@@ -21,6 +21,10 @@ SETTINGS_MAX = 1_000
 """Different settings of topics that are remembered."""
 BEHIND_TOPICS: Mapping[str, str] = {
     "cleanup.policy": "log.cleanup.policy",
+    "compression.gzip.level": "compression.gzip.level",
+    "compression.lz4.level": "compression.lz4.level",
+    "compression.type": "compression.type",
+    "compression.zstd.level": "compression.zstd.level",
     "flush.mode": "flush.mode",
     "max.message.bytes": "message.max.bytes",
     "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
@@ -41,6 +45,10 @@ class TopicSettings(NamedTuple):
 
     flush_mode: str
     max_message_bytes: int
+    compression_type: str
+    compression_gzip_level: int
+    compression_lz4_level: int
+    compression_zstd_level: int
     record_validation: str
     timestamp_type: str
     timestamp_before_max_ms: int
@@ -59,7 +67,7 @@ class TopicSettings(NamedTuple):
 
 def kept_by_itself(topic: str, name: str) -> str | None:
     """Return the value that a configuration has for a topic because it is internal, or None."""
-    if topic not in INTERNAL_TOPICS or name not in KEEPING:
+    if topic not in INTERNAL_TOPICS or name not in KEEPING | COMPRESSING:
         return None
     kept = {"cleanup.policy": "", "retention.ms": "-1", "retention.bytes": "-1"}
     return kept.get(name, TOPIC_CONFIGS[name].default)
@@ -83,6 +91,10 @@ def topic_settings(topic: str, configs: Mapping[str, str], config: BrokerConfig)
         flush_mode=value("flush.mode"),
         # A value that was set unchecked may be more than fits between brokers.
         max_message_bytes=min(int(value("max.message.bytes")), BATCH_BYTES_MAX),
+        compression_type=value("compression.type"),
+        compression_gzip_level=int(value("compression.gzip.level")),
+        compression_lz4_level=int(value("compression.lz4.level")),
+        compression_zstd_level=int(value("compression.zstd.level")),
         record_validation=value("record.validation"),
         timestamp_type=value("message.timestamp.type"),
         timestamp_before_max_ms=int(value("message.timestamp.before.max.ms")),

@@ -1,12 +1,16 @@
 """Checks batches where they may take the time: on the loop those of 2 ms at most, the others in a thread. Pure.
 
-Measured with the compiled walker: 12 ns a record, 1 µs a batch; at worst, a record of nothing but empty headers, 3.3 ns
-a byte. So plain batches of usual sizes are checked on the loop, and the worst of a mebibyte takes 3.5 ms. In Python it
-is 3.2 µs a record and 490 ns a byte, so there only small ones are.
+*Plain batches.* Measured with the compiled walker: 12 ns a record, 1 us a batch; at worst, a record of nothing but
+empty headers, 3.3 ns a byte. So those of usual sizes are checked on the loop, and the worst of a mebibyte takes 3.5 ms.
+In Python it is 3.2 us a record and 490 ns a byte, so there only small ones are.
 
-The plain size of a compressed batch is not known before it is there. One is tried on the loop up to a size (gzip yields
-a mebibyte of random letters in 1.6 ms, the others in 0.5 ms, of zeros in 0.8 ms) and goes to a thread from the start if
-it is larger as it came, or has more records than fit. In a thread it is short up to `SHORT_BYTES_MAX` plain bytes.
+*Compressed ones.* They come in pieces, of which a record takes 25 ns, and a mebibyte 1 ms with most codecs, 3 ms with
+gzip. Their plain size is not known before it is there. One is tried on the loop up to a size, for which
+the codec and the walk take 2 ms, and goes to a thread from the start if it is larger as it came, or has more records
+than fit. In a thread it is tried up to `SHORT_BYTES_MAX`, so that those behind it wait for 30 ms at most; one that is
+larger waits with others of its kind (`check_threads`).
+
+*Those that are compressed anew* are limited by what the other codec takes for a byte of text at the level.
 """
 
 from barnabas_raftlog.records.compression import Compression
@@ -20,9 +24,11 @@ from .record_rules import Checked, RecordRules, check_records
 __all__ = ["SHORT_BYTES_MAX", "TakesLongError", "check_at_once", "check_in_thread", "is_surely_short"]
 
 AT_ONCE_NS = 2_000_000
+SHORT_NS = 30_000_000
 WORST_NS = 4_000_000  # of a batch that was made to take long; nobody may have 10 ms of the loop
-RECORD_NS, WORST_BYTE_NS = (12.0, 3.3) if IS_COMPILED else (3_200.0, 490.0)
+RECORD_NS, PIECED_RECORD_NS, WORST_BYTE_NS = (12.0, 25.0, 3.3) if IS_COMPILED else (3_200.0, 3_200.0, 490.0)
 COMPRESSED_AT_ONCE = {
+    Compression.NONE: PLAIN_BYTES_MAX,
     Compression.GZIP: 512 << 10,
     Compression.SNAPPY: 1 << 20,
     Compression.LZ4: 1 << 20,
@@ -30,6 +36,8 @@ COMPRESSED_AT_ONCE = {
 }
 SHORT_BYTES_MAX = 8 << 20
 """Plain bytes of a check in a thread that does not count as long: 10 to 30 ms."""
+LZ4_FAST = 9
+ZSTD_QUICK_MAX, ZSTD_USUAL_MAX = 3, 9
 
 
 class TakesLongError(Exception):
@@ -42,7 +50,7 @@ def check_at_once(header: BatchHeader, frame: memoryview, rules: RecordRules, wa
     Raises:
         RefusedBatchError: the records cannot be read, or are not such as the topic takes.
     """
-    plain_bytes_max = _bytes_at_once(header, len(frame)) if rules.is_validated else PLAIN_BYTES_MAX
+    plain_bytes_max = _bytes_at_once(header, len(frame), rules)
     if not plain_bytes_max:
         return None
     try:
@@ -58,26 +66,47 @@ def check_in_thread(header: BatchHeader, frame: memoryview, rules: RecordRules, 
         RefusedBatchError: the records cannot be read, or are not such as the topic takes.
         TakesLongError: there are more.
     """
+    plain_bytes_max = PLAIN_BYTES_MAX if is_long else SHORT_BYTES_MAX
+    if rules.must_recompress(header) and not is_long:
+        plain_bytes_max = min(plain_bytes_max, int(SHORT_NS / _compression_ns(rules)))
+        if not rules.is_validated or len(frame) - HEADER_BYTES > plain_bytes_max:
+            raise TakesLongError
     try:
-        return check_records(header, frame, rules, wall_ms, PLAIN_BYTES_MAX if is_long else SHORT_BYTES_MAX)
+        return check_records(header, frame, rules, wall_ms, plain_bytes_max)
     except TooLargePlainError as error:
         raise TakesLongError from error
 
 
 def is_surely_short(header: BatchHeader, frame: memoryview, rules: RecordRules) -> bool:
     """Tell whether `check_at_once` will check it, whatever is in it."""
-    if not rules.is_validated:
-        return True
-    return not header.attributes & COMPRESSION_MASK and _bytes_at_once(header, len(frame)) > 0
+    is_plain = not header.attributes & COMPRESSION_MASK
+    return (is_plain or not rules.is_validated) and _bytes_at_once(header, len(frame), rules) > 0
 
 
-def _bytes_at_once(header: BatchHeader, size_bytes: int) -> int:
+def _bytes_at_once(header: BatchHeader, size_bytes: int, rules: RecordRules) -> int:
     """Return how many plain bytes of a batch of `size_bytes` may be walked on the loop; 0: it is for a thread."""
-    if header.record_count * RECORD_NS > AT_ONCE_NS:
-        return 0
-    bytes_max = int(WORST_NS / WORST_BYTE_NS)
+    body_bytes = size_bytes - HEADER_BYTES
     compression = header.attributes & COMPRESSION_MASK
-    if not compression:
-        return size_bytes if size_bytes - HEADER_BYTES <= bytes_max else 0
-    bytes_max = min(bytes_max, COMPRESSED_AT_ONCE.get(Compression(compression), 0))
-    return bytes_max if max(size_bytes, header.record_count * RECORD_BYTES_MIN) <= bytes_max else 0
+    must_recompress = rules.must_recompress(header)
+    if not rules.is_validated:
+        # Unless it is plain, it may stand for any number of bytes.
+        is_known = not must_recompress or (not compression and body_bytes * _compression_ns(rules) <= AT_ONCE_NS)
+        return PLAIN_BYTES_MAX if is_known else 0
+    if header.record_count * (PIECED_RECORD_NS if compression else RECORD_NS) > AT_ONCE_NS:
+        return 0
+    bytes_max = min(int(WORST_NS / WORST_BYTE_NS), COMPRESSED_AT_ONCE.get(Compression(compression), 0))
+    if must_recompress:
+        bytes_max = min(bytes_max, int(AT_ONCE_NS / _compression_ns(rules)))
+    return bytes_max if max(body_bytes, header.record_count * RECORD_BYTES_MIN) <= bytes_max else 0
+
+
+def _compression_ns(rules: RecordRules) -> float:
+    """Return what compressing a byte of text takes, as measured with text of random words."""
+    compression, level = rules.compression, rules.level
+    if compression is Compression.GZIP:
+        return 40.0
+    if compression is Compression.LZ4:
+        return 8.0 if level == LZ4_FAST else 80.0
+    if compression is Compression.ZSTD:
+        return 10.0 if level <= ZSTD_QUICK_MAX else 100.0 if level <= ZSTD_USUAL_MAX else 1_200.0
+    return 2.0

@@ -12,6 +12,8 @@ there are bytes to walk over; it touches nothing but its arguments, and so may r
   says that a record has none. The largest one in the header is what look-ups and retention go by, so one that is not
   that of the records is put right. With `message.timestamp.type=LogAppendTime` the time of arrival takes the place of
   all of them.
+- *Compression*: with `compression.type` another codec than that of the batch, the records are compressed anew, once
+  they were found right (`raftlog/records/recompression.py`).
 - `record.validation=none` takes the header's word for all this. Of the timestamps the largest one is compared then.
 
 Records that are refused for what is in them are named (`RefusedBatchError.record_errors`), up to `NAMED_MAX`. To name
@@ -24,6 +26,7 @@ from typing import NamedTuple, NoReturn
 from barnabas_broker.config.topic import TopicSettings
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.errors import CorruptBatchError
+from barnabas_raftlog.records.compression import Compression
 from barnabas_raftlog.records.header import (
     COMPRESSION_MASK,
     CONTROL,
@@ -41,6 +44,7 @@ from barnabas_raftlog.records.header import (
 )
 from barnabas_raftlog.records.inside import PLAIN_BYTES_MAX, Inside, TooLargePlainError, check_inside
 from barnabas_raftlog.records.reader import RECORD_BYTES_MIN, batch_body
+from barnabas_raftlog.records.recompression import TooLargeResultError, recompress
 from barnabas_raftlog.records.walker.faults import Fault, Walked
 from barnabas_raftlog.records.walker.twins import misfits
 from barnabas_raftlog.wire.crc32c import crc32c
@@ -70,6 +74,14 @@ _NO_KEY = "no key, and the topic is compacted"
 _LZ4_FLAGS = HEADER_BYTES + 4  # behind the magic number of the frame
 _UNLINKED = 0x20
 _VALIDATED = "framing"
+_CODECS = {
+    "producer": None,
+    "uncompressed": Compression.NONE,
+    "gzip": Compression.GZIP,
+    "snappy": Compression.SNAPPY,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
 _STAMPED = "LogAppendTime"
 
 
@@ -81,6 +93,8 @@ class RecordRules(NamedTuple):
         is_validated: The records in it are looked at.
         is_compacted: Each of them needs a key.
         is_stamped: They get the time at which the broker appends them.
+        compression: The codec that batches are stored with; None: what they came with.
+        level: Kafka's, of that codec.
         before_max_ms, after_max_ms: How far their timestamps may be behind the broker's clock, and ahead of it.
     """
 
@@ -90,6 +104,12 @@ class RecordRules(NamedTuple):
     is_stamped: bool = False
     before_max_ms: int = INT64_MAX
     after_max_ms: int = INT64_MAX
+    compression: Compression | None = None
+    level: int = 0
+
+    def must_recompress(self, header: BatchHeader) -> bool:
+        """Tell whether a batch is to be compressed anew: not for another level of the same codec, as in Kafka."""
+        return self.compression is not None and self.compression != header.attributes & COMPRESSION_MASK
 
 
 class RefusedBatchError(Exception):
@@ -117,6 +137,12 @@ class Checked(NamedTuple):
 
 def rules_of(settings: TopicSettings) -> RecordRules:
     """Return what a topic with these settings asks of batches."""
+    levels = {
+        Compression.GZIP: settings.compression_gzip_level,
+        Compression.LZ4: settings.compression_lz4_level,
+        Compression.ZSTD: settings.compression_zstd_level,
+    }
+    compression = _CODECS[settings.compression_type]
     return RecordRules(
         message_bytes_max=settings.max_message_bytes,
         is_validated=settings.record_validation == _VALIDATED,
@@ -124,6 +150,8 @@ def rules_of(settings: TopicSettings) -> RecordRules:
         is_stamped=settings.timestamp_type == _STAMPED,
         before_max_ms=settings.timestamp_before_max_ms,
         after_max_ms=settings.timestamp_after_max_ms,
+        compression=compression,
+        level=0 if compression is None else levels.get(compression, 0),
     )
 
 
@@ -188,8 +216,10 @@ def check_records(
         TooLargePlainError: there are more than `plain_bytes_max`, which are less than a batch may have.
     """
     max_timestamp = header.max_timestamp
+    plain_bytes = 0
     if rules.is_validated:
         inside = _walk(header, frame, plain_bytes_max)
+        plain_bytes = inside.plain_bytes
         walked = inside.walked
         if rules.is_compacted and walked.null_keys:
             _refuse_misfits(header, frame, rules, wall_ms, inside)
@@ -206,7 +236,19 @@ def check_records(
         header = restamp(frame, header, attributes=attributes, max_timestamp=wall_ms)
     elif max_timestamp != header.max_timestamp:
         header = restamp(frame, header, attributes=header.attributes, max_timestamp=max_timestamp)
-    return Checked(header, frame)
+    return _recompressed(header, frame, rules, plain_bytes) if rules.must_recompress(header) else Checked(header, frame)
+
+
+def _recompressed(header: BatchHeader, frame: memoryview, rules: RecordRules, plain_bytes: int) -> Checked:
+    compression, level, bytes_max = rules.compression, rules.level, rules.message_bytes_max
+    assert compression is not None
+    try:
+        result = recompress(header, frame, compression, level, plain_bytes=plain_bytes, bytes_max=bytes_max)
+    except (TooLargeResultError, TooLargePlainError) as error:
+        raise RefusedBatchError(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from error
+    except CorruptBatchError as error:
+        raise RefusedBatchError(ErrorCode.INVALID_RECORD, str(error)) from error
+    return Checked(parse_header(result), result)
 
 
 def _code_of(frame: memoryview) -> ErrorCode:

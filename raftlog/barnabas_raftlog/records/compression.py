@@ -36,7 +36,7 @@ _FIRST_GUESS_BYTES_MIN = 1 << 16
 _GUESS_FACTOR = 4
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
-_XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version and lowest compatible version
+XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version and lowest compatible version
 _XERIAL_BLOCK_BYTES = 32 << 10  # as the Java library cuts
 _BLOCK_SIZE = struct.Struct(">i")
 
@@ -182,7 +182,7 @@ def _zstd_claim(data: memoryview) -> int | None:
 
 
 def _xerial_blocks(compress_raw: Callable[[memoryview], Buffer], data: memoryview) -> Iterator[Buffer]:
-    yield _XERIAL_HEADER
+    yield XERIAL_HEADER
     for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
         block = compress_raw(data[start : start + _XERIAL_BLOCK_BYTES])
         yield _BLOCK_SIZE.pack(len(block))
@@ -196,7 +196,7 @@ def _decompress_snappy(data: memoryview, limit_bytes: int) -> bytearray:
         if data[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
             _append_raw_snappy(library, output, data, limit_bytes)
             return output
-        position = len(_XERIAL_HEADER)
+        position = len(XERIAL_HEADER)
         if position > len(data):
             raise CorruptBatchError(f"the header of snappy blocks is cut off at {len(data)}")
         while position < len(data):

@@ -10,7 +10,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "operations" / "configure.md").read
 
 def test_every_setting_is_there_with_its_default_and_no_other() -> None:
     table = PAGE.partition("| setting | default | |")[2].partition("\n\n")[0]
-    rows = dict(re.findall(r"^\| `([a-z.]+)` \| ([^|]*) \|", table, re.MULTILINE))
+    rows = dict(re.findall(r"^\| `([a-z0-9.]+)` \| ([^|]*) \|", table, re.MULTILINE))
     for setting in settings():
         default = "required" if setting.required else str(setting.default)
         assert rows[setting.name].strip() == (default.lower() if setting.type == "boolean" else default)

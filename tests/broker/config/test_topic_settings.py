@@ -11,6 +11,10 @@ from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS
 REQUIRED: dict[str, Any] = {"cluster.id": "c", "node.id": 1, "cluster.nodes": "1@127.0.0.1:1", "log.dir": "d"}
 SET = {  # configuration of a topic: what is set at the broker, for the topic, and what comes of each
     "cleanup.policy": ("compact", "delete,compact", "is_compacted", True, True),
+    "compression.gzip.level": (9, "1", "compression_gzip_level", 9, 1),
+    "compression.lz4.level": (17, "1", "compression_lz4_level", 17, 1),
+    "compression.type": ("zstd", "uncompressed", "compression_type", "zstd", "uncompressed"),
+    "compression.zstd.level": (22, "-5", "compression_zstd_level", 22, -5),
     "flush.mode": ("page-cache", "fsync", "flush_mode", "page-cache", "fsync"),
     "max.message.bytes": (2_000, "3000", "max_message_bytes", 2_000, 3_000),
     "message.timestamp.after.max.ms": (9_000, "70", "timestamp_after_max_ms", 9_000, 70),
@@ -41,7 +45,7 @@ def test_a_setting_of_the_broker_holds_for_topics_that_have_none_of_their_own(na
     assert getattr(topic_settings("t", {}, broker), field) == of_broker
     assert getattr(topic_settings("t", {}, default), field) != of_broker
     assert getattr(topic_settings("t", {name: of_topic}, broker), field) == own
-    if name in {"cleanup.policy", "retention.bytes", "retention.ms"}:
+    if name in {"cleanup.policy", "retention.bytes", "retention.ms"} or name.startswith("compression."):
         internal = min(INTERNAL_TOPICS)
         kept = topic_settings(internal, {}, broker)
         assert kept == topic_settings(internal, {}, default), "whoever writes to it keeps it"

@@ -272,7 +272,14 @@ def test_a_topic_gets_the_defaults_it_does_not_name() -> None:
             NewTopic("t", configs={"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "8"}),
             RefusalReason.INVALID_CONFIG,
         ),
-        (NewTopic("t", configs={"compression.type": "gzip"}), RefusalReason.INVALID_CONFIG),
+        (NewTopic("t", configs={"compression.type": "gzip", "compression.gzip.level": "9"}), None),
+        (NewTopic("t", configs={"compression.type": "none"}), RefusalReason.INVALID_CONFIG),
+        (NewTopic("t", configs={"compression.gzip.level": "-1"}), None),
+        (NewTopic("t", configs={"compression.gzip.level": "0"}), RefusalReason.INVALID_CONFIG),
+        (NewTopic("t", configs={"compression.lz4.level": "17"}), None),
+        (NewTopic("t", configs={"compression.lz4.level": "0"}), RefusalReason.INVALID_CONFIG),
+        (NewTopic("t", configs={"compression.zstd.level": "-131072"}), None),
+        (NewTopic("t", configs={"compression.zstd.level": "23"}), RefusalReason.INVALID_CONFIG),
         (NewTopic("t", configs={"message.timestamp.type": "LogAppendTime"}), RefusalReason.INVALID_CONFIG),
         (NewTopic("t", configs={"flush.mode": "sometimes"}), RefusalReason.INVALID_CONFIG),
         (NewTopic("t", configs={"segment.bytes": "1048575"}), RefusalReason.INVALID_CONFIG),
@@ -300,10 +307,12 @@ def test_topics_are_checked_as_kafka_checks_them(topic: NewTopic, reason: Refusa
 
 def test_refused_configs_are_explained() -> None:
     controller = Controller(1)
-    [created] = controller.create(NewTopic("t", configs={"compression.type": "gzip"}))
+    [created] = controller.create(NewTopic("t", configs={"compression.type": "none"}))
     assert created.message == (
-        "Topic config compression.type=gzip: must be producer: batches are kept as the producer compressed them"
+        "Topic config compression.type=none: must be producer or uncompressed or gzip or snappy or lz4 or zstd"
     )
+    [created] = controller.create(NewTopic("t", configs={"compression.gzip.level": "0"}))
+    assert created.message == "Topic config compression.gzip.level=0: must be -1, or between 1 and 9"
 
 
 def test_one_bad_topic_harms_no_other() -> None:

@@ -74,7 +74,7 @@ def test_a_replacement_forgets_the_rest(wire: Wire, topic: str, version: int) ->
     ("changes", "code"),
     [
         ([("retention.ms", SET, "-2")], ErrorCode.INVALID_CONFIG),
-        ([("segment.ms", SET, "9"), ("compression.type", SET, "gzip")], ErrorCode.INVALID_CONFIG),
+        ([("segment.ms", SET, "9"), ("compression.type", SET, "brotli")], ErrorCode.INVALID_CONFIG),
         ([("flush.mode", SET, "page-cache")], ErrorCode.INVALID_CONFIG),
         ([("retention.ms", SET, None)], ErrorCode.INVALID_REQUEST),
         ([("retention.ms", 7, "1")], ErrorCode.INVALID_REQUEST),
