@@ -15,8 +15,6 @@ __all__ = [
     "StreamCheck",
     "TimeSearch",
     "check",
-    "first_at",
-    "largest_timestamp",
     "misfits",
     "murmur2",
     "partition_of",
@@ -50,7 +48,7 @@ if TYPE_CHECKING or not IS_COMPILED:
     from .pure.misfits import misfits
     from .pure.records import skip_records, take_records
     from .pure.stream import StreamCheck
-    from .pure.timestamps import TimeSearch, first_at, largest_timestamp
+    from .pure.timestamps import TimeSearch
 else:
     from .compiled.building import OpenRecords, murmur2, partition_of
     from .compiled.check import check
@@ -58,4 +56,4 @@ else:
     from .compiled.misfits import misfits
     from .compiled.records import skip_records, take_records
     from .compiled.stream import StreamCheck
-    from .compiled.timestamps import TimeSearch, first_at, largest_timestamp
+    from .compiled.timestamps import TimeSearch

@@ -4,8 +4,6 @@ from contextlib import nullcontext
 from typing import Any
 
 import pytest
-from broker.bad_batches import FAR_MS, THEN_MS, TOPICS, BadBatch, bad_batches, bombs
-from broker.wire_client import Wire
 
 from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.config.topic import topic_settings
@@ -21,6 +19,8 @@ from barnabas_broker.partition.record_rules import (
 from barnabas_broker.testing import RunningCluster
 from barnabas_raftlog.records.header import parse_header
 from barnabas_raftlog.records.reader import read_records
+from broker.bad_batches import FAR_MS, THEN_MS, TOPICS, BadBatch, bad_batches, bombs
+from broker.wire_client import Wire
 
 NOW_MS = (THEN_MS + FAR_MS) // 2
 CONFIG = BrokerConfig.from_settings({"cluster.id": "c", "node.id": 1, "cluster.nodes": "1@127.0.0.1:1", "log.dir": "d"})
