@@ -95,8 +95,9 @@ def members(*parts: bytes) -> bytes:
     return b"".join(gzip.compress(part) for part in parts)
 
 
-def frames(*parts: bytes, **options: bool) -> bytes:
-    return b"".join(zstandard.ZstdCompressor(**options).compress(part) for part in parts)
+def frames(*parts: bytes, write_checksum: bool = False, write_content_size: bool = True) -> bytes:
+    codec = zstandard.ZstdCompressor(write_checksum=write_checksum, write_content_size=write_content_size)
+    return b"".join(codec.compress(part) for part in parts)
 
 
 def lz4_frames(*parts: bytes, **options: bool | int) -> bytes:
