@@ -5,10 +5,12 @@ walked where it lies. A compressed one comes out piece by piece (`pieces.py`), a
 is asked for: at the first fault no further byte is decompressed.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from .compression import DECOMPRESSED_BYTES_MAX, TooLargePlainError
 from .header import COMPRESSION_MASK, HEADER_BYTES, BatchHeader
+from .pieces import plain_pieces, small_body
 from .walker.faults import Walked
 from .walker.twins import StreamCheck, check
 
@@ -16,6 +18,9 @@ __all__ = ["PLAIN_BYTES_MAX", "Inside", "TooLargePlainError", "check_inside"]
 
 PLAIN_BYTES_MAX = DECOMPRESSED_BYTES_MAX
 """What a batch may be, decompressed, by default: 128 MiB."""
+
+
+Buffer = bytes | bytearray | memoryview
 
 
 class Inside(NamedTuple):
@@ -42,23 +47,27 @@ def check_inside(
         TooLargePlainError: the records are larger, or the length of one says that they would be.
         CorruptBatchError: the codec cannot read the body.
     """
+    data = frame[HEADER_BYTES:]
     codec_id = header.attributes & COMPRESSION_MASK
-    body = frame[HEADER_BYTES:]
-    if not codec_id:
-        if len(body) > plain_bytes_max:
-            raise TooLargePlainError(f"{len(body)} bytes of records, the most is {plain_bytes_max}")
-        walked = check(body, header.record_count, header.base_timestamp, header.last_offset_delta, is_dense=is_dense)
-        return Inside(walked, len(body))
-    from .pieces import plain_pieces  # noqa: PLC0415 - a broker may never meet a compressed batch
+    body: Buffer | None = data
+    if codec_id:
+        body = small_body(codec_id, data)
+        if body is None:
+            return _check_pieces(header, plain_pieces(codec_id, data, plain_bytes_max), plain_bytes_max, is_dense)
+    assert body is not None
+    if len(body) > plain_bytes_max:
+        raise TooLargePlainError(f"{len(body)} bytes of records, the most is {plain_bytes_max}")
+    walked = check(body, header.record_count, header.base_timestamp, header.last_offset_delta, is_dense=is_dense)
+    return Inside(walked, len(body))
 
+
+def _check_pieces(header: BatchHeader, pieces: Iterable[Buffer], plain_bytes_max: int, is_dense: bool) -> Inside:
     stream = StreamCheck(header.record_count, header.base_timestamp, header.last_offset_delta, is_dense=is_dense)
     plain_bytes = 0
-    is_sound = True
-    for piece in plain_pieces(codec_id, body, plain_bytes_max):
-        is_sound = stream.feed(piece)
+    for piece in pieces:
         plain_bytes += len(piece)
-        if not is_sound:
-            break
+        if not stream.feed(piece):
+            return Inside(stream.end(is_cut_short=True), plain_bytes)
         if stream.bytes_due > plain_bytes_max:
             raise TooLargePlainError(f"a record up to byte {stream.bytes_due}, the most is {plain_bytes_max}")
-    return Inside(stream.end(is_cut_short=not is_sound), plain_bytes)
+    return Inside(stream.end(), plain_bytes)

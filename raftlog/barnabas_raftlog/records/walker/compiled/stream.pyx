@@ -7,6 +7,7 @@ field by field, and of it nothing is kept but where it stands.
 
 from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint64_t
 
+from .headers cimport pass_short_header
 from .walk cimport (
     BEHIND,
     HEADER_COUNT,
@@ -29,6 +30,8 @@ from .walk cimport (
 from ..faults import Fault, Walked
 
 __all__ = ["StreamCheck"]
+
+cdef tuple FAULTS = tuple(Fault)
 
 
 cdef enum Step:  # what comes next of the record that is followed, in their order
@@ -108,9 +111,9 @@ cdef class StreamCheck:
         elif self.is_within and self.fed < self.at.end and not (fault and is_cut_short):
             fault, position = LENGTH, self.at.body_start
         if not tally.records:
-            return Walked(Fault(fault), 0, position, -1, -1, 0)
+            return Walked(FAULTS[fault], 0, position, -1, -1, 0)
         return Walked(
-            Fault(fault), tally.records, position, tally.min_timestamp, tally.max_timestamp, tally.null_keys
+            FAULTS[fault], tally.records, position, tally.min_timestamp, tally.max_timestamp, tally.null_keys
         )
 
     cdef int walk(self, Body piece) except -1 nogil:
@@ -175,6 +178,8 @@ cdef class StreamCheck:
                 return NONE
             position[0] += at.skip
             at.skip = 0
+            if at.step == AT_NAME and not at.shift:
+                self.pass_headers(piece, position)
             if at.step == AT_END:
                 if self.fed + position[0] != at.end:
                     return LONGER
@@ -205,6 +210,20 @@ cdef class StreamCheck:
                 if fault == VARINT and at.step == AT_LENGTH:
                     position[0] = at.start - self.fed
                 return fault
+
+    cdef int pass_headers(self, Body piece, Py_ssize_t* position) except -1 nogil:
+        """Pass over as many headers as are short and within the piece."""
+        cdef Cursor at
+        cdef int64_t headers = self.at.headers
+        at.position = position[0]
+        at.end = min(piece.shape[0], self.at.end - self.fed)
+        while headers and pass_short_header(piece, &at):
+            headers -= 1
+        position[0] = at.position
+        self.at.headers = headers
+        if not headers:
+            self.at.step = AT_END
+        return NONE
 
     cdef int take(self, int64_t value, int64_t position) noexcept nogil:
         """Take the number that has come: its meaning is what was due. `position` is behind it."""
