@@ -2,15 +2,15 @@
 
 Every `log.cleaner.backoff.ms` all partitions of this broker are looked at; one at a time is compacted, by each replica
 for itself, the leader or not (`barnabas_raftlog.log.replica.compacting`). The work on records is done in a thread,
-which still takes the interpreter from the loop while it runs: so a quarter of the time is work and the rest is pause,
-and no more is read than `log.cleaner.io.max.bytes.per.second`. A large partition takes as long as it takes. When
-something was written anew, a checkpoint follows, which lets the old files go.
+which takes a core, and where the walker is not compiled the interpreter from the loop: so a quarter of the time is work
+and the rest is pause, and no more is read than `log.cleaner.io.max.bytes.per.second`. A large partition takes as long
+as it takes. When something was written anew, a checkpoint follows, which lets the old files go.
 
 A witness keeps only what a replica lacks: there is nothing to compact.
 
 One event says what was compacted, another how many batches were kept as they are because they cannot be read or hold
-more than is opened here. If there is no room on the disk for a partition, an event says so, and it is tried again in
-the next round; nothing is lost by that.
+more than is opened here. If there is no room for a partition, on the disk or in memory, an event says so, and it is
+tried again in the next round; nothing is lost by that.
 """
 
 import asyncio

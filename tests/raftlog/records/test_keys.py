@@ -291,9 +291,10 @@ def test_bytes_behind_the_last_record_are_a_fault_to_each_of_them(keys: Any, tim
     part = parts_of([[NewRecord(b"k", b"v", 1_000)] * 2])[0]
     part = part._replace(body=bytes(part.body) + b"\x00")
     table = keys.KeyTable(5, SECRET)
-    for ask in (lambda: table.note(part), lambda: table.kept(part, drop_tombstones=False)):
-        with pytest.raises(ValueError, match="a batch that was not checked"):
-            ask()
+    with pytest.raises(ValueError, match="a batch that was not checked"):
+        table.note(part)
+    with pytest.raises(ValueError, match="a batch that was not checked"):
+        table.kept(part, drop_tombstones=False)
     for count in (2, 0, -1):
         search = search_of(timestamps, header_of(part)._replace(record_count=count), 0, None)
         assert fed(search, part.body, ()) is None

@@ -95,8 +95,9 @@ def members(*parts: bytes) -> bytes:
     return b"".join(gzip.compress(part) for part in parts)
 
 
-def frames(*parts: bytes, **options: bool) -> bytes:
-    return b"".join(zstandard.ZstdCompressor(**options).compress(part) for part in parts)
+def frames(*parts: bytes, write_checksum: bool = False, write_content_size: bool = True) -> bytes:
+    codec = zstandard.ZstdCompressor(write_checksum=write_checksum, write_content_size=write_content_size)
+    return b"".join(codec.compress(part) for part in parts)
 
 
 def lz4_frames(*parts: bytes, **options: bool | int) -> bytes:
@@ -206,6 +207,19 @@ def test_the_limit_is_a_size_that_is_read(codec: Compression) -> None:
     assert read(codec, data, len(PLAIN)) == PLAIN
     with pytest.raises(TooLargePlainError):
         read(codec, data, len(PLAIN) - 1)
+
+
+@pytest.mark.parametrize(
+    ("codec", "data"),
+    [
+        (Compression.ZSTD, frames(bytes(9 * MIB))),
+        (Compression.ZSTD, frames(bytes(9 * MIB), write_content_size=False)),
+        (Compression.LZ4, lz4_frames(bytes(9 * MIB))),
+    ],
+)
+def test_only_what_stays_small_comes_out_at_once(codec: Compression, data: bytes) -> None:
+    assert small_body(codec, memoryview(data)) is None
+    assert read(codec, data) == bytes(9 * MIB)
 
 
 def test_unknown_codecs_are_refused() -> None:
