@@ -270,12 +270,9 @@ class Producer:
         except TypeError:
             raise TypeError(f"topic is {shown(topic)}; it must be a str") from None
         if found is None:
-            deadline = deadline or self._deadline(timeout_s)
-            found = await self._learn_topic(topic, deadline)
+            found = await self._learn_topic(topic, deadline := deadline or self._deadline(timeout_s))
         while True:
-            # Nearly all records without a key go there, and a call for each is a tenth of the whole.
-            queue = found.sticky
-            if key is not None or partition is not None or queue is None or queue.open is None:
+            if key is not None or partition is not None or (queue := found.sticky) is None or queue.open is None:
                 queue = found.choose(key, partition)
             if (batch := queue.open) is None:
                 deadline = deadline or self._deadline(timeout_s)

@@ -16,7 +16,8 @@ CANDIDATES_MAX = 16
 class TopicQueues:
     """One topic of a producer. A queue is made when its partition becomes known, and stays.
 
-    Records without a key go to the queue `sticky` as long as its batch is open. `choose` says so, too.
+    Records without a key go to the queue `sticky` as long as its batch is open. `choose` says so, too, but nearly
+    all records of many programs go there, and asking it for each is a tenth of `send`.
     """
 
     __slots__ = ("_choose_for", "_identity", "_in_flight_max", "_is_round_robin", "_last", "name", "queues", "sticky")

@@ -181,3 +181,16 @@ def test_nothing_of_the_records_is_held_afterwards(module: Any) -> None:
         for _ in range(50):
             taken(module, Place(body, 20, frame), 7, 3)
         assert [sys.getrefcount(each) for each in (topic, append, frame, body, made)] == before
+
+
+@MODULES
+@pytest.mark.parametrize(("base", "delta"), [(2**63 - 1, 1), (-(2**63), -1), (5, 2**63 - 1), (-5, -(2**63))])
+def test_a_timestamp_beyond_64_bits_is_damage_also_if_the_broker_set_another(
+    module: Any, base: int, delta: int
+) -> None:
+    records = [b"\x00" + varint(far) + varint(number) + b"\x01\x01\x00" for number, far in enumerate((0, delta))]
+    body = b"".join(varint(len(record)) + record for record in records)
+    for append in (None, 9):
+        rows, damage = taken(module, Place(body, 2, BatchFrame("t", 3, 0, 1, base, append, 7)), 2, 0)
+        assert [row[3] for row in rows] == [base if append is None else append]
+        assert damage.startswith("record 1 has a timestamp that does not fit 64 bits")
