@@ -44,7 +44,10 @@ def test_a_batch_is_judged_as_the_list_says(bad: BadBatch) -> None:
 
 @pytest.mark.slow
 def test_a_bomb_is_judged_as_the_list_says() -> None:
+    # Millions of headers take the twin in Python a minute; `tests/interop/test_validation.py` has those, too.
     for bad in bombs(records_max=1):
+        if "million" in bad.what:
+            continue
         with pytest.raises(RefusedBatchError) if bad.ours else nullcontext() as raised:
             judged(bad)
         if raised is not None:
