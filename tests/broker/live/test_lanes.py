@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import pytest
+from raftlog.records.bombs import BOMBS
 
 from barnabas_broker.partition.checks import check_at_once, check_in_thread, is_surely_short
 from barnabas_broker.partition.partition import Partition
@@ -18,6 +19,7 @@ from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.delete_topics import DeleteTopicsRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas_raftlog.records.compression import Compression
 from broker.wire_client import Wire, batch, produce_request
 
 T = TypeVar("T")
@@ -391,3 +393,40 @@ def test_a_broker_that_stops_answers_what_is_in_its_lanes(gate: Gate) -> None:
 
         running.run(wait)
         assert node.state == "stopping"
+
+
+@pytest.mark.slow
+def test_fifty_bombs_at_once_keep_nobody_waiting_and_stay_within_the_account(
+    one_broker: RunningCluster, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate()
+
+    def held(header: Any, frame: memoryview, rules: Any, wall_ms: int, is_long: bool) -> Any:
+        check = gate.check if is_long else check_in_thread
+        return check(header, frame, rules, wall_ms, is_long)
+
+    monkeypatch.setattr(produce, "check_in_thread", held)
+    wire.create("bombs", 10)
+    kinds = {
+        "zstd of a value that claims 100 MiB of 1 GiB": ErrorCode.INVALID_RECORD,
+        "zstd of a value of 128 MiB": ErrorCode.MESSAGE_TOO_LARGE,
+    }
+    bombs = [(BOMBS[name].batch(), code) for name, code in kinds.items()] * 25
+    clients = [Wire("127.0.0.1", one_broker.cluster.nodes[1].port) for _ in bombs]
+    account = one_broker.cluster.nodes[1].listener.account
+    account.total_max = 0
+    requests = [produce_request("bombs", bomb, partition=number % 9) for number, (bomb, _) in enumerate(bombs)]
+    for client, request in zip(clients, requests, strict=True):
+        client.send(request, 9)
+    gate.wait_begun()
+    compressed = batch(100, attributes=Compression.LZ4, body_bytes=3 << 20)
+    for offset in range(3):
+        assert wire.produce("bombs", batch(), partition=9).base_offset == 101 * offset
+        assert wire.produce("bombs", compressed, partition=9).base_offset == 101 * offset + 1, "it needs a thread, too"
+    gate.let_go(50)
+    for client, request, (_, code) in zip(clients, requests, bombs, strict=True):
+        assert answer(client, request).error_code == code
+        client.close()
+    assert account.total_max < 4 << 20
+    _wait_for_connections(one_broker, 1)
+    assert is_idle(one_broker)
