@@ -12,11 +12,23 @@ from typing import Any, Self
 from barnabas_clients.protocol.registry import Message, decode_response, encode_request
 from barnabas_raftlog.wire.crc32c import crc32c
 
-__all__ = ["Address", "Wire", "batch", "bomb", "connect", "frame_of", "raw_frame", "send_some", "take_some"]
+__all__ = [
+    "Address",
+    "Wire",
+    "batch",
+    "bomb",
+    "connect",
+    "frame_of",
+    "one_record",
+    "raw_frame",
+    "send_some",
+    "take_some",
+]
 
 Address = tuple[str, int]
 
 TIMEOUT_S = 5.0
+RECORDS_MAX = 1_000  # that are made; of more only the header says that they are there
 RLE_BYTES = 128 << 10  # the largest block of zstd
 
 
@@ -123,13 +135,33 @@ def batch(  # noqa: PLR0913 - the fields of a header
     length: int | None = None,
     crc: int | None = None,
 ) -> bytes:
-    """Return one batch; fields that are not given are right, but for the records, `body`: garbage unless given."""
-    body = bytes(max(20, 7 * count)) if body is None else body
+    """Return one batch; fields that are not given are right, and so are its records unless `body` is given."""
+    if body is None:
+        body = b"".join(_record(number, b"") for number in range(count)) if count <= RECORDS_MAX else bytes(7 * count)
     delta = max(count - 1, 0) if last_offset_delta is None else last_offset_delta
     times = (base_timestamp, max_timestamp)
     tail = struct.pack(">hiqqqhii", attributes, delta, *times, producer_id, epoch, sequence, count) + body
     size = len(tail) + 9 if length is None else length
     return struct.pack(">qiibI", 0, size, -1, magic, crc32c(tail) if crc is None else crc) + tail
+
+
+def one_record(value_bytes: int) -> bytes:
+    """Return the body of a batch of one record, which has so many bytes."""
+    return _record(0, bytes(value_bytes))
+
+
+def _record(number: int, value: bytes) -> bytes:
+    inside = b"\0\0" + _varint(number) + b"\x01" + _varint(len(value)) + value + b"\0"
+    return _varint(len(inside)) + inside
+
+
+def _varint(value: int) -> bytes:
+    rest = value << 1
+    parts = bytearray()
+    while rest > 0x7F:
+        parts.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    return bytes(parts) + bytes([rest])
 
 
 def bomb(size_bytes: int) -> bytes:

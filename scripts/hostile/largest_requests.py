@@ -17,7 +17,7 @@ from barnabas_clients.protocol.registry import Api, Message, encode_request
 from barnabas_raftlog.wire.layout import Array, Blob, Field, Fixed, Kind, Nested, RecordSet, Text, layout_of
 from barnabas_raftlog.wire.primitives import BLOB_BYTES_MAX, TEXT_BYTES_MAX
 
-from .frames import batch
+from .frames import batch, one_record
 
 __all__ = ["FRAME_BYTES_MAX", "SHAPES", "Shape", "answer_bytes_max", "largest"]
 
@@ -186,7 +186,7 @@ class _Filler:
                 return bytes(self._blob_bytes)
             case RecordSet():
                 self.values += 1
-                return batch(body=bytes(max(20, self._records_bytes - 100)))
+                return batch(body=one_record(max(20, self._records_bytes - 120)))
             case Array(element):
                 count = self._shape.at(depth)
                 count = self._open_count if count == OPEN else count

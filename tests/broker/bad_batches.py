@@ -1,7 +1,7 @@
 """The batches that no sound producer sends: each field wrong in turn, with what Apache Kafka and we answer.
 
-`tests/broker/server/test_bad_batches.py` holds us to the list, `tests/interop/test_validation.py` us and a real Kafka,
-and the page `docs/validation.md` shows it. Where we answer something else than Kafka, the reason stands beside it.
+`live/requests/test_bad_batches.py` holds us to the list, `tests/interop/test_validation.py` a real Kafka, and the page
+`docs/validation.md` shows it. Where we answer something else than Kafka, the reason stands beside it.
 
 A batch of three records with keys, values and headers is spoilt in one place. What is spoilt inside of it is spoilt
 before compression, and once for each codec.
@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import cramjam
+from raftlog.records.bombs import BOMBS
 
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.records.compression import Compression, compress
@@ -20,7 +21,7 @@ from barnabas_raftlog.wire.crc32c import crc32c
 
 from .wire_client import varint
 
-__all__ = ["TOPICS", "BadBatch", "bad_batches", "record", "sent"]
+__all__ = ["TOPICS", "BadBatch", "bad_batches", "bombs", "record", "sent"]
 
 THEN_MS = 1_700_000_000_000  # long ago
 FAR_MS = 10_000_000_000_000  # in the year 2286
@@ -32,6 +33,7 @@ TOPICS: dict[str, dict[str, str]] = {
     "compacted": {"cleanup.policy": "compact"},
     "recent": {"message.timestamp.before.max.ms": "60000"},
     "stamped": {"message.timestamp.type": "LogAppendTime"},
+    "large": {"max.message.bytes": str(8 << 20)},
 }
 """The kinds of topics that batches are sent to, with their configurations."""
 
@@ -41,6 +43,7 @@ CORRUPT = ErrorCode.CORRUPT_MESSAGE
 UNKNOWN = ErrorCode.UNKNOWN_SERVER_ERROR
 TIMESTAMP = ErrorCode.INVALID_TIMESTAMP
 DENIED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+TOO_LARGE = ErrorCode.MESSAGE_TOO_LARGE
 COMPRESSION = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
@@ -123,21 +126,57 @@ def packed(codec: Compression, body: bytes) -> bytes:
     return bytes(compress(codec, body))
 
 
+_CUT_OFF = "it may have been cut off on its way, and a second attempt may succeed"
+_NO_ANSWER = "Kafka does not answer"
+_NOTHING = "nobody says what it means"
+_LASTING = "it is the client's doing, so another attempt would end alike"
+_OTHERS = "only some clients could read it"
+_READERS = "no consumer could read it"
+_OFFSETS = "consumers would see offsets twice, or miss some"
+_NULL = "-1 is null, and nothing else is"
+
+
+def bombs(*, records_max: int = INT32_MAX, with_frames: bool = True) -> Iterator[BadBatch]:
+    """Yield batches that are small as sent, and large or much work inside. Those of many records take time to make."""
+    for what, bomb in BOMBS.items():
+        if bomb.records > records_max:
+            continue
+        ours = _OF_BOMBS.get(bomb.answer, INVALID)
+        kafka, reason = _KAFKA_OF_BOMBS.get(what, (ours, ""))
+        is_counted = ours is INVALID and bomb.answer not in {"BEHIND", "CorruptBatchError"}
+        named = (1 if bomb.answer == "OFFSET" else 0,) if is_counted else ()
+        frame = bomb.batch() if with_frames else None
+        yield BadBatch(what, CODECS[bomb.codec], frame, kafka, ours, reason, "large", named)
+
+
+_OF_BOMBS = {"NONE": TAKEN, "TooLargePlainError": TOO_LARGE}
+_128_MIB = "decompressed it is more than 128 MiB, or says so"
+_KAFKA_OF_BOMBS: dict[str, tuple[ErrorCode | None, str]] = {
+    "zstd of 10 GiB of zeros": (INVALID, _128_MIB),
+    "zstd of a value of 128 MiB": (TAKEN, _128_MIB),
+    "zstd of a value that claims 2 GiB": (INVALID, _128_MIB),
+    "zstd of 127 MiB in a window of 128": (TAKEN, "to read it takes twice the memory"),
+    "zstd in a window of 2 GiB": (UNKNOWN, _LASTING),
+    "zstd that claims 10 GiB": (UNKNOWN, _LASTING),
+    "zstd of 100,000 skippable frames": (TAKEN, "it is work for nothing, of each reader"),
+    "zstd of 300,000 empty blocks": (INVALID, "it is work for nothing, however large"),
+    "zstd of 9 million times the first record": (None, "Kafka takes six seconds over it"),
+    "lz4 of a value of 250 MiB": (TAKEN, _128_MIB),
+    "lz4 that claims 10 GiB": (UNKNOWN, _LASTING),
+    "gzip of a value of 1 GiB": (None, f"{_128_MIB}; Kafka's heap may not suffice"),
+    "gzip of 50,000 empty members": (UNKNOWN, _LASTING),
+    "snappy of a value of 60 MiB, in 3 MiB": (TAKEN, "a block of more than 48 MiB has to be held as a whole"),
+    "snappy that claims 4 GiB": (UNKNOWN, _LASTING),
+    "snappy that claims 20 MiB of 19": (UNKNOWN, _LASTING),
+}
+
+
 @cache
 def bad_batches() -> tuple[BadBatch, ...]:
     """Return all of them. No two have the same name."""
     found = (*_not_one_batch(), *_headers(), *_records(), *_streams(), *_topics())
     assert len({one.name for one in found}) == len(found)
     return found
-
-
-_CUT_OFF = "it may have been cut off on its way, and a second attempt may succeed"
-_NO_ANSWER = "Kafka does not answer"
-_NOTHING = "nobody says what it means"
-_PASSING = "the client's doing, so another attempt cannot succeed"
-_READERS = "stored, no consumer could read it"
-_OFFSETS = "stored, consumers would see offsets twice, or miss some"
-_NULL = "-1 is null, and nothing else is"
 
 
 def _not_one_batch() -> Iterator[BadBatch]:
@@ -176,7 +215,7 @@ def _headers() -> Iterator[BadBatch]:
     yield bad("base offset -1", INVALID, INVALID, base_offset=-1)
     yield bad("leader epoch 5", TAKEN, TAKEN, leader_epoch=5)
     for codec in (5, 6, 7):
-        yield bad(f"codec {codec}", UNKNOWN, COMPRESSION, _PASSING, attributes=codec)
+        yield bad(f"codec {codec}", UNKNOWN, COMPRESSION, _LASTING, attributes=codec)
     yield bad("a control batch", INVALID, INVALID, attributes=0x20)
     why = "there are no transactions yet"
     yield bad("a transactional batch", DENIED, INVALID, why, attributes=0x10, producer=(903, 0, 0))
@@ -190,8 +229,8 @@ def _headers() -> Iterator[BadBatch]:
         yield bad(f"{count} for three records", INVALID, INVALID, count=count)
     yield bad("three records that are called two", INVALID, INVALID, count=2, last_offset_delta=1)
     yield bad("three records that are called four", INVALID, INVALID, named=(3,), count=4, last_offset_delta=3)
-    many = {"count": INT32_MAX, "last_offset_delta": INT32_MAX - 1}
-    yield bad("three records that are called 2^31-1", INVALID, INVALID, **many)
+    last = INT32_MAX - 1
+    yield bad("three records that are called 2^31-1", INVALID, INVALID, count=INT32_MAX, last_offset_delta=last)
     yield bad("three records that are called none", INVALID, INVALID, count=0, last_offset_delta=-1)
     yield bad("largest timestamp too small", TAKEN, TAKEN, max_timestamp=5)
     yield bad("largest timestamp too large", TAKEN, TAKEN, max_timestamp=INT64_MAX)
@@ -250,7 +289,7 @@ _SECOND: tuple[_Spoilt, ...] = (
     ),
     _refused("record length of a byte more", record(1, length_more=1), INVALID, TAKEN, _READERS),
     _refused("record length of a byte less", record(1, length_more=-1), INVALID, TAKEN, _READERS),
-    _refused("record length of too many bits", record(1, length=_LONG), UNKNOWN, INVALID, _PASSING),
+    _refused("record length of too many bits", record(1, length=_LONG), UNKNOWN, INVALID, _LASTING),
     ("attributes of a record", record(1, attributes=0xFF), TAKEN, TAKEN, TAKEN, ""),
     _refused("timestamp delta of too many bits", record(1, timestamp_delta=_LONGER)),
     _refused(
@@ -317,7 +356,7 @@ def _streams() -> Iterator[BadBatch]:
         what: str, codec: Compression, stream: bytes, ours: ErrorCode = INVALID, kafka: ErrorCode = UNKNOWN
     ) -> BadBatch:
         frame = sent(stream, attributes=codec)
-        return BadBatch(what, CODECS[codec], frame, kafka, ours, _PASSING if kafka != ours else "")
+        return BadBatch(what, CODECS[codec], frame, kafka, ours, _LASTING if kafka != ours else "")
 
     for codec in list(Compression)[1:]:
         stream = packed(codec, body)
@@ -330,7 +369,7 @@ def _streams() -> Iterator[BadBatch]:
                 yield bad(f"the stream is of {CODECS[other]}", codec, packed(other, body))
         frame = sent(stream + b"\0\0\0\0\0", attributes=codec)
         is_taken = codec in {Compression.GZIP, Compression.LZ4}
-        codes = (TAKEN, TAKEN, "") if is_taken else (UNKNOWN, INVALID, _PASSING)
+        codes = (TAKEN, INVALID, _OTHERS) if is_taken else (UNKNOWN, INVALID, _LASTING)
         yield BadBatch("bytes behind the stream", CODECS[codec], frame, *codes)
     yield from _two_streams()
     gzip = packed(Compression.GZIP, body)
@@ -350,8 +389,8 @@ def _two_streams() -> Iterator[BadBatch]:
     """Yield one stream behind the other: the first has one record, the second two."""
     for codec, kafka, ours, reason, named in (
         (Compression.GZIP, TAKEN, TAKEN, "", ()),
-        (Compression.SNAPPY, TAKEN, INVALID, "only Java's clients could read them", ()),
-        (Compression.LZ4, INVALID, INVALID, "", (1,)),
+        (Compression.SNAPPY, TAKEN, INVALID, _OTHERS, ()),
+        (Compression.LZ4, INVALID, INVALID, "", ()),
         (Compression.ZSTD, TAKEN, TAKEN, "", ()),
     ):
         frame = sent(packed(codec, SOUND[0]) + packed(codec, SOUND[1] + SOUND[2]), attributes=codec)

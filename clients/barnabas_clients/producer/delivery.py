@@ -16,6 +16,7 @@ import msgspec
 
 from barnabas_clients.arguments import callable_of
 from barnabas_clients.errors import ClientError
+from barnabas_clients.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from .accumulator import Batch
@@ -104,8 +105,9 @@ class Delivery(msgspec.Struct, gc=False, eq=False):
             batch = part
             index = index - start
         if batch.error is not None:
-            # One exception for the whole batch: a caller gets it without the traceback of the callers before.
-            raise batch.error.with_traceback(None)
+            error = batch.error.of_record(index) if isinstance(batch.error, KafkaError) else batch.error
+            # Mostly one exception for the whole batch: a caller gets it without the traceback of the callers before.
+            raise error.with_traceback(None)
         offset = batch.base_offset + index if batch.base_offset >= 0 else -1
         timestamp_ms = batch.append_time_ms if batch.append_time_ms >= 0 else self._timestamp_ms
         return Receipt(queue.topic, queue.partition, offset, timestamp_ms)
@@ -177,7 +179,9 @@ def _halvings(batch: "Batch") -> int:
 
 
 def _failure(batch: "Batch", start: int) -> tuple[int, Exception] | None:
-    if batch.error is not None:
-        return start, batch.error
+    error = batch.error
+    if error is not None:
+        named = min(error.record_errors, default=0) if isinstance(error, KafkaError) else 0
+        return start + named, error.of_record(named) if isinstance(error, KafkaError) else error
     found = (_failure(part, start + at) for at, part in batch.parts)
     return next((failure for failure in found if failure is not None), None)

@@ -499,6 +499,11 @@ class Sender:
                 )
                 is_moved = self._cluster.view is not before
             error = error_for(answered.error_code, f"{queue}: {answered.error_message or 'produce was refused'}")
+            if answered.record_errors:
+                error.record_errors = {
+                    row.batch_index: f"{queue}: {row.batch_index_error_message or answered.error_message or 'refused'}"
+                    for row in answered.record_errors
+                }
             self._settle(under_way, outcome_of(answered.error_code), error, is_moved=is_moved)
 
     def _settle(

@@ -5,6 +5,8 @@ and its code says whether a retry can help. `error_for` picks the class. A code 
 `KafkaError` with that code, and a code that is newer than our list is UNKNOWN_SERVER_ERROR, as in Kafka's own clients.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from barnabas_raftlog.errors import BarnabasError
@@ -88,9 +90,14 @@ class KafkaError(BarnabasError):
 
     `may_be_done` is None where the code leaves it open whether the request was carried out. The producer, which knows
     about earlier attempts, sets it to True or False.
+
+    `record_errors` are the records for which a batch was refused, if the broker names them: the number in the batch,
+    from 0, and why. `because_of_another` is true in the error of a record that is not among them.
     """
 
     code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
+    record_errors: Mapping[int, str] = MappingProxyType({})
+    because_of_another: bool = False
 
     def __init__(self, message: str = "", code: ErrorCode | None = None) -> None:
         if code is not None:
@@ -105,6 +112,23 @@ class KafkaError(BarnabasError):
     def retriable(self) -> bool:
         """True if the same request may succeed later."""
         return self.code in RETRIABLE
+
+    def of_record(self, number: int) -> "KafkaError":
+        """Return the error of one record of the batch: what it was refused for itself, or that another one was."""
+        if not self.record_errors:
+            return self
+        own = self.record_errors.get(number)
+        first = min(self.record_errors)
+        error = error_for(self.code, own or f"another record of its batch was refused: {self.record_errors[first]}")
+        error.record_errors = self.record_errors
+        error.may_be_done = self.may_be_done
+        if own is None:
+            error.because_of_another = True
+            error.hint = _SEND_AGAIN
+        return error
+
+
+_SEND_AGAIN: Final = "send it again, without the record that was refused"
 
 
 def error_for(code: int, message: str = "") -> KafkaError:

@@ -68,16 +68,24 @@ def _lies(attack: Attack) -> dict[str, bytes]:
 
 @scene("A6")
 def headers_that_lie(attack: Attack) -> str:
-    """Some forty batches that cannot be true, to a topic of their own, and then everything that reads them."""
-    leaders = attack.create(attack.name, 1)
+    """Some forty batches that cannot be true, to a topic that looks into them and to one that does not.
+
+    Then everything that reads the second one.
+    """
+    checked = f"{attack.name}-checked"
+    leaders = {
+        checked: attack.create(checked, 1)[0],
+        attack.name: attack.create(attack.name, 1, record_validation="none")[0],
+    }
     ends: Counter[str] = Counter()
-    for data in _lies(attack).values():
-        try:
-            with Wire(leaders[0], 5) as wire:
-                code = wire.ask(produce(attack.name, data), 9).responses[0].partition_responses[0].error_code
-                ends[f"error {code}" if code else "stored"] += 1
-        except OSError as error:
-            ends[type(error).__name__] += 1
+    for topic, leader in leaders.items():
+        for data in _lies(attack).values():
+            try:
+                with Wire(leader, 5) as wire:
+                    code = wire.ask(produce(topic, data), 9).responses[0].partition_responses[0].error_code
+                    ends[f"error {code}" if code else "stored"] += 1
+            except OSError as error:
+                ends[type(error).__name__] += 1
     parts = [ListOffsetsPartition(partition_index=0, timestamp=stamp) for stamp in (-3, 0, 999, INT64_MAX)]
     request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=attack.name, partitions=parts)])
     return f"{counted(ends)}; looked up: {counted(attack.ask_each(request, 7, 3))}"
@@ -86,7 +94,7 @@ def headers_that_lie(attack: Attack) -> str:
 @scene("A10")
 def timestamps_that_lie(attack: Attack) -> str:
     """Batches from the year -292,275,055, from 292,278,994, and whose maximum is below their base."""
-    leaders = attack.create(attack.name, 1, retention_ms="1000", segment_bytes="1048576")
+    leaders = attack.create(attack.name, 1, retention_ms="1000", segment_bytes="1048576", record_validation="none")
     ends: Counter[str] = Counter()
     now = int(time.time() * 1000)
     stamps = ((-1, INT64_MAX), (-(1 << 63), -1), (now, now + 3_000_000), (now, now + 3_700_000), (INT64_MAX, 0), (0, 0))
@@ -100,9 +108,19 @@ def timestamps_that_lie(attack: Attack) -> str:
 
 @scene("A12")
 def compressed_bombs(attack: Attack) -> str:
-    """Zstd frames of 10 GiB and of 100 MiB on a compacted topic, looked up by time and left to the cleaner."""
-    leaders = attack.create(attack.name, 1, cleanup_policy="compact", segment_bytes="1048576")
+    """Zstd frames of 10 GiB and of 100 MiB, first to a topic that looks into them, then to a compacted one.
+
+    The second does not, and is looked up by time and left to the cleaner.
+    """
+    checked = f"{attack.name}-checked"
+    checking = attack.create(checked, 1)
+    leaders = attack.create(attack.name, 1, cleanup_policy="compact", segment_bytes="1048576", record_validation="none")
     ends: Counter[str] = Counter()
+    with Wire(checking[0]) as wire:
+        for size in (100 << 20, 10 << 30):
+            data = batch(attributes=ZSTD, body=bomb(size))
+            code = wire.ask(produce(checked, data), 9).responses[0].partition_responses[0].error_code
+            ends[f"error {code}" if code else "stored"] += 1
     with Wire(leaders[0]) as wire:
         for size in (100 << 20, 10 << 30, 1 << 30, 10 << 30):
             for count in (1, 1_000_000):

@@ -19,7 +19,7 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas_clients.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas_clients.protocol.registry import Message
-from hostile.frames import Address, Wire, batch, connect, frame_of, send_some, take_some
+from hostile.frames import Address, Wire, batch, connect, frame_of, one_record, send_some, take_some
 
 __all__ = ["SCENES", "Attack", "Pool", "Scene", "at_once", "counted", "produce", "scene"]
 
@@ -167,7 +167,7 @@ class Attack:
         with Wire(leaders[0]) as wire:
             if wire.ask(produce(COLD_TOPIC, batch(), 0), 9).responses[0].partition_responses[0].base_offset:
                 return leaders
-        data = batch(body=bytes(COLD_BATCH_BYTES))
+        data = batch(body=one_record(COLD_BATCH_BYTES))
 
         def fill(index: int, address: Address) -> None:
             with Wire(address) as wire:

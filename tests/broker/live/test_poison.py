@@ -87,6 +87,21 @@ def test_the_command_ends_with_a_way_past_it_or_leaves_it_out(one_broker: Runnin
         assert said.count("\n") == 1
 
 
+def test_a_log_can_be_made_to_begin_behind_it(one_broker: RunningCluster, poisoned: str) -> None:
+    assert barnabas(one_broker, "topic", "delete-records", poisoned, "-p", "0", "--before-offset", "7")[0] == 0
+    read = ("consume", poisoned, "--from-beginning", "--exit-at-end")
+    assert barnabas(one_broker, *read) == (0, ["3", "4", "5"], "")
+
+
+def test_a_group_can_be_moved_behind_it(one_broker: RunningCluster, poisoned: str) -> None:
+    group = f"{poisoned}-m"
+    read = ("consume", poisoned, "--group", group, "--from-beginning", "--exit-at-end")
+    assert barnabas(one_broker, *read)[0] == 1
+    moved = ("group", "reset-offsets", group, "-t", f"{poisoned}:0", "--to-offset", "7", "--execute")
+    assert barnabas(one_broker, *moved)[0] == 0
+    assert barnabas(one_broker, *read) == (0, ["3", "4", "5"], "")
+
+
 def test_a_group_that_left_it_out_does_not_meet_it_again(one_broker: RunningCluster, wire: Wire, topic: str) -> None:
     for frame in (build_batch([NewRecord(None, b"0", 1_000)]), garbage(4)):
         assert wire.produce(topic, bytes(frame)).error_code == 0
