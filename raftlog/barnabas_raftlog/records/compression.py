@@ -6,8 +6,9 @@ imported when the first compressed batch is met: a broker never meets one, and t
 *Bounds.* A few kilobytes can decompress to gigabytes, and the size that a frame states about itself is the
 sender's claim. So output is always decompressed *into* a buffer that we allocated, which cannot grow. The claimed
 size, where the format has one, is only the first guess; each further guess is four times larger, up to the limit
-that the caller gives. At the limit the batch is called corrupt. A corrupt body therefore costs as many attempts
-as there are guesses, each of which fails at the same place.
+that the caller gives, or what the format can make of so many bytes. There the batch is called corrupt. A corrupt body
+therefore costs as many attempts as there are guesses, each of which fails at the same place. A claim beyond the limit
+costs none: the sizes of zstd and lz4 must be right, and the one at the end of a gzip is at most what comes out.
 
 *Snappy* has two shapes in Kafka. Java writes blocks of raw snappy behind a 16-byte header (the framing of the
 xerial library), most others write the same for its sake, librdkafka also raw snappy without framing. Both are read;
@@ -20,7 +21,7 @@ import struct
 from collections.abc import Callable, Iterator
 from enum import IntEnum
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from barnabas_raftlog.errors import CorruptBatchError
 
@@ -87,7 +88,7 @@ def decompress(codec_id: int, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTE
 
     Raises:
         CorruptBatchError: the codec is unknown, the data is not what the codec wrote, or more than
-            `limit_bytes` would come out.
+            `limit_bytes` would come out; a TooLargePlainError if the data says so itself.
     """
     if codec_id == Compression.NONE:
         return data
@@ -96,20 +97,37 @@ def decompress(codec_id: int, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTE
         return _decompress_snappy(view, limit_bytes)
     library = _cramjam()
     if codec_id == Compression.GZIP:
-        return _decompress_guessing("gzip", library.gzip.decompress_into, view, _gzip_claim(view), limit_bytes)
+        return _decompress_guessing(_GZIP, library.gzip.decompress_into, view, _gzip_claim(view), limit_bytes)
     if codec_id == Compression.LZ4:
-        return _decompress_guessing("lz4", library.lz4.decompress_into, view, _lz4_claim(view), limit_bytes)
+        return _decompress_guessing(_LZ4, library.lz4.decompress_into, view, _lz4_claim(view), limit_bytes)
     if codec_id == Compression.ZSTD:
-        return _decompress_guessing("zstd", library.zstd.decompress_into, view, _zstd_claim(view), limit_bytes)
+        return _decompress_guessing(_ZSTD, library.zstd.decompress_into, view, _zstd_claim(view), limit_bytes)
     raise CorruptBatchError(f"compression codec {codec_id} does not exist")
 
 
+class _Format(NamedTuple):
+    """A format, and the most that it can make of a byte."""
+
+    name: str
+    ratio_max: int
+
+
+_GZIP = _Format("gzip", 1_032)  # two bits copy 258 bytes
+_LZ4 = _Format("lz4", 255)  # each byte of a length adds 255
+_ZSTD = _Format("zstd", 1 << 15)  # four bytes are a block of 128 KiB
+_SNAPPY = _Format("snappy", 22)  # three bytes copy 64
+
+
 def _decompress_guessing(
-    name: str, into: Callable[[memoryview, bytearray], int], data: memoryview, claim: int | None, limit_bytes: int
+    form: _Format, into: Callable[[memoryview, bytearray], int], data: memoryview, claim: int | None, limit_bytes: int
 ) -> bytearray:
+    if claim is not None and claim > limit_bytes:
+        raise TooLargePlainError(
+            f"{len(data)} bytes of {form.name} claim {claim} plain ones, the limit is {limit_bytes}"
+        )
     failure = _cramjam().DecompressionError
     cause = ""
-    for size in _guesses(len(data), claim, limit_bytes):
+    for size in _guesses(len(data), claim, min(limit_bytes, len(data) * form.ratio_max)):
         output = bytearray(size)
         try:
             written = into(data, output)
@@ -121,7 +139,7 @@ def _decompress_guessing(
             continue
         del output[written:]
         return output
-    raise CorruptBatchError(f"{len(data)} bytes of {name} are corrupt or exceed {limit_bytes} bytes: {cause}")
+    raise CorruptBatchError(f"{len(data)} bytes of {form.name} are corrupt or exceed {limit_bytes} bytes: {cause}")
 
 
 def _guesses(compressed_bytes: int, claim: int | None, limit_bytes: int) -> Iterator[int]:
@@ -170,11 +188,14 @@ def _xerial_blocks(compress_raw: Callable[[memoryview], Buffer], data: memoryvie
 
 def _decompress_snappy(data: memoryview, limit_bytes: int) -> bytearray:
     library = _cramjam()
+    output = bytearray()
     try:
         if data[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
-            return _append_raw_snappy(library, bytearray(), data, limit_bytes)
-        output = bytearray()
+            _append_raw_snappy(library, output, data, limit_bytes)
+            return output
         position = len(XERIAL_HEADER)
+        if position > len(data):
+            raise CorruptBatchError(f"the header of snappy blocks is cut off at {len(data)}")
         while position < len(data):
             if len(data) - position < _BLOCK_SIZE.size:
                 raise CorruptBatchError(f"snappy block size is cut off at {position}")
@@ -189,13 +210,14 @@ def _decompress_snappy(data: memoryview, limit_bytes: int) -> bytearray:
     return output
 
 
-def _append_raw_snappy(library: Any, output: bytearray, block: memoryview, limit_bytes: int) -> bytearray:
+def _append_raw_snappy(library: Any, output: bytearray, block: memoryview, limit_bytes: int) -> None:
     """Decompress one raw block to the end of `output`; raw snappy states its exact size first."""
     start = len(output)
     size: int = library.snappy.decompress_raw_len(block)
+    if size > len(block) * _SNAPPY.ratio_max:
+        raise CorruptBatchError(f"{len(block)} bytes of snappy claim {size} plain ones, which they cannot be")
     if start + size > limit_bytes:
-        raise CorruptBatchError(f"snappy claims {start + size} bytes, the limit is {limit_bytes}")
+        raise TooLargePlainError(f"snappy claims {start + size} bytes, the limit is {limit_bytes}")
     output += bytes(size)
     with memoryview(output) as view, view[start:] as target:
         library.snappy.decompress_raw_into(block, target)
-    return output

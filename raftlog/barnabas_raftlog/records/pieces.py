@@ -289,6 +289,8 @@ def _snappy_pieces(data: memoryview, limit_bytes: int) -> Iterator[Buffer]:
         yield _snappy_block(data, limit_bytes)
         return
     position = _XERIAL_HEADER_BYTES
+    if position > len(data):
+        raise _corrupt("snappy", data, "the header of blocks is cut off")
     blocks = total = 0
     while position < len(data):
         if len(data) - position < _BLOCK_SIZE.size:

@@ -6,13 +6,14 @@ from typing import NamedTuple
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from raftlog.records.strategies import CONTENT, HEADERS
 
 from barnabas_raftlog.records.builder import varint
 from barnabas_raftlog.records.walker import twins
 from barnabas_raftlog.records.walker.faults import Fault, Walked
 from barnabas_raftlog.records.walker.pure.check import check
 from barnabas_raftlog.records.walker.pure.stream import StreamCheck as PureStreamCheck
+
+from .strategies import CONTENT, HEADERS
 
 TWINS = {"pure": PureStreamCheck, "chosen": twins.StreamCheck}
 
