@@ -355,6 +355,28 @@ def test_batches_behind_one_that_takes_too_long_are_sent_back_to_come_again(
     assert is_idle(one_broker)
 
 
+def test_a_request_waits_for_threads_no_longer_than_the_broker_says(
+    one_broker: RunningCluster, wire: Wire, topic: str, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(produce, "CHECKS_MS_MAX", 1)
+    request = several(topic, [large(), batch()], timeout_ms=2**31 - 1)
+    wire.send(request, 9)
+    results = wire.receive(request, 9).responses[0].partition_responses
+    codes = [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert [row.error_code for row in results] == codes
+
+
+def test_the_batches_of_a_request_are_taken_in_several_turns_if_they_take_long(
+    one_broker: RunningCluster, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(produce, "SLICE_S", 0.0)
+    wire.create("turns", 5)
+    request = several("turns", [batch()] * 5)
+    wire.send(request, 9)
+    results = wire.receive(request, 9).responses[0].partition_responses
+    assert [(row.index, row.error_code, row.base_offset) for row in results] == [(index, 0, 0) for index in range(5)]
+
+
 def test_beyond_so_many_batches_for_the_threads_one_more_is_sent_back(
     one_broker: RunningCluster, wire: Wire, other: Wire, topic: str, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
