@@ -8,6 +8,8 @@ import pytest
 
 from barnabas_broker.testing import RunningCluster
 from barnabas_clients import Consumer, InvalidRecordError, Producer, TopicPartition
+from barnabas_clients.producer.encoded import EncodedBatch
+from barnabas_raftlog.records.builder import NewRecord, build_batch
 from barnabas_raftlog.records.reader import read_records
 from barnabas_spark.clusters import close_all
 from barnabas_spark.options.reads import parse_read_options
@@ -38,6 +40,21 @@ async def test_a_record_without_a_key_is_refused_by_a_compacted_topic_and_its_ne
         assert error.because_of_another
         assert error.reason == f"another record of its batch was refused: {own.reason}"
         assert error.hint == "send it again, without the record that was refused"
+
+
+async def test_of_a_batch_that_came_encoded_the_first_record_that_is_refused_is_named(
+    one_broker: RunningCluster, wire: Wire, topic: str
+) -> None:
+    wire.create(f"{topic}-keyed", cleanup_policy="compact")
+    frame = build_batch([NewRecord(key, b"v", 1_000) for key in (b"a", b"b", None, None)])
+    async with Producer(one_broker.bootstrap) as producer:
+        delivery = await producer.send_batch(f"{topic}-keyed", 0, EncodedBatch(memoryview(frame), 4, 1_000, 1_000))
+        await delivery
+    failure = delivery.failure()
+    assert failure is not None
+    assert failure[0] == 2
+    assert isinstance(failure[1], InvalidRecordError)
+    assert failure[1].reason == f"{topic}-keyed-0: no key, and the topic is compacted"
 
 
 @pytest.fixture

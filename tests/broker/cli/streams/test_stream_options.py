@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from broker.wire_client import Wire, batch
+from broker.wire_client import Wire, garbage
 
 from barnabas_broker.cli.commands import produce
 from barnabas_broker.testing import RunningCluster
@@ -109,10 +109,12 @@ def test_a_partition_or_topic_that_is_not_there_is_named_with_what_there_is(run:
 def test_records_before_a_corrupt_one_are_printed_and_the_way_past_it_is_told(
     run: Typed, name: str, in_process: RunningCluster
 ) -> None:
+    name += "-t"
+    run("topic", "create", name, "-c", "record.validation=none")
     host, port = in_process.bootstrap.split(":")
     with contextlib.closing(Wire(host, int(port))) as wire:
         for value in (b"good", None, b"more"):
-            frame = batch(4) if value is None else build_batch([NewRecord(None, value, 1_000)])
+            frame = garbage(4) if value is None else build_batch([NewRecord(None, value, 1_000)])
             assert wire.produce(name, bytes(frame)).error_code == 0
     said = run("consume", name, "-o", ":end", status=1)
     assert said.startswith(f"good\nbarnabas: {name}-0 at offset 1: ")
