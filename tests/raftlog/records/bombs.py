@@ -6,10 +6,11 @@ when it is asked for: some take a tenth of a second.
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import lz4.frame
+import zstandard
 
 from barnabas_raftlog.records.builder import varint, write_header
 from barnabas_raftlog.records.compression import DECOMPRESSED_BYTES_MAX, XERIAL_MAGIC, Compression, compress
@@ -73,6 +74,13 @@ def headers(count: int) -> Content:
     return Content(varint(len(start) + 2 * count) + start, 2 * count)
 
 
+def records_of_headers(count: int) -> Iterator[bytes]:
+    """Records of 4 KiB that have nothing but headers, each an empty name and an empty value."""
+    for number in range(count):
+        record = b"\x00\x00" + varint(number) + b"\x01\x01" + varint(2_040) + bytes(4_080)
+        yield varint(len(record)) + record
+
+
 def records(count: int) -> bytes:
     """Records without a key or a value, as small as they can be."""
     bodies = (b"\x00\x00" + varint(number) + b"\x01\x01\x00" for number in range(count))
@@ -89,6 +97,12 @@ def zstd(content: Content, *, window_log: int = 17, claim: int | None = None) ->
     whole, rest = divmod(content.zeros, _ZSTD_BLOCK)
     frame += ((_ZSTD_BLOCK << 3 | 2).to_bytes(3, "little") + b"\x00") * whole
     return bytes(frame + (rest << 3 | 3).to_bytes(3, "little") + b"\x00")
+
+
+def zstd_stream(parts: Iterable[bytes]) -> bytes:
+    """Return what many parts are compressed to, of which none is kept."""
+    stream = zstandard.ZstdCompressor(level=1).compressobj()
+    return b"".join(stream.compress(part) for part in parts) + stream.flush()
 
 
 def lz4_frame(content: Content, *, claim: int | None = None) -> bytes:
@@ -171,6 +185,9 @@ BOMBS: dict[str, Bomb] = {
     "zstd in a window of 2 GiB": Bomb(Compression.ZSTD, lambda: zstd(value(1024), window_log=31), "CorruptBatchError"),
     "zstd that claims 10 GiB": Bomb(Compression.ZSTD, lambda: zstd(value(1024), claim=10 * GIB), "CorruptBatchError"),
     "zstd of 63 million headers": Bomb(Compression.ZSTD, lambda: zstd(headers(63 * MIB)), "NONE"),
+    "zstd of 32,000 records of 2,040 headers each": Bomb(
+        Compression.ZSTD, lambda: zstd_stream(records_of_headers(32_000)), "NONE", 32_000
+    ),
     "zstd of 100,000 empty frames": Bomb(Compression.ZSTD, lambda: zstd(zeros(0)) * 100_000, "CorruptBatchError"),
     "zstd of 100,000 skippable frames": Bomb(
         Compression.ZSTD, lambda: SKIPPABLE * 100_000 + zstd(value(1)), "CorruptBatchError"

@@ -209,6 +209,19 @@ def test_the_limit_is_a_size_that_is_read(codec: Compression) -> None:
         read(codec, data, len(PLAIN) - 1)
 
 
+@pytest.mark.parametrize(
+    ("codec", "data"),
+    [
+        (Compression.ZSTD, frames(bytes(9 * MIB))),
+        (Compression.ZSTD, frames(bytes(9 * MIB), write_content_size=False)),
+        (Compression.LZ4, lz4_frames(bytes(9 * MIB))),
+    ],
+)
+def test_only_what_stays_small_comes_out_at_once(codec: Compression, data: bytes) -> None:
+    assert small_body(codec, memoryview(data)) is None
+    assert read(codec, data) == bytes(9 * MIB)
+
+
 def test_unknown_codecs_are_refused() -> None:
     with pytest.raises(CorruptBatchError, match="codec 5 does not exist"):
         read(5, b"data")
