@@ -13,6 +13,8 @@ larger waits with others of its kind (`check_threads`).
 *Those that are compressed anew* are limited by what the other codec takes for a byte of text at the level.
 """
 
+from typing import NamedTuple
+
 from barnabas_raftlog.records.compression import Compression
 from barnabas_raftlog.records.header import COMPRESSION_MASK, HEADER_BYTES, BatchHeader
 from barnabas_raftlog.records.inside import PLAIN_BYTES_MAX, TooLargePlainError
@@ -26,18 +28,33 @@ __all__ = ["SHORT_BYTES_MAX", "TakesLongError", "check_at_once", "check_in_threa
 AT_ONCE_NS = 2_000_000
 SHORT_NS = 30_000_000
 WORST_NS = 4_000_000  # of a batch that was made to take long; nobody may have 10 ms of the loop
-RECORD_NS, PIECED_RECORD_NS, WORST_BYTE_NS = (12.0, 25.0, 3.3) if IS_COMPILED else (3_200.0, 3_200.0, 490.0)
-COMPRESSED_AT_ONCE = {
-    Compression.NONE: PLAIN_BYTES_MAX,
-    Compression.GZIP: 512 << 10,
-    Compression.SNAPPY: 1 << 20,
-    Compression.LZ4: 1 << 20,
-    Compression.ZSTD: 1 << 20,
-}
+GZIP_AT_ONCE = 512 << 10
+PLAIN_AT_ONCE = 1 << 20  # of the other codecs
 SHORT_BYTES_MAX = 8 << 20
 """Plain bytes of a check in a thread that does not count as long: 10 to 30 ms."""
 LZ4_FAST = 9
 ZSTD_QUICK_MAX, ZSTD_USUAL_MAX = 3, 9
+
+
+class AtOnce(NamedTuple):
+    """What may be walked over on the loop: records, and their plain bytes."""
+
+    records_max: int
+    bytes_max: int
+
+
+def limits(*, is_compiled: bool) -> tuple[AtOnce, ...]:
+    """Return what may be walked over on the loop, by codec."""
+    record_ns, pieced_record_ns, worst_byte_ns = (12.0, 25.0, 3.3) if is_compiled else (3_200.0, 3_200.0, 490.0)
+    bytes_max = int(WORST_NS / worst_byte_ns)
+    found = [AtOnce(int(AT_ONCE_NS / record_ns), bytes_max)]
+    for codec in (Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD):
+        codec_max = min(bytes_max, GZIP_AT_ONCE if codec is Compression.GZIP else PLAIN_AT_ONCE)
+        found.append(AtOnce(min(int(AT_ONCE_NS / pieced_record_ns), codec_max // RECORD_BYTES_MIN), codec_max))
+    return tuple(found)
+
+
+LIMITS = limits(is_compiled=IS_COMPILED)
 
 
 class TakesLongError(Exception):
@@ -87,17 +104,15 @@ def _bytes_at_once(header: BatchHeader, size_bytes: int, rules: RecordRules) -> 
     """Return how many plain bytes of a batch of `size_bytes` may be walked on the loop; 0: it is for a thread."""
     body_bytes = size_bytes - HEADER_BYTES
     compression = header.attributes & COMPRESSION_MASK
-    must_recompress = rules.must_recompress(header)
+    must_recompress = rules.compression is not None and rules.must_recompress(header)
     if not rules.is_validated:
         # Unless it is plain, it may stand for any number of bytes.
         is_known = not must_recompress or (not compression and body_bytes * _compression_ns(rules) <= AT_ONCE_NS)
         return PLAIN_BYTES_MAX if is_known else 0
-    if header.record_count * (PIECED_RECORD_NS if compression else RECORD_NS) > AT_ONCE_NS:
-        return 0
-    bytes_max = min(int(WORST_NS / WORST_BYTE_NS), COMPRESSED_AT_ONCE.get(Compression(compression), 0))
+    records_max, bytes_max = LIMITS[compression]
     if must_recompress:
         bytes_max = min(bytes_max, int(AT_ONCE_NS / _compression_ns(rules)))
-    return bytes_max if max(body_bytes, header.record_count * RECORD_BYTES_MIN) <= bytes_max else 0
+    return bytes_max if body_bytes <= bytes_max and header.record_count <= records_max else 0
 
 
 def _compression_ns(rules: RecordRules) -> float:

@@ -40,7 +40,8 @@ _SMALL_BYTES_MAX = 64 << 10
 _RATIO_GUESS = 16  # of small bodies, to begin with: those of text and JSON are below
 _PIECE_BYTES_MIN = 4 << 10
 _PARTS_MAX = 1_024  # members of gzip, frames of zstd: clients write one
-_ZSTD_BLOCKS_MAX = 1 << 16  # 128 MiB are 1,024 of the usual size
+_ZSTD_BLOCKS_MIN = 1 << 10  # as many as 128 MiB are of the usual size; looking at one takes 0.3 us
+_ZSTD_BLOCK_BYTES_MIN = 2 << 10  # plain, on average, beyond those
 
 _LZ4 = int(Compression.LZ4)  # looked up for each small batch
 _ZSTD = int(Compression.ZSTD)
@@ -142,24 +143,24 @@ def plain_pieces(codec_id: int, data: memoryview, limit_bytes: int = DECOMPRESSE
         CorruptBatchError: the codec is unknown, or the data is not what the codec wrote. Pieces before are sound.
     """
     total = 0
-    for piece in _pieces_of(codec_id, data):
+    for piece in _pieces_of(codec_id, data, limit_bytes):
         total += len(piece)
         if total > limit_bytes:
             raise TooLargePlainError(f"{len(data)} compressed bytes are more than {limit_bytes} plain ones")
         yield piece
 
 
-def _pieces_of(codec_id: int, data: memoryview) -> Iterator[Buffer]:
+def _pieces_of(codec_id: int, data: memoryview, limit_bytes: int) -> Iterator[Buffer]:
     if codec_id == Compression.NONE:
         return iter((data,))
     if codec_id == Compression.GZIP:
         return _gzip_pieces(data)
     if codec_id == Compression.SNAPPY:
-        return _snappy_pieces(data)
+        return _snappy_pieces(data, limit_bytes)
     if codec_id == Compression.LZ4:
         return _lz4_pieces(data)
     if codec_id == Compression.ZSTD:
-        return _zstd_pieces(data)
+        return _zstd_pieces(data, limit_bytes)
     raise CorruptBatchError(f"compression codec {codec_id} does not exist")
 
 
@@ -207,10 +208,10 @@ def _lz4_pieces(data: memoryview) -> Iterator[bytes]:
         raise _corrupt("lz4", data, f"bytes follow the end of the frame at {position}")
 
 
-def _zstd_pieces(data: memoryview) -> Iterator[memoryview]:
+def _zstd_pieces(data: memoryview, limit_bytes: int) -> Iterator[memoryview]:
     library = _zstd()
     piece = memoryview(bytearray(_piece_bytes(data)))
-    for frame in list(_zstd_frames(data)):
+    for frame in list(_zstd_frames(data, _ZSTD_BLOCKS_MIN + limit_bytes // _ZSTD_BLOCK_BYTES_MIN)):
         # One for each frame: it keeps the window, which may be large.
         reader = library.ZstdDecompressor().stream_reader(data[frame.start : frame.end])
         frame_bytes = 0
@@ -235,7 +236,7 @@ class _ZstdFrame(NamedTuple):
     window_bytes: int
 
 
-def _zstd_frames(data: memoryview) -> Iterator[_ZstdFrame]:
+def _zstd_frames(data: memoryview, blocks_max: int) -> Iterator[_ZstdFrame]:
     """Yield the frames that have content (RFC 8878, 3.1), by the sizes that they state: their reader knows no end."""
     position = parts = blocks = 0
     while position < len(data) or not parts:
@@ -251,8 +252,8 @@ def _zstd_frames(data: memoryview) -> Iterator[_ZstdFrame]:
             is_last = False
             while not is_last and position + 3 <= len(data):
                 blocks += 1
-                if blocks > _ZSTD_BLOCKS_MAX:
-                    raise TooLargePlainError(f"{len(data)} bytes of zstd are more than {_ZSTD_BLOCKS_MAX} blocks")
+                if blocks > blocks_max:
+                    raise TooLargePlainError(f"{len(data)} bytes of zstd are more than {blocks_max} blocks")
                 block = data[position] | data[position + 1] << 8 | data[position + 2] << 16
                 is_last = bool(block & 1)
                 position += 3 + (1 if block >> 1 & 3 == 1 else block >> 3)  # one byte that is repeated, else its size
@@ -283,9 +284,9 @@ def _zstd_frame_header(data: memoryview, start: int) -> tuple[int, int]:
     return window_bytes or content, position + size_bytes
 
 
-def _snappy_pieces(data: memoryview) -> Iterator[Buffer]:
+def _snappy_pieces(data: memoryview, limit_bytes: int) -> Iterator[Buffer]:
     if data[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
-        yield _snappy_block(data)
+        yield _snappy_block(data, limit_bytes)
         return
     position = _XERIAL_HEADER_BYTES
     if position > len(data):
@@ -298,7 +299,7 @@ def _snappy_pieces(data: memoryview) -> Iterator[Buffer]:
         position += _BLOCK_SIZE.size
         if not 0 < size <= len(data) - position:
             raise _corrupt("snappy", data, f"a block of {size} bytes where {len(data) - position} are left")
-        piece = _snappy_block(data[position : position + size])
+        piece = _snappy_block(data[position : position + size], limit_bytes)
         position += size
         total += len(piece)
         blocks += 1
@@ -307,14 +308,14 @@ def _snappy_pieces(data: memoryview) -> Iterator[Buffer]:
         yield piece
 
 
-def _snappy_block(block: memoryview) -> Buffer:
+def _snappy_block(block: memoryview, limit_bytes: int) -> Buffer:
     """Return a raw block, which states its exact size first, and cannot make more than 64 bytes of three."""
     library = _snappy()
     try:
         size: int = library.snappy.decompress_raw_len(block)
         if size > len(block) * _SNAPPY_RATIO_MAX:
             raise _corrupt("snappy", block, f"they cannot be {size} plain ones")
-        if size > _HELD_BYTES_MAX:
+        if size > min(_HELD_BYTES_MAX, limit_bytes):
             raise TooLargePlainError(f"a block of snappy with {size} plain bytes is too much to hold")
         output = bytearray(size)
         library.snappy.decompress_raw_into(block, output)

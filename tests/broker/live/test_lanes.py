@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import pytest
+from raftlog.records.bombs import BOMBS
 
 from barnabas_broker.partition.checks import check_at_once, check_in_thread, is_surely_short
 from barnabas_broker.partition.partition import Partition
@@ -18,6 +19,8 @@ from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.delete_topics import DeleteTopicsRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas_clients.protocol.registry import encode_request
+from barnabas_raftlog.records.compression import Compression
 from broker.wire_client import Wire, batch, produce_request
 
 T = TypeVar("T")
@@ -127,6 +130,11 @@ def answer(wire: Wire, request: ProduceRequest, version: int = 9) -> Any:
     return wire.receive(request, version).responses[0].partition_responses[0]
 
 
+def send_together(wire: Wire, *requests: ProduceRequest) -> None:
+    """Send them so that the broker reads them at once."""
+    wire.socket.sendall(b"".join(b"".join(encode_request(request, 9, 1, "test")) for request in requests))
+
+
 def several(topic: str, batches: list[bytes], *, acks: int = -1, timeout_ms: int = 10_000) -> ProduceRequest:
     """Return a request for a batch of each partition."""
     data = [PartitionProduceData(index=index, records=records) for index, records in enumerate(batches)]
@@ -157,8 +165,7 @@ def test_nothing_more_is_served_from_its_connection_meanwhile(
 ) -> None:
     wire.create("connection", 2)
     requests = [produce_request("connection", large()), produce_request("connection", batch(), partition=1)]
-    for request in requests:
-        wire.send(request, 9)
+    send_together(wire, *requests)
     gate.wait_begun()
     assert other.produce("connection", batch(5), partition=1).base_offset == 0, "the other one's has not come before"
     gate.let_go()
@@ -217,17 +224,20 @@ def test_a_batch_for_a_topic_that_is_deleted_meanwhile_is_refused(
 
 @pytest.mark.parametrize("acks", [1, -1])
 def test_a_request_whose_time_is_over_is_answered_and_its_batch_may_be_appended_yet(
-    one_broker: RunningCluster, wire: Wire, topic: str, gate: Gate, acks: int
+    one_broker: RunningCluster, wire: Wire, other: Wire, gate: Gate, acks: int
 ) -> None:
-    request = produce_request(topic, large(), acks=acks, timeout_ms=1)
-    wire.send(request, 9)
+    name = f"late-{acks}"
+    wire.create(name, 2)
+    request = produce_request(name, large(), acks=acks, timeout_ms=1)
+    behind = produce_request(name, batch(), partition=1)
+    send_together(wire, request, behind)
     assert answer(wire, request).error_code == ErrorCode.REQUEST_TIMED_OUT
     assert held_bytes(one_broker) > LARGE_BYTES, "what the lane needs counts on"
-    behind = produce_request(topic, batch())
-    wire.send(behind, 9)
+    assert other.produce(name, batch(), partition=1).base_offset == 0, "its connection is not served before that"
     gate.wait_begun()
     gate.let_go()
-    assert answer(wire, behind).base_offset == 1, "and its connection is not served before that"
+    assert answer(wire, behind).base_offset == 1
+    assert end_offset(one_broker, name) == 1
     assert is_idle(one_broker)
 
 
@@ -345,6 +355,28 @@ def test_batches_behind_one_that_takes_too_long_are_sent_back_to_come_again(
     assert is_idle(one_broker)
 
 
+def test_a_request_waits_for_threads_no_longer_than_the_broker_says(
+    one_broker: RunningCluster, wire: Wire, topic: str, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(produce, "CHECKS_MS_MAX", 1)
+    request = several(topic, [large(), batch()], timeout_ms=2**31 - 1)
+    wire.send(request, 9)
+    results = wire.receive(request, 9).responses[0].partition_responses
+    codes = [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert [row.error_code for row in results] == codes
+
+
+def test_the_batches_of_a_request_are_taken_in_several_turns_if_they_take_long(
+    one_broker: RunningCluster, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(produce, "SLICE_S", 0.0)
+    wire.create("turns", 5)
+    request = several("turns", [batch()] * 5)
+    wire.send(request, 9)
+    results = wire.receive(request, 9).responses[0].partition_responses
+    assert [(row.index, row.error_code, row.base_offset) for row in results] == [(index, 0, 0) for index in range(5)]
+
+
 def test_beyond_so_many_batches_for_the_threads_one_more_is_sent_back(
     one_broker: RunningCluster, wire: Wire, other: Wire, topic: str, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -391,3 +423,40 @@ def test_a_broker_that_stops_answers_what_is_in_its_lanes(gate: Gate) -> None:
 
         running.run(wait)
         assert node.state == "stopping"
+
+
+@pytest.mark.slow
+def test_fifty_bombs_at_once_keep_nobody_waiting_and_stay_within_the_account(
+    one_broker: RunningCluster, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate()
+
+    def held(header: Any, frame: memoryview, rules: Any, wall_ms: int, is_long: bool) -> Any:
+        check = gate.check if is_long else check_in_thread
+        return check(header, frame, rules, wall_ms, is_long)
+
+    monkeypatch.setattr(produce, "check_in_thread", held)
+    wire.create("bombs", 10)
+    kinds = {
+        "zstd of a value that claims 100 MiB of 1 GiB": ErrorCode.INVALID_RECORD,
+        "zstd of a value of 128 MiB": ErrorCode.MESSAGE_TOO_LARGE,
+    }
+    bombs = [(BOMBS[name].batch(), code) for name, code in kinds.items()] * 25
+    clients = [Wire("127.0.0.1", one_broker.cluster.nodes[1].port) for _ in bombs]
+    account = one_broker.cluster.nodes[1].listener.account
+    account.total_max = 0
+    requests = [produce_request("bombs", bomb, partition=number % 9) for number, (bomb, _) in enumerate(bombs)]
+    for client, request in zip(clients, requests, strict=True):
+        client.send(request, 9)
+    gate.wait_begun()
+    compressed = batch(100, attributes=Compression.LZ4, body_bytes=3 << 20)
+    for offset in range(3):
+        assert wire.produce("bombs", batch(), partition=9).base_offset == 101 * offset
+        assert wire.produce("bombs", compressed, partition=9).base_offset == 101 * offset + 1, "it needs a thread, too"
+    gate.let_go(50)
+    for client, request, (_, code) in zip(clients, requests, bombs, strict=True):
+        assert answer(client, request).error_code == code
+        client.close()
+    assert account.total_max < 4 << 20
+    _wait_for_connections(one_broker, 1)
+    assert is_idle(one_broker)

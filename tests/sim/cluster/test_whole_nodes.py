@@ -4,8 +4,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from barnabas_broker.partition.checks import check_at_once, is_surely_short
+from barnabas_broker.server.handlers import produce
 
 from .scenario import Run, run_choice, run_seed
 from .swarm import Fault, at_ease
@@ -57,3 +61,26 @@ def test_same_seed_same_story_whatever_the_hash_seed() -> None:
 def story(run: Run) -> list[str]:
     """Return what a run noted, for tests that ask whether something happened."""
     return [f"{who} {what}" for _, who, what in run.world.notes]
+
+
+@pytest.mark.slow
+def test_order_and_promises_hold_while_two_of_three_batches_are_checked_in_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent_to_threads = 0
+
+    def is_slow(header: Any) -> bool:
+        return bool(header.crc % 3)
+
+    def at_once(header: Any, frame: memoryview, *rest: Any) -> Any:
+        nonlocal sent_to_threads
+        sent_to_threads += is_slow(header)
+        return None if is_slow(header) else check_at_once(header, frame, *rest)
+
+    def is_short(header: Any, frame: memoryview, rules: Any) -> bool:
+        return not is_slow(header) and is_surely_short(header, frame, rules)
+
+    monkeypatch.setattr(produce, "check_at_once", at_once)
+    monkeypatch.setattr(produce, "is_surely_short", is_short)
+    run_seed(12)  # one of the quicker ones
+    assert sent_to_threads > 50
