@@ -40,6 +40,7 @@ def test_another_processor_has_another_compiler_and_suffix() -> None:
     assert there["CC"].endswith("-m ziglang cc -target riscv64-linux-gnu.2.17")
 
 
+@pytest.mark.slow
 def test_all_is_built_for_each_python_and_a_broken_promise_is_the_exit_status(
     wheels: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
