@@ -5,7 +5,8 @@ for an editable install, which puts the whole folder on the path, and has the wa
 
 A wheel gets the compiled walker and the tag of this machine. Where it cannot be compiled the wheel is one for every
 machine, with the walker's twin in Python alone; the build says so in a line on stderr. The variable `BARNABAS_WALKER`
-decides otherwise: with `compiled` such a build fails; with `pure` nothing is compiled.
+decides otherwise: with `compiled` such a build fails; with `pure` nothing is compiled. `BARNABAS_WALKER_PLATFORM` gives
+the wheel another platform in its tag, such as `manylinux_2_17_x86_64`: whoever sets it knows that it runs there.
 """
 
 import os
@@ -20,6 +21,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PACKAGE = "barnabas_raftlog"
 CHOICE = "BARNABAS_WALKER"
+PLATFORM = "BARNABAS_WALKER_PLATFORM"
 SOURCES = {".py", ".pyi", ".pyx", ".pxd", ".typed"}
 OF_THE_COMPILER = {".pyx", ".pxd"}
 """Sources that an sdist has, and a wheel has not."""
@@ -42,14 +44,24 @@ class RaftlogParts(BuildHookInterface[Any]):
                 if file.suffix in kinds:
                     build_data["force_include"][str(file)] = str(file.relative_to(source))
         if is_wheel:
-            # It is there until the hook is gone, which is after the wheel was written.
-            self._made = tempfile.TemporaryDirectory()
-            target = Path(self._made.name)
-            self._compile(source, target)
-            for file in target.rglob("*.*"):
-                build_data["force_include"][str(file)] = str(file.relative_to(target))
-                build_data["infer_tag"] = True
-                build_data["pure_python"] = False
+            self._take_compiled(source, build_data)
+
+    def _take_compiled(self, source: Path, build_data: dict[str, Any]) -> None:
+        # It is there until the hook is gone, which is after the wheel was written.
+        self._made = tempfile.TemporaryDirectory()
+        target = Path(self._made.name)
+        self._compile(source, target)
+        made = list(target.rglob("*.*"))
+        if not made:
+            return
+        for file in made:
+            build_data["force_include"][str(file)] = str(file.relative_to(target))
+        build_data["pure_python"] = False
+        if platform := os.environ.get(PLATFORM):
+            python = "cp{}{}".format(*sys.version_info)
+            build_data["tag"] = f"{python}-{python}-{platform}"
+        else:
+            build_data["infer_tag"] = True
 
     def _parts(self, package: Path) -> Iterator[Path]:
         for part in self.config["raftlog"]:

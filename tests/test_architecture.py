@@ -411,13 +411,14 @@ def test_folder_has_a_readme(folder: str) -> None:
 
 
 def shown_in(folder: Path) -> set[str]:
-    """Return the entries of a folder but what compilers make of them, and folders that have nothing else."""
-    files = (
+    """Return the entries of a folder but what compilers make of them, types of such, and folders of nothing else."""
+    files = [
         file.relative_to(folder)
         for file in folder.rglob("*")
         if file.is_file() and "__pycache__" not in file.parts and file.suffix not in {".so", ".pyd"}
-    )
-    return {file.parts[0] for file in files if not file.parts[0].startswith(".")}
+    ]
+    shown = {file.parts[0] for file in files if not file.parts[0].startswith(".")}
+    return shown - {f"{Path(name).stem}.pyi" for name in shown if name.endswith(".pyx")}
 
 
 def test_folders_can_be_taken_in_at_a_glance() -> None:

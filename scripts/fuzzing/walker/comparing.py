@@ -15,13 +15,13 @@ import sys
 import time
 from array import array
 from collections.abc import Iterable, Iterator
-from importlib import import_module
 from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
 from .damage import Corpus, Damaged, damaged, sound
 from .families import FAMILIES, Family, outcome, place_of
+from .sanitized import take
 
 __all__ = ["CORPUS", "Compared", "compared", "kept", "main"]
 
@@ -101,8 +101,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--keep-corpus", action="store_true")
     options = parser.parse_args(arguments)
     if options.compiled_in is not None:
-        # Before anything imports them.
-        import_module("barnabas_raftlog.records.walker.compiled").__path__.insert(0, str(options.compiled_in))
+        take(str(options.compiled_in))
     begun_s = time.monotonic()
     is_exact = options.compiled_in is not None
     done = compared(options.count, options.seed, pure_every=options.pure_every, is_exact=is_exact)

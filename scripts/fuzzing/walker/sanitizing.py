@@ -1,4 +1,6 @@
-"""Compares the twins with the compiled one under an address sanitizer, which sees every access beyond a buffer.
+"""Runs the compiled walker under an address sanitizer, which sees every access beyond a buffer.
+
+    python -m fuzzing.walker.sanitizing [pytest arguments]     tests; `scripts/test --sanitizer` is this
 
 The compiled modules are made once more for it, in `.venv/walker-sanitized`, and again when their sources have changed.
 Python gets its memory from `malloc` meanwhile, since its own allocator would hide what the sanitizer is to see.
@@ -17,7 +19,9 @@ from types import ModuleType
 
 from machines.modules import module_command, module_environment
 
-__all__ = ["SanitizerMissingError", "sanitized_folder", "sanitized_run"]
+from .sanitized import FOLDER
+
+__all__ = ["SanitizerMissingError", "environment", "sanitized_folder", "sanitized_run"]
 
 ROOT = Path(__file__).resolve().parents[3]
 COMPILER = ROOT / "clients" / "compile_walker.py"
@@ -70,31 +74,44 @@ def _library() -> str:
     return said.stdout.strip()
 
 
-def sanitized_run(count: int, seed: int, pure_every: int) -> subprocess.CompletedProcess[str]:
-    """Run `fuzzing.walker.comparing` under the sanitizer; what it printed is in the result.
+def environment() -> dict[str, str]:
+    """Return the variables of a process that the sanitizer watches, with its modules where Python looks for them.
 
     Raises:
         SanitizerMissingError: the walker cannot be compiled for it here.
     """
-    folder = sanitized_folder()
-    command = module_command("fuzzing.walker.comparing", "--count", count, "--seed", seed)
-    command += ["--pure-every", str(pure_every), "--compiled-in", str(folder)]
-    environment = module_environment() | {
+    return module_environment() | {
+        FOLDER: str(sanitized_folder()),
         "LD_PRELOAD": _library(),
         "PYTHONMALLOC": "malloc",
         # What the interpreter never frees would be reported as a leak.
         "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1",
         "UBSAN_OPTIONS": "print_stacktrace=1",
     }
+
+
+def sanitized_run(count: int, seed: int, pure_every: int) -> subprocess.CompletedProcess[str]:
+    """Run `fuzzing.walker.comparing` under the sanitizer; what it printed is in the result.
+
+    Raises:
+        SanitizerMissingError: the walker cannot be compiled for it here.
+    """
+    variables = environment()
+    command = module_command("fuzzing.walker.comparing", "--count", count, "--seed", seed)
+    command += ["--pure-every", str(pure_every), "--compiled-in", variables[FOLDER]]
     return subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, errors="replace", check=False
+        command, env=variables, capture_output=True, text=True, timeout=TIMEOUT_S, errors="replace", check=False
     )
 
 
 def main() -> int:
-    """Print where the modules for the sanitizer are."""
-    print(sanitized_folder())
-    return 0
+    """Run pytest under the sanitizer, with the arguments of this process; return its exit status."""
+    command = module_command("pytest", "-p", "fuzzing.walker.sanitized", *sys.argv[1:])
+    try:
+        return subprocess.run(command, env=environment(), check=False).returncode
+    except SanitizerMissingError as error:
+        print(error, file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The process of a broker: readiness, one clear line on failure, a clean stop."""
 
 import dataclasses
+import gc
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from barnabas_broker import main as broker_main
 from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.main import GC_THRESHOLDS
 
@@ -261,3 +263,22 @@ def test_a_log_that_cannot_be_written_is_one_clear_line(config: BrokerConfig, tm
     file = tmp_path / "broker.toml"
     file.write_text(dataclasses.replace(config, log_file_path=str(path)).to_toml())
     assert Process(file).end() == (1, f"barnabas broker: {path}: No such file or directory\n")
+
+
+@pytest.mark.parametrize("lack", ["the walker is missing", ""])
+def test_a_broker_says_what_its_installation_lacks_when_it_starts(
+    lack: str, config: BrokerConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def ran(*_: object) -> int:
+        return 0
+
+    monkeypatch.setattr(broker_main, "LACK", lack)
+    monkeypatch.setattr(broker_main, "_configuration", lambda _: config)
+    monkeypatch.setattr(broker_main, "_run", ran)
+    for name in ("log_as_configured", "keep_freed", "_raise_file_limit"):
+        monkeypatch.setattr(broker_main, name, lambda *_: None)
+    monkeypatch.setattr(gc, "set_threshold", lambda *_: None)
+    monkeypatch.setattr(sys, "setswitchinterval", lambda _: None)
+    assert broker_main.main([]) == 0
+    told = [(row.levelname, row.getMessage()) for row in caplog.records if row.name == "barnabas_broker.main"]
+    assert told == ([("WARNING", lack)] if lack else [])
