@@ -14,9 +14,10 @@ as levels from 21 on declare, costs nothing for a batch of 1 MiB; beyond 48 MiB 
 snappy is one block, which comes out whole, and the same limit holds for it; cut into blocks, as the Java client does,
 it has none. lz4 and gzip hold 4 MiB and less.
 
-*What it costs*: a compressed byte can be made to come out as 25,000, so it is the plain bytes that count, a nanosecond
-for a few of them. Where each part of a body takes a call (members of gzip, frames of zstd, blocks of snappy), their
-number is bounded, far from what any client writes.
+*What it costs*: a compressed byte can be made to come out as 32,000, so it is the plain bytes that count. Where each
+part of a body takes a call (members of gzip, frames of zstd, blocks of snappy), their number is bounded, far from what
+any client writes. 127 MiB of one value take 7 ms as zstd, 11 as gzip, 18 as lz4, and 80 as snappy in blocks; of the
+batches in `tests/raftlog/records/bombs.py` none holds more than 48 MiB.
 """
 
 import struct

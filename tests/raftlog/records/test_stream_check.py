@@ -147,3 +147,53 @@ def test_a_value_is_passed_over_and_not_kept(kind: type[PureStreamCheck]) -> Non
     assert all(stream.feed(piece) for _ in range(40))
     assert stream.feed(b"\x00")
     assert stream.end() == Walked(Fault.NONE, 1, 5 + len(start) + size, 5, 5, 1)
+
+
+def body_of_deltas(*deltas: int) -> bytes:
+    return b"".join(b"\x0c\x00\x00" + varint(delta) + b"\x01\x01\x00" for delta in deltas)
+
+
+@pytest.mark.parametrize("kind", TWINS.values(), ids=TWINS)
+@pytest.mark.parametrize(
+    ("deltas", "is_dense", "faulty"),
+    [
+        *[((0, 1, 2), True, None), ((0, 2), True, 1), ((1, 2), True, 0), ((3, 9), False, None), ((5, 3), False, 1)],
+        *[((4, 4), False, 1), ((5, 10), False, 1), ((-1, 2), False, 0)],
+    ],
+)
+def test_offsets_must_follow_each_other(
+    kind: type[PureStreamCheck], deltas: tuple[int, ...], is_dense: bool, faulty: int | None
+) -> None:
+    body = Body(body_of_deltas(*deltas), len(deltas), 0, 9, is_dense)
+    for cuts in ([], [3], [10], list(range(30))):
+        walked = body.streamed(kind, cuts)
+        assert walked == body.checked()
+        assert walked.fault is (Fault.NONE if faulty is None else Fault.OFFSET)
+        assert faulty is None or walked.record == faulty
+
+
+@pytest.mark.parametrize("kind", TWINS.values(), ids=TWINS)
+@pytest.mark.parametrize(
+    ("headers", "fault"),
+    [
+        (b"\x02a\x00", Fault.NONE),
+        (b"\x02a\x01", Fault.NONE),
+        (b"\x00\x01", Fault.NONE),
+        (b"\x01\x00", Fault.HEADER_NAME),
+        (b"\x02a\x03v", Fault.HEADER_VALUE),
+        (b"\x00\x03", Fault.HEADER_VALUE),
+        (b"\x02a\x04v", Fault.HEADER_VALUE),
+        (b"\x06a\x00", Fault.HEADER_NAME),
+        (b"\x04ab", Fault.VARINT),
+        (b"\x02a\x02vw", Fault.LONGER),
+    ],
+)
+def test_headers_are_judged_alike_wherever_they_are_cut(
+    kind: type[PureStreamCheck], headers: bytes, fault: Fault
+) -> None:
+    record = b"\x00\x00\x00\x01\x01\x02" + headers
+    body = Body(varint(len(record)) + record + body_of_deltas(1), 2, 0, 1)
+    for cuts in ([], *([cut] for cut in range(len(body.plain))), list(range(len(body.plain)))):
+        walked = body.streamed(kind, cuts)
+        assert walked == body.checked()
+        assert walked.fault is fault
