@@ -1,7 +1,8 @@
 """Puts our packages into one zip file, for executors that do not have them.
 
 What others have published (numpy, pyarrow, msgspec and the like) has to be there. The two wheels of this project are
-no substitute: `barnabas_raftlog` is divided between them, and Python finds a package in one zip file only.
+no substitute: `barnabas_raftlog` is divided between them, and Python finds a package in one zip file only. Nor does it
+load compiled code from there: executors without our packages decode and encode with numpy.
 """
 
 import zipfile

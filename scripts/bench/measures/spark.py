@@ -13,7 +13,8 @@ Parts, each of which can be run alone:
 
 All but the last run against three brokers on this machine, in one warm session with two task slots. Each side is
 measured once to warm it, then in turns whose order alternates; the table has medians, their ratio, and the limit that
-the ratio has to keep to. The exit status is 1 if a limit is broken, and 2 if something could not be measured.
+the ratio has to keep to. Every single value goes into `spark-samples.json`. The exit status is 1 if a limit is broken,
+and 2 if something could not be measured.
 """
 
 import argparse
@@ -22,12 +23,14 @@ import sys
 import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 
 from confluent_kafka import KafkaException
 from rich.console import Console
 from rich.table import Table
 
 from bench import systems
+from bench.pipeline import samples
 from bench.pipeline.lines import Line
 from bench.pipeline.parts import archive, batch, connector, json_values, shapes, stream, write
 from bench.pipeline.spark_process import AskedInVainError, SparkProcess, connector_jars, spark_process
@@ -58,10 +61,11 @@ FAILURES = (AskedInVainError, KafkaException, RuntimeError, OSError, ValueError)
 
 
 class Run:
-    """The lines so far, and what went wrong."""
+    """The lines so far, which are kept after each, and what went wrong."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, options: argparse.Namespace) -> None:
         self.console = console
+        self.options = options
         self.lines: list[Line] = []
         self.failed: list[str] = []
 
@@ -70,6 +74,7 @@ class Run:
         try:
             for line in lines:
                 self.lines.append(line)
+                samples.save(self.options.out, vars(self.options), self.lines)
                 self.console.print(f"[bold]{line.part}, {line.what}, {line.mode}: {_ratio(line)} {line.verdict}[/bold]")
         except FAILURES as error:
             self.failed.append(part)
@@ -150,6 +155,7 @@ def arguments() -> argparse.ArgumentParser:
         "--triggers", default=",".join(connector.TRIGGERS), help="connector: how queries run, separated by commas"
     )
     parser.add_argument("--against", metavar="COMMIT", help="batch: this commit's source as well, in turn")
+    parser.add_argument("--out", type=Path, default=Path("bench-results"), help="where samples go")
     parser.add_argument("--quick", action="store_true", help="small sizes, one round: does it run?")
     return parser
 
@@ -169,7 +175,7 @@ def main() -> int:
             parser.error(f"unknown {what}: {', '.join(unknown)}")
     # Brokers and sessions end with this process, also when it is told to.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    run = Run(Console(width=TABLE_WIDTH))
+    run = Run(Console(width=TABLE_WIDTH), options)
     try:
         if comparing := [part for part in parts if part != CONNECTOR]:
             measure_parts(run, comparing, sizes_of(options), options)

@@ -1,10 +1,13 @@
 """The Spark benchmark without Spark: percentiles, verdicts, turns that alternate, and the shares of a load."""
 
+import json
 import os
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from bench.measures import spark as spark_bench
+from bench.pipeline import samples
 from bench.pipeline.lines import Line, Pause, at_least, at_most, latencies_of, noise_of, not_above, pauses_of
 from bench.pipeline.load import TURN, turns
 from bench.pipeline.processor_time import Spent, processor_s, spent_of, tree_s
@@ -35,6 +38,22 @@ def test_a_line_compares_medians() -> None:
 )
 def test_a_limit_itself_still_holds(ours: list[float], limit: object, verdict: str) -> None:
     assert line(ours, [10.0], limit=limit).verdict == verdict
+
+
+def test_of_two_limits_one_has_to_hold() -> None:
+    broken, holding = line([1.0], [1.0], limit=at_least(4.0)), line([1.0], [1.0], limit=at_least(0.8))
+    assert broken._replace(instead=holding).verdict == "the other holds"
+    assert holding._replace(instead=broken).verdict == "holds"
+    assert broken._replace(instead=broken).verdict == "BROKEN"
+
+
+def test_every_figure_is_kept_with_its_limit(tmp_path: Path) -> None:
+    lines = [line([8.0, 9.0], [2.0, 2.0], limit=at_least(4.0)), line([1.0], [])]
+    kept = json.loads(samples.save(tmp_path / "out", {"rounds": 2}, lines).read_text())
+    assert kept["settings"] == {"rounds": "2"}
+    first, second = kept["lines"]
+    assert (first["ours"], first["theirs"], first["limit"], first["verdict"]) == ([8, 9], [2, 2], ">= 4x", "holds")
+    assert (second["ratio"], second["verdict"]) == (None, "")
 
 
 def test_a_ratio_that_cannot_be_taken_breaks_its_limit() -> None:

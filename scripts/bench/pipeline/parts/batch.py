@@ -47,7 +47,8 @@ def measure(stage: Stage) -> Iterator[Line]:
             yield from _reads(stage, what, count, topic, discarding)
             if what == "1 KiB":
                 yield from _values(stage, count, topic)
-                yield from _counts(stage, count, topic)
+            if what != "varied":
+                yield from _counts(stage, what, count, topic)
 
 
 def _check_sources(stage: Stage, topic: str, rows: int) -> None:
@@ -90,11 +91,11 @@ def _values(stage: Stage, rows: int, topic: str) -> Iterator[Line]:
         yield _line(stage, "1 KiB, the value", rows, found, side)
 
 
-def _counts(stage: Stage, rows: int, topic: str) -> Iterator[Line]:
+def _counts(stage: Stage, what: str, rows: int, topic: str) -> Iterator[Line]:
     ours, theirs = stage.options(topic, columns=COUNTED), stage.options(topic)
-    found = stage.timed("batch, count", _sources("count", stage, ours, theirs))
-    yield _line(stage, "1 KiB, count()", rows, found, THEIRS)._replace(limit=COUNT_LIMIT)
-    yield _line(stage, "1 KiB, count()", rows, found, THEIRS_IMPATIENT)
+    found = stage.timed(f"batch, count of {what}", _sources("count", stage, ours, theirs))
+    yield _line(stage, f"{what}, count()", rows, found, THEIRS)._replace(limit=COUNT_LIMIT)
+    yield _line(stage, f"{what}, count()", rows, found, THEIRS_IMPATIENT)
 
 
 def _sources(call: str, stage: Stage, ours: dict[str, str], theirs: dict[str, str]) -> Sides:

@@ -8,6 +8,7 @@ from bench.pipeline.stage import OURS, PARTITIONS, THEIRS, Stage
 
 __all__ = ["measure"]
 
+LIMIT = at_least(2.0)
 DEFAULTS = "defaults"
 LARGE_BATCHES = {"kafka.batch.size": "786432", "kafka.linger.ms": "20", "kafka.buffer.memory": "67108864"}
 
@@ -22,7 +23,7 @@ def measure(stage: Stage) -> Iterator[Line]:
             )
             ours, theirs = (found[sink].rates(rows) for sink in (OURS, THEIRS))
             remark = found[OURS].cost_beside(found[THEIRS])
-            limit = at_least(1.0) if name == DEFAULTS else None
+            limit = LIMIT if name == DEFAULTS else None
             yield Line("write", what, stage.mode, "rows/s", ours, theirs, "Spark's sink", limit, remark)
 
 
