@@ -10,7 +10,7 @@ from array import array
 cimport cython
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
 
-from .copying cimport copy_bytes, unwritten
+from .inline.memory cimport copy_bytes, unwritten
 
 from ..arrow_parts import PAIR_OVERHEAD_BYTES, RECORDS_MAX, ROW_OVERHEAD_BYTES, TIMESTAMP_BYTES_MAX, Cut
 

@@ -4,7 +4,7 @@
 from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t
 
-from .making cimport Pen, close_page, hashed, open_page, put_byte, put_content, put_varint, varint_size
+from .inline.memory cimport Pen, close_page, hashed, open_page, put_byte, put_content, put_varint, varint_size
 
 __all__ = ["OpenRecords", "murmur2", "partition_of"]
 

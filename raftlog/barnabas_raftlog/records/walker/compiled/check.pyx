@@ -3,7 +3,7 @@
 
 from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t
 
-from .walk cimport BEHIND, NONE, OFFSET, Body, Cursor, Seen, walk_record
+from .inline.walk cimport BEHIND, NONE, OFFSET, Body, Cursor, Seen, walk_record
 
 from ..faults import Fault, Walked
 

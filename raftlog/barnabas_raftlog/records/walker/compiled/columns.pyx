@@ -9,8 +9,8 @@ cimport cython
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memset
 
-from .copying cimport copy_bytes, unwritten
-from .walk cimport BEHIND, HEADER_NAME, HEADER_VALUE, NONE, OFFSET, Body, Cursor, Seen, skip_bytes, walk_record
+from .inline.memory cimport copy_bytes, unwritten
+from .inline.walk cimport BEHIND, HEADER_NAME, HEADER_VALUE, NONE, OFFSET, Body, Cursor, Seen, skip_bytes, walk_record
 
 from ..arrow_parts import ArrowParts, HeaderParts, StringParts
 from ..faults import Fault, Walked, raise_fault

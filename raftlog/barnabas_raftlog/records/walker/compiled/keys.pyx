@@ -6,10 +6,10 @@ from array import array
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-from .copying cimport copy_bytes
-from .siphash cimport Digest, sip_hash, word_at
-from .steps cimport Steps, begin, next_step
-from .walk cimport BEHIND, NONE, Body, Cursor, read_varint
+from .inline.memory cimport copy_bytes
+from .inline.siphash cimport Digest, sip_hash, word_at
+from .inline.steps cimport Steps, begin, next_step
+from .inline.walk cimport BEHIND, NONE, Body, Cursor, read_varint
 
 from ..key_parts import SECRET_BYTES, Kept
 

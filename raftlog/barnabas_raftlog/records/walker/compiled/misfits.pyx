@@ -3,7 +3,7 @@
 
 from libc.stdint cimport int64_t
 
-from .walk cimport Body, Cursor, Seen, walk_record
+from .inline.walk cimport Body, Cursor, Seen, walk_record
 
 __all__ = ["misfits"]
 

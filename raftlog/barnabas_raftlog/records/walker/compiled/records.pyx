@@ -3,8 +3,8 @@
 
 from libc.stdint cimport int64_t
 
-from .making cimport cut
-from .walk cimport Body, Cursor, Seen, read_varint, walk_record
+from .inline.memory cimport cut
+from .inline.walk cimport Body, Cursor, Seen, read_varint, walk_record
 
 from ..pure.damage import damage_from
 

@@ -7,8 +7,8 @@ field by field, and of it nothing is kept but where it stands.
 
 from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint64_t
 
-from .headers cimport pass_short_header
-from .walk cimport (
+from .inline.headers cimport pass_short_header
+from .inline.walk cimport (
     BEHIND,
     HEADER_COUNT,
     HEADER_NAME,

@@ -3,8 +3,8 @@
 
 from libc.stdint cimport int64_t
 
-from .steps cimport Steps, begin, next_step
-from .walk cimport BEHIND, LENGTH, NONE, VARINT, Body, Cursor, read_varint
+from .inline.steps cimport Steps, begin, next_step
+from .inline.walk cimport BEHIND, LENGTH, NONE, VARINT, Body, Cursor, read_varint
 
 from ..faults import Fault
 from ..key_parts import Timed

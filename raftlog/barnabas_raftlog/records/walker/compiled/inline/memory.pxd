@@ -1,16 +1,37 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True, initializedcheck=False
-"""Makes bytes of a part of a body, writes into a growing bytearray, and hashes bytes.
+"""The only place with pointers: copies, bytes made of a part of a body, a growing bytearray that is written, and hashes.
 
-Pointers are used here, and in `copying.pxd` between memoryviews; nowhere else. So both ends are looked at here, whatever
-the caller has found before.
+Both ends are looked at here, whatever the caller has found before.
 """
 
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
+from cpython.bytearray cimport (
+    PyByteArray_AS_STRING,
+    PyByteArray_FromStringAndSize,
+    PyByteArray_GET_SIZE,
+    PyByteArray_Resize,
+)
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from .walk cimport Body
+
+
+cdef inline bytearray unwritten(Py_ssize_t size):
+    """Return memory with anything in it. Whoever asks writes all of it, and checks that before handing it on."""
+    return PyByteArray_FromStringAndSize(NULL, size)
+
+
+cdef inline int copy_bytes(
+    uint8_t[::1] target, Py_ssize_t position, const uint8_t[::1] source, Py_ssize_t start, Py_ssize_t size
+) except -1 nogil:
+    """Copy `size` bytes. Both ends are looked at here, whatever a walk has said before."""
+    if size <= 0:
+        return 0
+    if position < 0 or start < 0 or size > target.shape[0] - position or size > source.shape[0] - start:
+        raise IndexError("a copy beyond its buffers")
+    memcpy(&target[position], &source[start], size)
+    return 0
 
 
 cdef struct Pen:

@@ -1,0 +1,1 @@
+"""Functions that become part of every compiled module which uses them."""
