@@ -7,7 +7,6 @@ field by field, and of it nothing is kept but where it stands.
 
 from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint64_t
 
-from .inline.headers cimport pass_short_header
 from .inline.walk cimport (
     BEHIND,
     HEADER_COUNT,
@@ -24,6 +23,7 @@ from .inline.walk cimport (
     Body,
     Cursor,
     Seen,
+    pass_short_header,
     walk_record,
 )
 

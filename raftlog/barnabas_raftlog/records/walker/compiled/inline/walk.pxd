@@ -71,6 +71,31 @@ cdef inline int skip_bytes(Body body, Cursor* at, int size_min, int fault) excep
     return NONE
 
 
+cdef inline bint pass_short_header(Body body, Cursor* at) except -1 nogil:
+    """Pass over a header if its two sizes are a byte each, and it ends before `at.end`; else stay, and return False."""
+    cdef Py_ssize_t position = at.position
+    cdef uint8_t size
+    if at.end - position < 2:
+        return False
+    size = body[position]
+    if size == 0 and body[position + 1] <= 1:  # an empty name and value, or none: foreseen, it takes a quarter of the time
+        at.position = position + 2
+        return True
+    if size & 0x81:  # longer than a byte, or negative
+        return False
+    position += 1 + (size >> 1)
+    if position >= at.end:
+        return False
+    size = body[position]
+    if size & 0x81 and size != 1:  # 1 is null
+        return False
+    position += 1 + (size >> 1)
+    if position > at.end:
+        return False
+    at.position = position
+    return True
+
+
 cdef inline int walk_record(Body body, Cursor* at, int64_t base_timestamp, Seen* seen) except -1 nogil:
     """Walk over one record; return what is wrong with it."""
     cdef Py_ssize_t start = at.position
@@ -113,6 +138,8 @@ cdef inline int walk_record(Body body, Cursor* at, int64_t base_timestamp, Seen*
     seen.headers = <int32_t>at.value
     seen.headers_start = at.position
     for number in range(seen.headers):
+        if pass_short_header(body, at):
+            continue
         fault = skip_bytes(body, at, 0, HEADER_NAME)
         if fault:
             return fault
