@@ -63,7 +63,7 @@ def test_every_module_is_in_a_wheel_and_nothing_else_is(pure_wheels: Files) -> N
 def walker_files(*suffixes: str) -> set[str]:
     """Return the names, as in a wheel, of the files of the compiled walker that are no modules in Python."""
     folder = PACKAGES["barnabas_raftlog"].parent
-    return {str(file.relative_to(folder)) for file in (folder / COMPILED).iterdir() if file.suffix in suffixes}
+    return {str(file.relative_to(folder)) for file in (folder / COMPILED).rglob("*") if file.suffix in suffixes}
 
 
 def test_the_clients_have_exactly_the_modules_that_they_import(wheels: Files) -> None:
