@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from barnabas_raftlog.records.walker.batch_frame import BatchFrame
+from barnabas_raftlog.records.walker.faults import HEADERS_MAX
 
 from .damage import damage_from
 from .walk import INT64_MAX, INT64_MIN, Buffer, Cursor, FaultError, walk_record
@@ -188,7 +189,8 @@ def _headers(body: bytes, position: int, end: int) -> tuple[Header, ...]:
         position += 1
     else:
         count, position = _varint(body, position, 32)
-        if count & 1 or count >> 1 > (end - position) // 2:  # a header is at least two sizes
+        # A header is at least two sizes.
+        if count & 1 or count >> 1 > min(HEADERS_MAX, (end - position) // 2):
             raise _DamagedError
         for _ in range(count >> 1):
             name, position = _bytes(body, position, end)
