@@ -13,6 +13,8 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
+from barnabas_raftlog.records.walker.faults import HEADERS_MAX
+
 __all__ = [
     "INT32_MAX",
     "INT64_MAX",
@@ -208,11 +210,12 @@ def headers_of(value: object) -> tuple[tuple[str, Bytes | None], ...]:
     """Return the (name, content) pairs of a mapping, or of a sequence of pairs; none for None.
 
     Raises:
-        TypeError: it is neither, or one is no pair, or is not a `str` and bytes. ValueError: as `text`.
+        TypeError: it is neither, or one is no pair, or is not a `str` and bytes. ValueError: as `text`, or there are
+            more than brokers take.
     """
     if value is None:
         return ()
-    if type(value) is tuple:
+    if type(value) is tuple and len(value) <= HEADERS_MAX:
         # Nearly all headers pass here, and need no closer look.
         for pair in value:
             is_pair = type(pair) is tuple and len(pair) == 2
@@ -228,6 +231,8 @@ def headers_of(value: object) -> tuple[tuple[str, Bytes | None], ...]:
         raise TypeError(
             f"headers is {shown(value)}; it must be a mapping such as {{'trace': b'7'}}, or a list of pairs"
         )
+    if len(value) > HEADERS_MAX:
+        raise ValueError(f"headers has {len(value):,} pairs; a record may have {HEADERS_MAX:,}")
     found = []
     for pair in pairs:
         if not isinstance(pair, tuple | list) or len(pair) != 2:

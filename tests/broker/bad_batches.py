@@ -151,6 +151,7 @@ def bombs(*, records_max: int = INT32_MAX, with_frames: bool = True) -> Iterator
 
 _OF_BOMBS = {"NONE": TAKEN, "TooLargePlainError": TOO_LARGE}
 _128_MIB = "decompressed it is more than 128 MiB, or says so"
+_MANY_HEADERS = "Kafka has no limit; 65,536 headers are the most, since each is an object of every consumer's"
 _KAFKA_OF_BOMBS: dict[str, tuple[ErrorCode | None, str]] = {
     "zstd of 10 GiB of zeros": (INVALID, _128_MIB),
     "zstd of a value of 128 MiB": (TAKEN, _128_MIB),
@@ -161,6 +162,11 @@ _KAFKA_OF_BOMBS: dict[str, tuple[ErrorCode | None, str]] = {
     "zstd of 100,000 skippable frames": (TAKEN, "it is work for nothing, of each reader"),
     "zstd of 300,000 empty blocks": (INVALID, "it is work for nothing, however large"),
     "zstd of 9 million times the first record": (None, "Kafka takes six seconds over it"),
+    "zstd of 63 million headers": (TAKEN, _MANY_HEADERS),
+    "zstd of 65,537 headers": (TAKEN, _MANY_HEADERS),
+    "lz4 of 63 million headers": (TAKEN, _MANY_HEADERS),
+    "gzip of 63 million headers": (TAKEN, _MANY_HEADERS),
+    "snappy in blocks, of 10 million headers": (TAKEN, _MANY_HEADERS),
     "lz4 of a value of 250 MiB": (TAKEN, _128_MIB),
     "lz4 that claims 10 GiB": (UNKNOWN, _LASTING),
     "gzip of a value of 1 GiB": (None, f"{_128_MIB}; Kafka's heap may not suffice"),

@@ -95,6 +95,14 @@ def test_headers_are_refused_with_the_way_to_write_them(headers: object, text: s
     assert str(caught.value) == text
 
 
+@pytest.mark.parametrize("kind", [tuple, list])
+def test_more_headers_than_brokers_take_are_refused(kind: type) -> None:
+    pairs = [("a", b"")] * 65_537
+    assert arguments.headers_of(kind(pairs[1:])) == tuple(pairs[1:])
+    with pytest.raises(ValueError, match="headers has 65,537 pairs; a record may have 65,536"):
+        arguments.headers_of(kind(pairs))
+
+
 def test_a_record_s_content_is_never_in_a_message() -> None:
     with pytest.raises(TypeError) as caught:
         arguments.record_bytes("value", "secret")

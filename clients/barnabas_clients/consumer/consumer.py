@@ -46,7 +46,7 @@ from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
 
 from .errors import CorruptRecordsError
 from .metrics import ConsumerMetrics
-from .record import ConsumerRecord, RecordBatch
+from .record import HEADERS_AT_ONCE, ConsumerRecord, RecordBatch
 
 if TYPE_CHECKING:
     from .core import ConsumerCore
@@ -282,18 +282,21 @@ class Consumer:
 
         Empty if nothing came in time. Raises and is cancelled as `__anext__`. If records were taken before one that
         cannot be read, they are returned, and a later call raises the error. Records of other partitions come between.
+        Records with 100,000 headers or more end an answer early, since they take much memory.
         """
         max_records = whole_number("max_records", max_records, 1)
         limit_s = seconds("timeout_s", timeout_s)
         self._core.check_open()
         reader = self._reader
         found: dict[TopicPartition, list[ConsumerRecord]] = {}
+        headers = 0
         taken = await reader.ask(max_records, self._core.now() + limit_s)
         while taken is not None:
             reader.hand_out(taken)
             found.setdefault(taken.queue.partition, []).extend(taken.records)
             max_records -= len(taken.records)
-            taken = reader.take_more(max_records) if max_records else None
+            headers += taken.queue.headers_taken
+            taken = reader.take_more(max_records) if max_records and headers < HEADERS_AT_ONCE else None
         return found
 
     def batches(self, max_records: int = 500) -> Batches:

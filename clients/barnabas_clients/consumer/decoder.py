@@ -8,6 +8,9 @@ Where it is not compiled its twin takes 1 µs, and records that are all alike go
 holds little more than the records in work, and the loop of a service answers other tasks in between. A batch is opened
 (checked, decompressed) when its first record is due, and its plain bytes are released with its last.
 
+*Headers.* A header may be two bytes in a batch, and is a tuple and two more objects here. So a slice ends early when
+its records have `HEADERS_AT_ONCE` of them, and the few kilobytes that stand for millions are read in many slices.
+
 *Aborted transactions* (read_committed). For the offsets that it covers, the answer names every producer with an aborted
 transaction, and the offset where that began. From there to the abort marker the producer's batches are left out.
 Markers are never handed out, in either isolation level, but they take an offset: so a chunk ends at `end_offset`, not
@@ -38,7 +41,7 @@ from barnabas_raftlog.records.walker.batch_frame import BatchFrame
 from barnabas_raftlog.records.walker.twins import IS_COMPILED, skip_records, take_records
 
 from .errors import CorruptRecordsError
-from .record import ConsumerRecord
+from .record import HEADERS_AT_ONCE, ConsumerRecord
 from .runs import Runs
 
 __all__ = ["Aborted", "CorruptRecordsError", "FetchedRecords"]
@@ -78,6 +81,7 @@ class FetchedRecords:
         "_position",
         "_take_records",
         "end_offset",
+        "headers_taken",
         "last_epoch",
         "next_offset",
         "partition",
@@ -98,6 +102,7 @@ class FetchedRecords:
         self.partition = partition
         self.start_offset = self.next_offset = start_offset
         self.size_bytes = len(data)
+        self.headers_taken = 0
         self._data = data
         self._limit_bytes = limit_bytes
         self._aborted = None if aborted is None else deque(sorted(aborted, key=lambda row: row[1]))
@@ -126,10 +131,11 @@ class FetchedRecords:
         return self.next_offset >= self.end_offset and self._failure is None and not self._is_damaged_at_end()
 
     def take(self, records_max: int) -> list[ConsumerRecord]:
-        """Return the next records, at most `records_max`; fewer only at the end.
+        """Return the next records, at most `records_max`; fewer at the end, and where records have many headers.
 
-        Moves `next_offset` behind them, and behind batches without records for the caller. An empty list means
-        exhausted.
+        Moves `next_offset` behind them, and behind batches without records for the caller. An empty list, and nothing
+        else, means exhausted. `headers_taken` is how many headers they have; it may be more than `HEADERS_AT_ONCE` by
+        those of one record.
 
         Raises:
             CorruptRecordsError: the next batch is damaged. Raised again at each further call.
@@ -138,7 +144,12 @@ class FetchedRecords:
         try:
             if self._failure is not None:
                 raise self._failure
-            while (count := records_max - len(taken)) > 0 and (self._left or self._open_next()):
+            self.headers_taken = 0
+            while (
+                (count := records_max - len(taken)) > 0
+                and self.headers_taken < HEADERS_AT_ONCE
+                and (self._left or self._open_next())
+            ):
                 self._decode(taken, min(count, self._left))
         except CorruptBatchError as error:
             if self._failure is None:
@@ -268,15 +279,24 @@ class FetchedRecords:
     # Records.
 
     def _decode(self, taken: list[ConsumerRecord], count: int) -> None:
-        """Append up to `count` records of the current batch to `taken`; on damage only those before it."""
+        """Append up to `count` records of the current batch to `taken`: fewer before damage, or of many headers."""
         frame = self._frame
         before = len(taken)
         first = self._count - self._left
         assert frame is not None
         try:
-            self._position = self._take_records(
-                taken, count, self._body, self._position, frame, first, self._delta_min, ConsumerRecord
+            self._position, headers = self._take_records(
+                taken,
+                count,
+                HEADERS_AT_ONCE - self.headers_taken,
+                self._body,
+                self._position,
+                frame,
+                first,
+                self._delta_min,
+                ConsumerRecord,
             )
+            self.headers_taken += headers
         finally:
             if len(taken) > before:
                 self._left -= len(taken) - before
@@ -301,7 +321,7 @@ def _is_abort_marker(header: BatchHeader, frame: memoryview) -> bool:
     )
     markers: list[ConsumerRecord] = []
     body = bytes(batch_body(header, frame, DECOMPRESSED_BYTES_MAX))
-    take_records(markers, 1, body, 0, frame_of_marker, 0, 0, ConsumerRecord)
+    take_records(markers, 1, HEADERS_AT_ONCE, body, 0, frame_of_marker, 0, 0, ConsumerRecord)
     key = markers[0].key
     if key is None or len(key) < _MARKER.size:
         raise CorruptBatchError("a transaction marker without a type")

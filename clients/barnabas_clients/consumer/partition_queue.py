@@ -46,7 +46,8 @@ class PartitionQueue:
     refusals; `failing_since_s` and `reason` are for messages about them. `is_lent` says that records are being handed
     out one by one, so that `position` is not settled. `bytes_max` is how much a request asks for. Until
     `preferred_until_s` the partition is read from the broker `preferred_id`, which the leader has named; until
-    `leader_only_until_s` from the leader alone.
+    `leader_only_until_s` from the leader alone. `headers_taken` is how many headers the records have that were decoded
+    last.
     """
 
     __slots__ = (
@@ -61,6 +62,7 @@ class PartitionQueue:
         "fetched_epoch",
         "finished",
         "found",
+        "headers_taken",
         "high_watermark",
         "is_calm",
         "is_lent",
@@ -98,6 +100,7 @@ class PartitionQueue:
         self.is_lent = False
         self.chunks: deque[FetchedRecords] = deque()
         self.returned: list[ConsumerRecord] = []
+        self.headers_taken = 0
         self.bytes_max = bytes_max
         self.ticket: object | None = None
         self.failure: BarnabasError | None = None
@@ -191,7 +194,9 @@ class PartitionQueue:
         return True
 
     def take(self, records_max: int) -> tuple[list[ConsumerRecord], int]:
-        """Return the next records and the offset behind them; no records if the buffered batch holds none.
+        """Return the next records and the offset behind them; no records if the buffered batches hold none.
+
+        They may be fewer than `records_max`, and more may be buffered: of the next fetch, or behind many headers.
 
         Does not move `position`: records that were taken are not handed out yet.
 
@@ -207,6 +212,7 @@ class PartitionQueue:
             return [], self.position
         chunk = self.chunks[0]
         records = chunk.take(records_max)
+        self.headers_taken = chunk.headers_taken
         if chunk.is_exhausted or not records:
             self.chunks.popleft()
             return records, chunk.end_offset

@@ -7,7 +7,10 @@ import msgspec
 
 from barnabas_clients.topic_partition import TopicPartition
 
-__all__ = ["ConsumerRecord", "Header", "RecordBatch"]
+__all__ = ["HEADERS_AT_ONCE", "ConsumerRecord", "Header", "RecordBatch"]
+
+HEADERS_AT_ONCE = 100_000
+"""Records are handed out at once up to that which brings this many headers: a header takes three objects."""
 
 Header = tuple[str, bytes | None]
 

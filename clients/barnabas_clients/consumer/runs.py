@@ -80,17 +80,19 @@ class Runs:
         self,
         taken: list[ConsumerRecord],
         count: int,
+        headers_max: int,
         data: bytes | bytearray | memoryview,
         position: int,
         frame: BatchFrame,
         first: int,
         delta_min: int,
         new: type[ConsumerRecord],
-    ) -> int:
-        """Append `count` records, as the walker's `take_records`, with runs all at once."""
+    ) -> tuple[int, int]:
+        """Append up to `count` records, as the walker's `take_records`, with runs all at once."""
         body = data if type(data) is bytes else bytes(data)
         after = len(taken) + count
-        while (left := after - len(taken)) > 0:
+        header_count = 0
+        while (left := after - len(taken)) > 0 and header_count < headers_max:
             plain = self._plain
             if not plain and left >= RUN_MIN and first >= delta_min:
                 before = len(taken)
@@ -106,10 +108,14 @@ class Runs:
                 self._plain_next = min(plain * 2, PLAIN_MAX)
             stretch = min(plain, left) if plain else left
             self._plain = max(0, plain - stretch)
-            position = take_records(taken, stretch, body, position, frame, first, delta_min, new)
-            first += stretch
+            before = len(taken)
+            position, more = take_records(
+                taken, stretch, headers_max - header_count, body, position, frame, first, delta_min, new
+            )
+            header_count += more
+            first += len(taken) - before
             delta_min = taken[-1].offset + 1 - frame.base_offset
-        return position
+        return position, header_count
 
 
 def _take_run(

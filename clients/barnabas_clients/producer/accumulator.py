@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from barnabas_clients.arguments import Bytes
+from barnabas_clients.arguments import INT64_MAX, Bytes
 from barnabas_raftlog.records.builder import write_header
 from barnabas_raftlog.records.compression import DECOMPRESSED_BYTES_MAX, Compression, compress
 from barnabas_raftlog.records.header import HEADER_BYTES, parse_header
@@ -341,7 +341,8 @@ def _records_of(frame: Frame) -> list[_Record]:
         header = parse_header(view)
         body = batch_body(header, view, DECOMPRESSED_BYTES_MAX)
         shared = BatchFrame("", 0, 0, header.last_offset_delta, header.base_timestamp, None, -1)
-        take_records(records, header.record_count, body, 0, shared, 0, 0, lambda *fields: fields[3:7])
+        # All of them at once, however many headers they have: `send` has taken as many.
+        take_records(records, header.record_count, INT64_MAX, body, 0, shared, 0, 0, lambda *fields: fields[3:7])
         if isinstance(body, memoryview):
             body.release()
     return records

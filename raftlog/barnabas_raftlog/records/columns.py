@@ -31,6 +31,7 @@ from .compression import DECOMPRESSED_BYTES_MAX
 from .header import COMPRESSION_MASK, CONTROL, HEADER_BYTES, TIMESTAMP_LOG_APPEND, BatchHeader
 from .reader import INT64_MAX, batch_body, batches, varint_at
 from .walker.arrow_parts import Buffer, Part
+from .walker.faults import HEADERS_MAX
 
 __all__ = ["Columns", "HeaderColumns", "Slices", "Taken", "decode", "joined", "read_columns", "take_parts"]
 
@@ -359,8 +360,9 @@ def _headers(cursor: _Cursor) -> HeaderColumns:
     After `HEADER_ROUNDS_MAX` rounds, which cost the same for one record as for thousands, the rest goes one by one.
     """
     counts = cursor.varints()
-    if ((counts < 0) | (counts > (cursor.ends - cursor.positions) // 2)).any():  # a header is at least two sizes
-        raise CorruptBatchError("more headers than fit their record")
+    most = np.minimum((cursor.ends - cursor.positions) // 2, HEADERS_MAX)  # a header is at least two sizes
+    if ((counts < 0) | (counts > most)).any():
+        raise CorruptBatchError(f"a negative number of headers, or more than fit their record or than {HEADERS_MAX:,}")
     offsets = _offsets(counts)
     names, values = (Slices(np.zeros(offsets[-1], np.int64), np.zeros(offsets[-1], np.int64)) for _ in range(2))
     for turn in range(min(int(counts.max(initial=0)), HEADER_ROUNDS_MAX)):

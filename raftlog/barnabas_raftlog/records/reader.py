@@ -35,6 +35,7 @@ from .header import (
     parse_header,
     verify,
 )
+from .walker.faults import HEADERS_MAX
 
 __all__ = ["Record", "batch_body", "batches", "placed_records", "read_batch", "read_records", "varint_at"]
 
@@ -163,8 +164,8 @@ def _record(
     key, position = _bytes(body, position, end)
     value, position = _bytes(body, position, end)
     count, position = varint_at(body, position, end)
-    if not 0 <= count <= (end - position) // 2:  # a header is at least two sizes
-        raise CorruptBatchError(f"{count} headers in {end - position} bytes")
+    if not 0 <= count <= min(HEADERS_MAX, (end - position) // 2):  # a header is at least two sizes
+        raise CorruptBatchError(f"{count} headers in {end - position} bytes, where {HEADERS_MAX:,} are the most")
     headers: list[Header] = []
     for _ in range(count):
         name, position = _bytes(body, position, end)

@@ -127,6 +127,26 @@ def test_what_was_taken_is_returned_before_damage_in_another_partition_is_told(r
     run(main())
 
 
+def test_an_answer_ends_where_its_records_have_many_headers(run: Run) -> None:
+    """Those of one partition or of several; the rest comes with the next call."""
+
+    async def main() -> None:
+        broker = FakeBroker()
+        log = FakeLog(broker, partitions=3)
+        records = [NewRecord(None, b"x", 1, [("", None)] * 30_000)] * 3
+        for number in range(3):
+            log.append_batch(bytes(build_batch(records)), number)
+        async with serving(broker), consumer(broker) as reader:
+            answers: list[int] = []
+            while sum(answers) < 9:
+                found = await reader.get_many(timeout_s=5)
+                answers.append(sum(len(of_one) for of_one in found.values()))
+                assert answers[-1] <= 6
+            assert sum(answers) == 9
+
+    run(main())
+
+
 def test_asking_again_and_again_in_spite_of_damage_lets_the_other_partitions_be_fetched() -> None:
     async def main() -> None:
         broker = FakeBroker()

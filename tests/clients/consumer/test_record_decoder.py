@@ -1,10 +1,15 @@
 """The consumer's decoder returns the same records as the plain reader, from any bytes."""
 
+import tracemalloc
+from unittest.mock import patch
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from raftlog.records.bombs import BOMBS, MANY_HEADERS
 from raftlog.records.strategies import batch_of_deltas
 
+from barnabas_clients.consumer import decoder
 from barnabas_clients.consumer.decoder import CorruptRecordsError, FetchedRecords
 from barnabas_clients.topic_partition import TopicPartition
 from barnabas_raftlog.errors import CorruptBatchError
@@ -12,6 +17,7 @@ from barnabas_raftlog.records.builder import NewRecord, build_batch
 from barnabas_raftlog.records.compression import Compression
 from barnabas_raftlog.records.header import CRC_POSITION, CRC_START, ControlKind, control_frame
 from barnabas_raftlog.records.reader import read_records
+from barnabas_raftlog.records.walker.twins import IS_COMPILED
 from barnabas_raftlog.wire.crc32c import crc32c
 
 PARTITION = TopicPartition("t", 3)
@@ -85,6 +91,41 @@ def test_it_reads_what_the_plain_reader_reads(
     data = frames(batches)
     data = data[: len(data) - cut] if cut < len(data) else data
     assert taken(data, start_offset, size) == model(data, start_offset)
+
+
+@pytest.mark.parametrize("is_compiled", sorted({IS_COMPILED, False}))
+@settings(max_examples=40)
+@given(batches_of, st.sampled_from([1, 7, 10_000]), st.integers(1, 6))
+def test_a_slice_ends_where_its_records_have_many_headers(
+    is_compiled: bool, batches: list[tuple[list[NewRecord], Compression]], size: int, headers_at_once: int
+) -> None:
+    data = frames(batches)
+    with (
+        patch.object(decoder, "IS_COMPILED", is_compiled),
+        patch.object(decoder, "HEADERS_AT_ONCE", headers_at_once),
+    ):
+        assert taken(data, 100, size) == model(data, 100)
+        chunk = FetchedRecords(PARTITION, memoryview(data), 100)
+        while records := chunk.take(size):
+            counts = [len(record.headers) for record in records]
+            assert chunk.headers_taken == sum(counts)
+            assert sum(counts[:-1]) < headers_at_once
+            assert len(records) == size or sum(counts) >= headers_at_once or chunk.is_exhausted
+
+
+@pytest.mark.slow
+def test_records_with_many_headers_take_bounded_memory() -> None:
+    """All of them at once would be 110 MiB; those of the batch that is small as sent, 4 GiB."""
+    records = [NewRecord(None, None, 1, [("ab", b"cd")] * 65_536)] * 10
+    for data in (build_batch(records), BOMBS[MANY_HEADERS].batch()):
+        chunk = FetchedRecords(PARTITION, memoryview(data), 0)
+        assert len(chunk.take(1)) == 1  # the body is there from now on
+        tracemalloc.start()
+        try:
+            assert len(chunk.take(500)) == 2
+            assert tracemalloc.get_traced_memory()[1] < 64 << 20
+        finally:
+            tracemalloc.stop()
 
 
 @settings(max_examples=100)

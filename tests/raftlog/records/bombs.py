@@ -15,9 +15,10 @@ import zstandard
 from barnabas_raftlog.records.builder import varint, write_header
 from barnabas_raftlog.records.compression import DECOMPRESSED_BYTES_MAX, XERIAL_MAGIC, Compression, compress
 from barnabas_raftlog.records.header import CRC_POSITION, CRC_START, HEADER_BYTES
+from barnabas_raftlog.records.walker.faults import HEADERS_MAX
 from barnabas_raftlog.wire.crc32c import crc32c
 
-__all__ = ["BOMBS", "Bomb", "framed"]
+__all__ = ["BOMBS", "MANY_HEADERS", "Bomb", "framed", "headers", "records_of_headers"]
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -31,6 +32,10 @@ class Content(NamedTuple):
 
     start: bytes
     zeros: int
+
+    @property
+    def plain(self) -> bytes:
+        return self.start + bytes(self.zeros)
 
 
 class Bomb(NamedTuple):
@@ -74,10 +79,10 @@ def headers(count: int) -> Content:
     return Content(varint(len(start) + 2 * count) + start, 2 * count)
 
 
-def records_of_headers(count: int) -> Iterator[bytes]:
-    """Records of 4 KiB that have nothing but headers, each an empty name and an empty value."""
+def records_of_headers(count: int, headers: int) -> Iterator[bytes]:
+    """Records that have nothing but headers, each an empty name and an empty value."""
     for number in range(count):
-        record = b"\x00\x00" + varint(number) + b"\x01\x01" + varint(2_040) + bytes(4_080)
+        record = b"\x00\x00" + varint(number) + b"\x01\x01" + varint(headers) + bytes(2 * headers)
         yield varint(len(record)) + record
 
 
@@ -162,6 +167,7 @@ def _unsigned(value: int) -> bytes:
 EMPTY = zlib.compress(b"", wbits=31)
 SKIPPABLE = struct.pack("<II", 0x184D2A50, 0)
 TINY = 200_000  # records; these compress worst
+MANY_HEADERS = "zstd of 1,000 records of 65,536 headers each"  # 125 MiB; no record may have more
 
 BOMBS: dict[str, Bomb] = {
     "zstd of 10 GiB of zeros": Bomb(Compression.ZSTD, lambda: zstd(zeros(10 * GIB)), "TooLargePlainError"),
@@ -184,9 +190,11 @@ BOMBS: dict[str, Bomb] = {
     "zstd of 1 KiB in a window of 128 MiB": Bomb(Compression.ZSTD, lambda: zstd(value(1024), window_log=27), "NONE"),
     "zstd in a window of 2 GiB": Bomb(Compression.ZSTD, lambda: zstd(value(1024), window_log=31), "CorruptBatchError"),
     "zstd that claims 10 GiB": Bomb(Compression.ZSTD, lambda: zstd(value(1024), claim=10 * GIB), "CorruptBatchError"),
-    "zstd of 63 million headers": Bomb(Compression.ZSTD, lambda: zstd(headers(63 * MIB)), "NONE"),
+    "zstd of 63 million headers": Bomb(Compression.ZSTD, lambda: zstd(headers(63 * MIB)), "HEADER_COUNT"),
+    "zstd of 65,537 headers": Bomb(Compression.ZSTD, lambda: zstd(headers(HEADERS_MAX + 1)), "HEADER_COUNT"),
+    MANY_HEADERS: Bomb(Compression.ZSTD, lambda: zstd_stream(records_of_headers(1_000, HEADERS_MAX)), "NONE", 1_000),
     "zstd of 32,000 records of 2,040 headers each": Bomb(
-        Compression.ZSTD, lambda: zstd_stream(records_of_headers(32_000)), "NONE", 32_000
+        Compression.ZSTD, lambda: zstd_stream(records_of_headers(32_000, 2_040)), "NONE", 32_000
     ),
     "zstd of 100,000 empty frames": Bomb(Compression.ZSTD, lambda: zstd(zeros(0)) * 100_000, "CorruptBatchError"),
     "zstd of 100,000 skippable frames": Bomb(
@@ -211,7 +219,7 @@ BOMBS: dict[str, Bomb] = {
         Compression.LZ4, lambda: lz4_frame(value(250 * MIB, claim=100 * MIB)), "BEHIND"
     ),
     "lz4 that claims 10 GiB": Bomb(Compression.LZ4, lambda: lz4_frame(value(MIB), claim=10 * GIB), "CorruptBatchError"),
-    "lz4 of 63 million headers": Bomb(Compression.LZ4, lambda: lz4_frame(headers(63 * MIB)), "NONE"),
+    "lz4 of 63 million headers": Bomb(Compression.LZ4, lambda: lz4_frame(headers(63 * MIB)), "HEADER_COUNT"),
     "lz4 of blocks of one byte": Bomb(
         Compression.LZ4,
         lambda: lz4_frame(zeros(0))[:-4] + b"\x01\x00\x00\x80\x02" * 200_000 + bytes(4),
@@ -227,7 +235,7 @@ BOMBS: dict[str, Bomb] = {
     "gzip of a value that claims 100 MiB of 1 GiB": Bomb(
         Compression.GZIP, lambda: gzip(value(GIB, claim=100 * MIB)), "BEHIND"
     ),
-    "gzip of 63 million headers": Bomb(Compression.GZIP, lambda: gzip(headers(63 * MIB)), "NONE"),
+    "gzip of 63 million headers": Bomb(Compression.GZIP, lambda: gzip(headers(63 * MIB)), "HEADER_COUNT"),
     "gzip of 50,000 empty members": Bomb(Compression.GZIP, lambda: EMPTY * 50_000, "CorruptBatchError"),
     "gzip of small records": Bomb(
         Compression.GZIP, lambda: bytes(compress(Compression.GZIP, records(TINY))), "NONE", TINY
@@ -255,5 +263,7 @@ BOMBS: dict[str, Bomb] = {
     "snappy in blocks, 140,000 of one byte": Bomb(
         Compression.SNAPPY, lambda: _XERIAL_HEADER + b"\x00\x00\x00\x03\x01\x00\x02" * 140_000, "VARINT"
     ),
-    "snappy in blocks, of 10 million headers": Bomb(Compression.SNAPPY, lambda: xerial(headers(10 * MIB)), "NONE"),
+    "snappy in blocks, of 10 million headers": Bomb(
+        Compression.SNAPPY, lambda: xerial(headers(10 * MIB)), "HEADER_COUNT"
+    ),
 }

@@ -16,8 +16,10 @@ from barnabas_raftlog.records.columns import take_parts
 from barnabas_raftlog.records.compression import Compression
 from barnabas_raftlog.records.reader import Record, read_records
 from barnabas_raftlog.records.walker.arrow_parts import TIMESTAMP_MS_MAX, ArrowParts, HeaderParts, StringParts, Wanted
+from barnabas_raftlog.records.walker.faults import HEADERS_MAX
 from barnabas_raftlog.records.walker.twins import IS_COMPILED
 
+from . import bombs
 from .strategies import batch_of_deltas, damaged, new_records
 
 Decoding = Callable[..., ArrowParts]
@@ -189,3 +191,13 @@ def test_an_error_names_the_batch_and_the_record() -> None:
 def test_nothing_is_read_of_nothing() -> None:
     read = read_arrow(b"", 3, wanted=EVERYTHING)
     assert (read.columns.rows, read.next_offset, records(read.columns)) == (0, 3, [])
+
+
+@TWINS
+def test_a_record_has_at_most_65536_headers(decode: Decoding) -> None:
+    most = bombs.framed(Compression.NONE, bombs.headers(HEADERS_MAX).plain)
+    parts = decoded(decode, most)
+    assert parts.headers is not None
+    assert numbers("i", parts.headers.offsets) == [0, HEADERS_MAX]
+    with pytest.raises(CorruptBatchError, match="headers"):
+        decoded(decode, bombs.framed(Compression.NONE, bombs.headers(HEADERS_MAX + 1).plain))

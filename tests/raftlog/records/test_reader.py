@@ -14,7 +14,9 @@ from barnabas_raftlog.records.builder import NewRecord, build_batch, varint
 from barnabas_raftlog.records.compression import Compression, compress, decompress
 from barnabas_raftlog.records.header import parse_header
 from barnabas_raftlog.records.reader import batches, read_batch, read_records
+from barnabas_raftlog.records.walker.faults import HEADERS_MAX
 
+from .bombs import framed, headers
 from .strategies import batch_of_deltas, damaged
 
 PLAIN = b"the same words again and again " * 3_000
@@ -128,6 +130,13 @@ def test_a_bomb_of_records_that_are_all_the_same_ends_at_the_second() -> None:
     assert next(records).offset == 0
     with pytest.raises(CorruptBatchError, match="offset delta 0 of a record where 1 to 99999 is due"):
         next(records)
+
+
+def test_a_record_has_at_most_65536_headers() -> None:
+    (record,) = read_records(framed(Compression.NONE, headers(HEADERS_MAX).plain))
+    assert record.headers == (("", b""),) * HEADERS_MAX
+    with pytest.raises(CorruptBatchError, match="65537 headers in 131074 bytes, where 65,536 are the most"):
+        list(read_records(framed(Compression.NONE, headers(HEADERS_MAX + 1).plain)))
 
 
 def test_a_wrong_checksum_is_corrupt() -> None:

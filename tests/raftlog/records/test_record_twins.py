@@ -14,6 +14,7 @@ from barnabas_raftlog.records.header import HEADER_BYTES, TIMESTAMP_LOG_APPEND, 
 from barnabas_raftlog.records.reader import batch_body, placed_records
 from barnabas_raftlog.records.walker import twins
 from barnabas_raftlog.records.walker.batch_frame import BatchFrame
+from barnabas_raftlog.records.walker.faults import HEADERS_MAX
 from barnabas_raftlog.records.walker.pure import records as pure
 
 from .strategies import new_records
@@ -39,7 +40,7 @@ def made(*fields: object) -> Row:
     return fields
 
 
-def taken(module: Any, place: Place, size: int, offset: int) -> tuple[list[Row], str]:
+def taken(module: Any, place: Place, size: int, offset: int, headers_max: int = 100) -> tuple[list[Row], str]:
     """Return the records from `offset` on, in slices of `size`, and what was said about damage."""
     rows: list[Row] = []
     body, count, frame = place
@@ -48,9 +49,14 @@ def taken(module: Any, place: Place, size: int, offset: int) -> tuple[list[Row],
         while number < count:
             before = len(rows)
             many = min(size, count - number)
-            position = module.take_records(rows, many, body, position, frame, number, delta_min, made)
-            assert len(rows) == before + many
-            number += many
+            position, found = module.take_records(
+                rows, many, headers_max, body, position, frame, number, delta_min, made
+            )
+            of_rows = [len(row[6]) for row in rows[before:]]
+            assert sum(of_rows[:-1]) < headers_max
+            assert sum(of_rows) == found
+            assert len(of_rows) == many or found >= headers_max
+            number += len(of_rows)
             delta_min = rows[-1][2] + 1 - frame.base_offset
     except CorruptBatchError as error:
         return rows, str(error)
@@ -104,11 +110,18 @@ def damaged_places(draw: st.DrawFn) -> Place:
 
 
 @settings(max_examples=150, deadline=None)
-@given(place=damaged_places(), size=st.sampled_from([1, 2, 100]), after=st.sampled_from([-1, 0, 0, 1, 3, 100]))
-def test_both_twins_read_the_same_and_say_the_same_of_damage(place: Place, size: int, after: int) -> None:
+@given(
+    place=damaged_places(),
+    size=st.sampled_from([1, 2, 100]),
+    after=st.sampled_from([-1, 0, 0, 1, 3, 100]),
+    headers_max=st.sampled_from([1, 2, 3, 100]),
+)
+def test_both_twins_read_the_same_and_say_the_same_of_damage(
+    place: Place, size: int, after: int, headers_max: int
+) -> None:
     offset = place.frame.base_offset + after
-    found = taken(compiled, place, size, offset)
-    assert found == taken(pure, place, size, offset)
+    found = taken(compiled, place, size, offset, headers_max)
+    assert found == taken(pure, place, size, offset, headers_max)
     rows, is_damaged = model(place, offset)
     assert found[0] == rows
     assert bool(found[1]) is is_damaged
@@ -155,6 +168,15 @@ def test_the_name_of_a_header_loses_its_odd_bytes(module: Any) -> None:
 
 
 @MODULES
+def test_a_record_has_at_most_65536_headers(module: Any) -> None:
+    parts = [b"\x00\x00" + varint(at) + b"\x01\x01" + varint(n) + bytes(2 * n) for at, n in enumerate((65_536, 65_537))]
+    body = b"".join(varint(len(part)) + part for part in parts)
+    rows, damage = taken(module, Place(body, 2, BatchFrame("t", 3, 0, 1, 0, None, 7)), 1, 0)
+    assert [row[6] for row in rows] == [(("", b""),) * HEADERS_MAX]
+    assert damage.startswith("record 1 has a negative number of headers, or more than fit or than 65,536, at 131")
+
+
+@MODULES
 def test_an_object_that_cannot_be_made_leaves_those_before_it(module: Any) -> None:
     batch = build_batch([NewRecord(b"k", b"v", 5)] * 3)
 
@@ -164,8 +186,9 @@ def test_an_object_that_cannot_be_made_leaves_those_before_it(module: Any) -> No
         return fields
 
     rows: list[Row] = []
+    frame = BatchFrame("t", 3, 0, 2, 5, None, 7)
     with pytest.raises(KeyError):
-        module.take_records(rows, 3, bytes(batch[HEADER_BYTES:]), 0, BatchFrame("t", 3, 0, 2, 5, None, 7), 0, 0, refuse)
+        module.take_records(rows, 3, 100, bytes(batch[HEADER_BYTES:]), 0, frame, 0, 0, refuse)
     assert [row[2] for row in rows] == [0, 1]
 
 

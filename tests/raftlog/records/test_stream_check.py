@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from barnabas_raftlog.records.builder import varint
 from barnabas_raftlog.records.walker import twins
-from barnabas_raftlog.records.walker.faults import Fault, Walked
+from barnabas_raftlog.records.walker.faults import HEADERS_MAX, Fault, Walked
 from barnabas_raftlog.records.walker.pure.check import check
 from barnabas_raftlog.records.walker.pure.stream import StreamCheck as PureStreamCheck
 
+from .bombs import headers
 from .strategies import CONTENT, HEADERS
 
 TWINS = {"pure": PureStreamCheck, "chosen": twins.StreamCheck}
@@ -197,3 +198,12 @@ def test_headers_are_judged_alike_wherever_they_are_cut(
         walked = body.streamed(kind, cuts)
         assert walked == body.checked()
         assert walked.fault is fault
+
+
+@pytest.mark.parametrize("twin", TWINS)
+@pytest.mark.parametrize("cuts", [[], [1], [11], [12], [100]])
+def test_a_record_has_at_most_65536_headers_wherever_it_is_cut(twin: str, cuts: list[int]) -> None:
+    most = headers(HEADERS_MAX).plain
+    assert Body(most, 1).streamed(TWINS[twin], cuts) == Walked(Fault.NONE, 1, len(most), 1_000, 1_000, 1)
+    more = Body(headers(HEADERS_MAX + 1).plain, 1)
+    assert more.streamed(TWINS[twin], cuts) == more.checked() == Walked(Fault.HEADER_COUNT, 0, 11, -1, -1, 0)

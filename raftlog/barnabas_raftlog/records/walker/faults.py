@@ -5,7 +5,14 @@ from typing import NamedTuple
 
 from barnabas_raftlog.errors import CorruptBatchError
 
-__all__ = ["Fault", "Walked", "raise_fault"]
+__all__ = ["HEADERS_MAX", "Fault", "Walked", "raise_fault"]
+
+HEADERS_MAX = 65_536
+"""The most headers that a record may have. The compiled walker has the number, too: change both.
+
+A header may be two bytes, and is an object for whoever reads it: without a limit, 63 million of them fit a batch of 4
+KiB that is compressed, and take 6 GB.
+"""
 
 
 class Fault(IntEnum):
@@ -18,7 +25,7 @@ class Fault(IntEnum):
     TIMESTAMP = 4  # does not fit 64 bits
     KEY = 5  # of a negative size that is not null, or beyond its record
     VALUE = 6
-    HEADER_COUNT = 7  # negative, or more than fit
+    HEADER_COUNT = 7  # negative, more than fit, or more than `HEADERS_MAX`
     HEADER_NAME = 8  # null, or as a key
     HEADER_VALUE = 9
     LONGER = 10  # the record goes on behind its headers
@@ -32,7 +39,7 @@ _WORDS = {
     Fault.TIMESTAMP: "a timestamp that does not fit 64 bits",
     Fault.KEY: "a key of a negative size, or beyond its record",
     Fault.VALUE: "a value of a negative size, or beyond its record",
-    Fault.HEADER_COUNT: "a negative number of headers, or more than fit",
+    Fault.HEADER_COUNT: f"a negative number of headers, or more than fit or than {HEADERS_MAX:,}",
     Fault.HEADER_NAME: "a header without a name, or with one beyond its record",
     Fault.HEADER_VALUE: "the value of a header of a negative size, or beyond its record",
     Fault.LONGER: "bytes behind its headers",

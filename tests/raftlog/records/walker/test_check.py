@@ -3,12 +3,13 @@
 from typing import Any
 
 import pytest
+from raftlog.records.bombs import headers
 from raftlog.records.strategies import batch_of_deltas
 
 from barnabas_raftlog.errors import CorruptBatchError
 from barnabas_raftlog.records.builder import NewRecord, build_batch, varint
 from barnabas_raftlog.records.header import HEADER_BYTES
-from barnabas_raftlog.records.walker.faults import Fault, Walked, raise_fault
+from barnabas_raftlog.records.walker.faults import HEADERS_MAX, Fault, Walked, raise_fault
 
 from .both import on_both_twins
 
@@ -154,6 +155,15 @@ def test_a_claim_of_two_billion_records_or_headers_costs_nothing(walker: Any) ->
     assert checked(walker, SOUND, 2**31 - 1).record == 3
     huge = record(b"\x00\x00\x00\x01\x01" + varint(2**31 - 1) + b"\x00" * 8)
     assert checked(walker, huge).fault is Fault.HEADER_COUNT
+
+
+@on_both_twins("check")
+def test_a_record_has_at_most_65536_headers(walker: Any) -> None:
+    assert HEADERS_MAX == 65_536
+    assert checked(walker, headers(HEADERS_MAX).plain).fault is Fault.NONE
+    found = checked(walker, headers(HEADERS_MAX + 1).plain)
+    assert (found.fault, found.position) == (Fault.HEADER_COUNT, 11)
+    assert found.words.endswith("a negative number of headers, or more than fit or than 65,536, at 11")
 
 
 @on_both_twins("check")

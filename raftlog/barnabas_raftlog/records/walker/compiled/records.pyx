@@ -12,9 +12,17 @@ __all__ = ["skip_records", "take_records"]
 
 
 def take_records(
-    list taken, Py_ssize_t count, data, Py_ssize_t position, frame, int64_t first, int64_t delta_min, new
+    list taken,
+    Py_ssize_t count,
+    int64_t headers_max,
+    data,
+    Py_ssize_t position,
+    frame,
+    int64_t first,
+    int64_t delta_min,
+    new,
 ):
-    """Append `count` records to `taken`; as `pure.take_records`."""
+    """Append up to `count` records to `taken`; as `pure.take_records`."""
     cdef Body body = data
     cdef Cursor at
     cdef Seen seen
@@ -22,6 +30,7 @@ def take_records(
     cdef int64_t base_offset, last_delta, base_timestamp
     # Times repeat, and then one object is enough for them.
     cdef int64_t timestamp_before = 0
+    cdef int64_t header_count = 0
     topic, partition, base_offset, last_delta, base_timestamp, append_timestamp, epoch = frame
     cdef bint is_append_time = append_timestamp is not None
     cdef object timestamp = append_timestamp
@@ -44,7 +53,10 @@ def take_records(
         value = None if seen.value_size < 0 else cut(body, seen.value_start, seen.value_size)
         headers = () if not seen.headers else _headers(body, &seen)
         taken.append(new(topic, partition, base_offset + seen.offset_delta, timestamp, key, value, headers, epoch))
-    return at.position
+        header_count += seen.headers
+        if header_count >= headers_max:
+            break
+    return at.position, header_count
 
 
 cdef tuple _headers(Body body, Seen* seen):

@@ -12,6 +12,7 @@ from .inline.walk cimport (
     HEADER_COUNT,
     HEADER_NAME,
     HEADER_VALUE,
+    HEADERS_MAX,
     KEY,
     LENGTH,
     LONGER,
@@ -242,7 +243,8 @@ cdef class StreamCheck:
         elif at.step == AT_OFFSET:
             at.offset_delta = value
         elif at.step == AT_HEADERS:
-            if value < 0 or value > (at.end - position) // 2:  # a header is at least two sizes
+            # A header is at least two sizes.
+            if value < 0 or value > HEADERS_MAX or value > (at.end - position) // 2:
                 return HEADER_COUNT
             at.headers = value
         else:

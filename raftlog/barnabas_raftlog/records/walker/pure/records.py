@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from barnabas_raftlog.records.walker.batch_frame import BatchFrame
+from barnabas_raftlog.records.walker.faults import HEADERS_MAX
 
 from .damage import damage_from
 from .walk import INT64_MAX, INT64_MIN, Buffer, Cursor, FaultError, walk_record
@@ -16,6 +17,7 @@ from .walk import INT64_MAX, INT64_MIN, Buffer, Cursor, FaultError, walk_record
 __all__ = ["FAR_TIMESTAMP", "skip_records", "take_records"]
 
 R = TypeVar("R")
+New = Callable[..., R]
 Header = tuple[str, bytes | None]
 
 FAR_TIMESTAMP = 2**62
@@ -29,19 +31,23 @@ class _DamagedError(Exception):
 def take_records(
     taken: list[R],
     count: int,
+    headers_max: int,
     data: Buffer,
     position: int,
     frame: BatchFrame,
     first: int,
     delta_min: int,
-    new: Callable[..., R],
-) -> int:
-    """Append `count` records of a plain body to `taken`, and return the position behind them.
+    new: New[R],
+) -> tuple[int, int]:
+    """Append up to `count` records of a plain body to `taken`; return the position behind them, and their headers.
+
+    These are fewer than `count`, and at least one, if there are many headers: a header is two objects or three.
 
     Args:
         taken: Gets objects, which `new` makes of topic, partition, offset, timestamp (milliseconds since 1970), key,
             value, headers and leader epoch, by position.
-        count: How many records there must be from `position` on.
+        count: How many records there must be from `position` on; at least 1.
+        headers_max: It ends behind the record with which there are so many headers, or more.
         data: The records of a batch, decompressed.
         position: Where the first of them begins.
         frame: What the header of the batch says.
@@ -55,7 +61,7 @@ def take_records(
     """
     body = data if type(data) is bytes else bytes(data)
     try:
-        return _take(taken, count, body, position, frame, delta_min, new)
+        return _take(taken, count, headers_max, body, position, frame, delta_min, new)
     except (IndexError, _DamagedError):
         raise damage_from(body, position, first, delta_min, frame) from None
 
@@ -85,11 +91,11 @@ def skip_records(count: int, data: Buffer, position: int, frame: BatchFrame, off
 
 
 def _take(  # noqa: C901, PLR0915 - one loop with one call is the point
-    taken: list[R], count: int, body: bytes, position: int, frame: BatchFrame, delta_min: int, new: Callable[..., R]
-) -> int:
+    taken: list[R], count: int, enough: int, body: bytes, position: int, frame: BatchFrame, delta_min: int, new: New[R]
+) -> tuple[int, int]:
     topic, number, base_offset, last_delta, base_timestamp, log_append_timestamp, epoch = frame
     append = taken.append
-    size = len(body)
+    header_count, size = 0, len(body)
     zigzag_min = delta_min * 2
     zigzag_max = last_delta * 2
     may_overflow = not -FAR_TIMESTAMP < base_timestamp < FAR_TIMESTAMP
@@ -134,13 +140,16 @@ def _take(  # noqa: C901, PLR0915 - one loop with one call is the point
         # Most records end with the number of their headers, 0.
         if body[position] or position + 1 != end:
             headers = _headers(body, position, end)
+            header_count += len(headers)
         position = end
         if may_overflow and not INT64_MIN <= timestamp <= INT64_MAX:
             raise _DamagedError
         if log_append_timestamp is not None:
             timestamp = log_append_timestamp
         append(new(topic, number, offset, timestamp, key, content, headers, epoch))
-    return position
+        if headers and header_count >= enough:
+            break
+    return position, header_count
 
 
 def _key_and_value(body: bytes, position: int) -> tuple[bytes | None, bytes | None, int]:
@@ -188,7 +197,8 @@ def _headers(body: bytes, position: int, end: int) -> tuple[Header, ...]:
         position += 1
     else:
         count, position = _varint(body, position, 32)
-        if count & 1 or count >> 1 > (end - position) // 2:  # a header is at least two sizes
+        # A header is at least two sizes.
+        if count & 1 or count >> 1 > min(HEADERS_MAX, (end - position) // 2):
             raise _DamagedError
         for _ in range(count >> 1):
             name, position = _bytes(body, position, end)

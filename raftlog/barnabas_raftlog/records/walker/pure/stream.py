@@ -6,7 +6,7 @@ field by field, and of it nothing is kept but where it stands: a value of a hund
 
 from enum import IntEnum
 
-from barnabas_raftlog.records.walker.faults import Fault, Walked
+from barnabas_raftlog.records.walker.faults import HEADERS_MAX, Fault, Walked
 
 from .walk import INT64_MAX, INT64_MIN, Buffer, Cursor, FaultError, walk_record
 
@@ -106,7 +106,7 @@ class _Followed:
         elif step is _Step.OFFSET:
             self.offset_delta = number
         elif step is _Step.HEADERS:
-            if not 0 <= number <= (self.end - position) // 2:  # a header is at least two sizes
+            if not 0 <= number <= min(HEADERS_MAX, (self.end - position) // 2):  # a header is at least two sizes
                 raise _FollowedError(Fault.HEADER_COUNT, position)
             self.headers = number
         else:

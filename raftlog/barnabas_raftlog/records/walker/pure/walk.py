@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from barnabas_raftlog.records.walker.faults import Fault
+from barnabas_raftlog.records.walker.faults import HEADERS_MAX, Fault
 
 __all__ = ["Buffer", "Cursor", "FaultError", "Seen", "walk_record"]
 
@@ -95,7 +95,7 @@ def walk_record(cursor: Cursor, base_timestamp: int) -> Seen:
     value_size = cursor.skip_bytes(-1, Fault.VALUE)
     value_start = cursor.position - max(value_size, 0)
     headers = cursor.varint(32)
-    if not 0 <= headers <= (end - cursor.position) // 2:  # a header is at least two sizes
+    if not 0 <= headers <= min(HEADERS_MAX, (end - cursor.position) // 2):  # a header is at least two sizes
         raise FaultError(Fault.HEADER_COUNT)
     headers_start = cursor.position
     for _ in range(headers):

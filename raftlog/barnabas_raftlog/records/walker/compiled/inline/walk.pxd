@@ -24,6 +24,10 @@ cdef enum:
     LONGER = 10
     BEHIND = 11
 
+# As in `faults`; a test finds out if it is another one.
+cdef enum:
+    HEADERS_MAX = 65_536
+
 
 cdef struct Cursor:
     Py_ssize_t position
@@ -133,7 +137,8 @@ cdef inline int walk_record(Body body, Cursor* at, int64_t base_timestamp, Seen*
     seen.value_start = at.position - (at.value if at.value > 0 else 0)
     if read_varint(body, at, 32):
         return VARINT
-    if at.value < 0 or at.value > (at.end - at.position) // 2:  # a header is at least two sizes
+    # A header is at least two sizes.
+    if at.value < 0 or at.value > HEADERS_MAX or at.value > (at.end - at.position) // 2:
         return HEADER_COUNT
     seen.headers = <int32_t>at.value
     seen.headers_start = at.position
