@@ -8,6 +8,7 @@ what was printed.
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -59,6 +60,22 @@ class Difference(NamedTuple):
         return f"{self.page}:{self.line}: {self.command}\nshown:\n{self.shown}\nprinted:\n{self.printed}"
 
 
+def claimed_port() -> tuple[int, socket.socket]:
+    """Return the first of the ports of a cluster, and what keeps other readers of this machine from them until closed.
+
+    A reader's cluster starts long after its port was chosen. A second reader that had chosen the same one would be told
+    so by its `cluster start`, and its other commands would go to the first one's brokers.
+    """
+    for port in REAL_PORTS:
+        claim = socket.socket()
+        try:
+            claim.bind(("127.0.0.1", port + PORTS))
+            return free_port(PORTS, (port,)), claim
+        except (OSError, RuntimeError):  # another reader's, or of somebody else
+            claim.close()
+    raise RuntimeError("no free ports")
+
+
 class Reader:
     """One reader with one cluster directory; what pages start is stopped when the reader goes.
 
@@ -70,7 +87,7 @@ class Reader:
         self._data = self._home / "barnabas"
         self.desk = self._home / "desk"
         self.desk.mkdir()
-        self._port = free_port(PORTS, REAL_PORTS)
+        self._port, self._claim = claimed_port()
         self._shown_data = SHOWN_DATA[0]
 
     def __enter__(self) -> Self:
@@ -79,6 +96,7 @@ class Reader:
     def __exit__(self, *_: object) -> None:
         for made in sorted(self._home.glob("*/cluster.json")):
             self.bash(f"barnabas cluster stop --data {made.parent}", check=False)
+        self._claim.close()
         shutil.rmtree(self._home, ignore_errors=True)
 
     @property

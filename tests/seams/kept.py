@@ -42,10 +42,10 @@ KEPT: list[Kept] = [
     ),
     Kept(
         what="a key goes to another partition than with every other client",
-        file="clients/barnabas_clients/producer/partitioner.py",
+        file="raftlog/barnabas_raftlog/records/walker/pure/building.py",
         line="return (murmur2(key) & 0x7FFFFFFF) % partition_count",
         instead="return abs(murmur2(key) - (murmur2(key) >> 31 << 32)) % partition_count",
-        test="tests/clients/producer/test_partitioner.py",
+        test="tests/raftlog/records/test_building_twins.py",
     ),
     Kept(
         what="the latest offset is one that is not committed",

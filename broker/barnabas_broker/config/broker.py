@@ -188,7 +188,9 @@ class BrokerConfig:
     )
     log_cleaner_backoff_ms: int = _number(15_000, "Time between two searches for logs to compact.", low=1)
     log_cleaner_dedupe_buffer_size: int = _number(
-        32 * _MIB, "Memory for the keys of the partition that is being compacted, 192 bytes each.", low=1 << 10
+        32 * _MIB,
+        "Memory for the keys of the partition that is compacted, 32 bytes each (192 without the compiled walker).",
+        low=1 << 10,
     )
     log_cleaner_io_max_bytes_per_second: int = _number(
         8 * _MIB, "Bytes a second that compaction reads, at most.", low=1, high=_LONG_MAX
