@@ -10,12 +10,17 @@ from .environments import Environment, new_environment
 Files = dict[str, Path]
 """The file that was built of each distribution, by its name."""
 WITHOUT_A_COMPILER = {"CC": "/bin/false"}
+SOON_COMPILED = {"CFLAGS": "-O0"}
+"""What is compiled is there, and not quick."""
 
 
 @pytest.fixture(scope="session")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Files:
     """Return the wheels for this machine: with the compiled walker where a compiler is."""
-    return {name: build(folder, tmp_path_factory.mktemp("wheel")) for name, folder in PROJECTS.items()}
+    return {
+        name: build(folder, tmp_path_factory.mktemp("wheel"), variables=SOON_COMPILED)
+        for name, folder in PROJECTS.items()
+    }
 
 
 @pytest.fixture(scope="session")

@@ -24,6 +24,7 @@ __all__ = ["FAMILIES", "Family", "Refused", "outcome", "place_of"]
 
 WALKER = "barnabas_raftlog.records.walker"
 ADDED_MAX = 50
+ALL_HEADERS = 2**62
 
 
 class Family(NamedTuple):
@@ -89,7 +90,7 @@ def _records(walker: Any, batch: Damaged) -> object:
     try:
         first, position, delta_min = walker.skip_records(batch.records, batch.body, 0, frame, batch.base_offset + 1)
         left = batch.records - first
-        position = walker.take_records(rows, left, batch.body, position, frame, first, delta_min, _row)
+        position, _ = walker.take_records(rows, left, ALL_HEADERS, batch.body, position, frame, first, delta_min, _row)
     except CorruptBatchError as error:
         return rows, str(error)
     return rows, position

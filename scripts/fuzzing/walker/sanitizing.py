@@ -42,7 +42,7 @@ def sanitized_folder() -> Path:
         SanitizerMissingError: they cannot be compiled here.
     """
     compiling = _compiling()
-    sources = sorted((SOURCES / compiling.COMPILED).glob("*.p[xy][xd]"))
+    sources = sorted((SOURCES / compiling.COMPILED).rglob("*.p[xy][xd]"))
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in (COMPILER, *sources)))
     digest.update(f"{FLAGS} {sysconfig.get_config_var('EXT_SUFFIX')}".encode())
     folder = MADE / digest.hexdigest()[:16]
