@@ -20,7 +20,7 @@ settings.load_profile("repeatable")
 
 # Tests of these calculate: in one process, without a port, in simulated time. One of two workers of pytest-xdist runs
 # what starts brokers, one test at a time; the other one Spark's tests, which share a session and brokers, and these.
-CALCULATING = ("clients/protocol", "metadata_quorum", "raftlog", "seams", "sim", "test_architecture.py")
+CALCULATING = ("clients/protocol", "fuzzing", "metadata_quorum", "raftlog", "seams", "sim", "test_architecture.py")
 
 if WORKER := os.environ.get("PYTEST_XDIST_WORKER", ""):
     # A folder of its own for each worker, and a short one, because the path of a Unix socket may have 107 bytes.
