@@ -12,8 +12,10 @@ from typing import NamedTuple
 
 from barnabas_raftlog.errors import CorruptBatchError
 
-from .compression import TooLargePlainError
 from .header import COMPRESSION_MASK, HEADER_BYTES, TIMESTAMP_LOG_APPEND, BatchHeader
+from .inside import check_due
+from .pieces import plain_pieces
+from .reader import INT64_MAX
 from .walker.arrow_parts import Part
 from .walker.faults import raise_fault
 from .walker.key_parts import Timed
@@ -22,7 +24,6 @@ from .walker.twins import StreamCheck, TimeSearch, check
 __all__ = ["BatchBounds", "Found", "find_by_time", "sound_part"]
 
 Buffer = bytes | bytearray | memoryview
-INT64_MAX = 2**63 - 1
 
 
 class BatchBounds(NamedTuple):
@@ -60,8 +61,6 @@ def sound_part(header: BatchHeader, frame: memoryview, bounds: BatchBounds) -> P
     if not codec_id:
         walked = check(body, header.record_count, header.base_timestamp, header.last_offset_delta, is_dense=False)
     else:
-        from .pieces import plain_pieces  # noqa: PLC0415 - a broker may never meet a compressed batch
-
         stream = StreamCheck(header.record_count, header.base_timestamp, header.last_offset_delta, is_dense=False)
         plain = bytearray()
         is_sound = True
@@ -69,7 +68,7 @@ def sound_part(header: BatchHeader, frame: memoryview, bounds: BatchBounds) -> P
             is_sound = stream.feed(piece)
             if not is_sound:
                 break
-            _check_due(stream.bytes_due, bounds.bytes_max)
+            check_due(stream.bytes_due, bounds.bytes_max)
             plain += piece
         walked = stream.end(is_cut_short=not is_sound)
         body = plain
@@ -111,8 +110,6 @@ def find_by_time(
             used = search.feed(frame[HEADER_BYTES:])
             record = search.end(is_left=used < plain_bytes)
             return Found(not search.fault, record, plain_bytes)
-        from .pieces import plain_pieces  # noqa: PLC0415 - see above
-
         for piece in plain_pieces(codec_id, frame[HEADER_BYTES:], bounds.bytes_max):
             plain_bytes += len(piece)
             left += piece
@@ -120,7 +117,7 @@ def find_by_time(
                 del left[: search.feed(left)]
             if search.is_done:
                 break
-            _check_due(search.bytes_due, bounds.bytes_max)
+            check_due(search.bytes_due, bounds.bytes_max)
     except CorruptBatchError:
         return Found(False, None, plain_bytes)
     record = search.end(is_left=bool(left))
@@ -137,8 +134,3 @@ def _check_bounds(header: BatchHeader, frame: memoryview, bounds: BatchBounds) -
         raise CorruptBatchError(f"{header.record_count} records in {size_bytes} bytes are too much to be opened")
     if not 0 <= header.base_offset <= INT64_MAX - max(header.last_offset_delta, 0) - 1:
         raise CorruptBatchError(f"offset {header.base_offset} and delta {header.last_offset_delta} of a batch")
-
-
-def _check_due(bytes_due: int, bytes_max: int) -> None:
-    if bytes_due > bytes_max:
-        raise TooLargePlainError(f"a record up to byte {bytes_due}, the most is {bytes_max}")

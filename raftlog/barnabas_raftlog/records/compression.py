@@ -25,7 +25,17 @@ from typing import Any, NamedTuple
 
 from barnabas_raftlog.errors import CorruptBatchError
 
-__all__ = ["DECOMPRESSED_BYTES_MAX", "Compression", "TooLargePlainError", "compress", "decompress"]
+__all__ = [
+    "DECOMPRESSED_BYTES_MAX",
+    "SNAPPY_RATIO_MAX",
+    "XERIAL_HEADER",
+    "XERIAL_MAGIC",
+    "Compression",
+    "TooLargePlainError",
+    "compress",
+    "decompress",
+    "xerial_blocks",
+]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -73,7 +83,7 @@ def compress(codec: Compression, data: Buffer) -> Buffer:
         return data
     library = _cramjam()
     if codec is Compression.SNAPPY:
-        return b"".join(_xerial_blocks(library.snappy.compress_raw, memoryview(data)))
+        return b"".join((XERIAL_HEADER, *xerial_blocks(library.snappy.compress_raw, memoryview(data))))
     if codec is Compression.LZ4:
         # `lz4.compress` links its blocks; only the streaming object can be told not to.
         stream = library.lz4.Compressor(level=_LZ4_LEVEL, block_linked=False)
@@ -118,7 +128,7 @@ class _Format(NamedTuple):
 _GZIP = _Format("gzip", 1_032)  # two bits copy 258 bytes
 _LZ4 = _Format("lz4", 255)  # each byte of a length adds 255
 _ZSTD = _Format("zstd", 1 << 15)  # four bytes are a block of 128 KiB
-_SNAPPY = _Format("snappy", 22)  # three bytes copy 64
+SNAPPY_RATIO_MAX = 22  # three bytes copy 64, which is the most that the format can do
 
 
 def _decompress_guessing(
@@ -181,8 +191,8 @@ def _zstd_claim(data: memoryview) -> int | None:
     return size + 256 if size_bytes == 2 else size
 
 
-def _xerial_blocks(compress_raw: Callable[[memoryview], Buffer], data: memoryview) -> Iterator[Buffer]:
-    yield XERIAL_HEADER
+def xerial_blocks(compress_raw: Callable[[memoryview], Buffer], data: memoryview) -> Iterator[Buffer]:
+    """Yield the blocks that follow `XERIAL_HEADER`, each behind its size."""
     for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
         block = compress_raw(data[start : start + _XERIAL_BLOCK_BYTES])
         yield _BLOCK_SIZE.pack(len(block))
@@ -217,7 +227,7 @@ def _append_raw_snappy(library: Any, output: bytearray, block: memoryview, limit
     """Decompress one raw block to the end of `output`; raw snappy states its exact size first."""
     start = len(output)
     size: int = library.snappy.decompress_raw_len(block)
-    if size > len(block) * _SNAPPY.ratio_max:
+    if size > len(block) * SNAPPY_RATIO_MAX:
         raise CorruptBatchError(f"{len(block)} bytes of snappy claim {size} plain ones, which they cannot be")
     if start + size > limit_bytes:
         raise TooLargePlainError(f"snappy claims {start + size} bytes, the limit is {limit_bytes}")

@@ -14,7 +14,7 @@ from .pieces import plain_pieces, small_body
 from .walker.faults import Walked
 from .walker.twins import StreamCheck, check
 
-__all__ = ["PLAIN_BYTES_MAX", "Inside", "TooLargePlainError", "check_inside"]
+__all__ = ["PLAIN_BYTES_MAX", "Inside", "TooLargePlainError", "check_due", "check_inside"]
 
 PLAIN_BYTES_MAX = DECOMPRESSED_BYTES_MAX
 """What a batch may be, decompressed, by default: 128 MiB."""
@@ -68,6 +68,11 @@ def _check_pieces(header: BatchHeader, pieces: Iterable[Buffer], plain_bytes_max
         plain_bytes += len(piece)
         if not stream.feed(piece):
             return Inside(stream.end(is_cut_short=True), plain_bytes)
-        if stream.bytes_due > plain_bytes_max:
-            raise TooLargePlainError(f"a record up to byte {stream.bytes_due}, the most is {plain_bytes_max}")
+        check_due(stream.bytes_due, plain_bytes_max)
     return Inside(stream.end(), plain_bytes)
+
+
+def check_due(bytes_due: int, bytes_max: int) -> None:
+    """Raise TooLargePlainError if a record says of itself that it ends beyond `bytes_max`."""
+    if bytes_due > bytes_max:
+        raise TooLargePlainError(f"a record up to byte {bytes_due}, the most is {bytes_max}")

@@ -27,9 +27,9 @@ from typing import Any, NamedTuple
 
 from barnabas_raftlog.errors import CorruptBatchError
 
-from .compression import DECOMPRESSED_BYTES_MAX, XERIAL_MAGIC, Compression, TooLargePlainError
+from .compression import DECOMPRESSED_BYTES_MAX, SNAPPY_RATIO_MAX, XERIAL_MAGIC, Compression, TooLargePlainError
 
-__all__ = ["PIECE_BYTES", "plain_pieces", "small_body"]
+__all__ = ["PIECE_BYTES", "gzip_library", "plain_pieces", "small_body"]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -49,14 +49,13 @@ _ZSTD = int(Compression.ZSTD)
 _GZIP_WBITS = 31
 _XERIAL_HEADER_BYTES = 16
 _BLOCK_SIZE = struct.Struct(">i")
-_SNAPPY_RATIO_MAX = 22  # three bytes copy 64, which is the most that the format can do
 _SNAPPY_BLOCK_BYTES_MIN = 512  # on average, beyond the first thousand: the Java library's are 1 KiB and more
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_SKIPPABLE = 0x184D2A50
 
 
 @cache
-def _gzip() -> Any:
+def gzip_library() -> Any:
     """Return zlib-ng, which takes a tenth of the time where much comes of little; else the standard library's."""
     try:
         from zlib_ng import zlib_ng  # noqa: PLC0415 - loaded when the first batch needs it, as those below
@@ -166,7 +165,7 @@ def _pieces_of(codec_id: int, data: memoryview, limit_bytes: int) -> Iterator[Bu
 
 
 def _gzip_pieces(data: memoryview) -> Iterator[bytes]:
-    library = _gzip()
+    library = gzip_library()
     piece_bytes = _piece_bytes(data)
     position = 0
     for _ in range(_PARTS_MAX):
@@ -314,7 +313,7 @@ def _snappy_block(block: memoryview, limit_bytes: int) -> Buffer:
     library = _snappy()
     try:
         size: int = library.snappy.decompress_raw_len(block)
-        if size > len(block) * _SNAPPY_RATIO_MAX:
+        if size > len(block) * SNAPPY_RATIO_MAX:
             raise _corrupt("snappy", block, f"they cannot be {size} plain ones")
         if size > min(_HELD_BYTES_MAX, limit_bytes):
             raise TooLargePlainError(f"a block of snappy with {size} plain bytes is too much to hold")

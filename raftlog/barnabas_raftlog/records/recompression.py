@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from barnabas_raftlog.errors import BarnabasError
 from barnabas_raftlog.wire.crc32c import crc32c
 
-from .compression import XERIAL_HEADER, Compression
+from .compression import XERIAL_HEADER, Compression, xerial_blocks
 from .header import (
     BATCH_BYTES_MAX,
     COMPRESSION_MASK,
@@ -27,7 +27,7 @@ from .header import (
     BatchHeader,
     parse_header,
 )
-from .pieces import plain_pieces
+from .pieces import gzip_library, plain_pieces
 
 __all__ = ["DEFAULT_LEVELS", "TooLargeResultError", "recompress"]
 
@@ -41,7 +41,6 @@ _LZ4_THOROUGH_MIN = 3
 _LZ4_THOROUGH_MAX = 12
 _ZSTD_WINDOW_LOG_MAX = 21
 _GZIP_WBITS = 31
-_XERIAL_BLOCK_BYTES = 32 << 10  # as the Java library cuts
 _LENGTH_POSITION = 8
 _INT = struct.Struct(">i")
 _UNSIGNED = struct.Struct(">I")
@@ -112,7 +111,8 @@ def _cut(pieces: Iterator[Buffer]) -> Iterator[memoryview]:
 
 def _compressor(compression: Compression, level: int, plain_bytes: int) -> _Compressor:
     if compression is Compression.GZIP:
-        return _gzip(level)
+        made: _Compressor = gzip_library().compressobj(level, wbits=_GZIP_WBITS)
+        return made
     if compression is Compression.LZ4:
         return _Lz4(level)
     if compression is Compression.ZSTD:
@@ -120,19 +120,8 @@ def _compressor(compression: Compression, level: int, plain_bytes: int) -> _Comp
     return _Snappy() if compression is Compression.SNAPPY else _None()
 
 
-def _gzip(level: int) -> _Compressor:
-    try:
-        from zlib_ng import zlib_ng  # noqa: PLC0415 - loaded when the first topic needs it, as those below
-    except ImportError:
-        import zlib  # noqa: PLC0415
-
-        return zlib.compressobj(level, wbits=_GZIP_WBITS)
-    made: _Compressor = zlib_ng.compressobj(level, wbits=_GZIP_WBITS)
-    return made
-
-
 def _zstd(level: int, plain_bytes: int) -> _Compressor:
-    import zstandard  # noqa: PLC0415
+    import zstandard  # noqa: PLC0415 - loaded when the first topic needs it, as those below
 
     by_level = zstandard.ZstdCompressionParameters.from_level(level, source_size=plain_bytes)
     window_log = min(by_level.window_log, _ZSTD_WINDOW_LOG_MAX)
@@ -169,16 +158,12 @@ class _Snappy:
     def __init__(self) -> None:
         import cramjam  # noqa: PLC0415
 
-        self._compress = cramjam.snappy.compress_raw
+        self._compress: Any = cramjam.snappy.compress_raw
         self._begin = XERIAL_HEADER
 
     def compress(self, data: Buffer, /) -> bytes:
-        parts = [self._begin]
-        self._begin = b""
-        for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
-            block = bytes(self._compress(data[start : start + _XERIAL_BLOCK_BYTES]))
-            parts += (_INT.pack(len(block)), block)
-        return b"".join(parts)
+        begin, self._begin = self._begin, b""
+        return b"".join((begin, *xerial_blocks(self._compress, memoryview(data))))
 
     def flush(self) -> bytes:
         return self._begin

@@ -9,7 +9,7 @@ from raftlog.log.frames import data_frame
 
 from barnabas_raftlog.log.replica import compaction
 from barnabas_raftlog.log.replica.compaction import KeyOffsets, compacted
-from barnabas_raftlog.records import pieces
+from barnabas_raftlog.records import bounded
 from barnabas_raftlog.records.bounded import BatchBounds
 from barnabas_raftlog.records.builder import NewRecord, build_batch
 from barnabas_raftlog.records.compression import Compression
@@ -116,11 +116,11 @@ def test_a_batch_is_decompressed_once_a_step(monkeypatch: pytest.MonkeyPatch) ->
     frames = frames_of([[record(b"a"), record(b"b")], [record(b"a")]], Compression.ZSTD)
     opened = list[int]()
 
-    def counted(codec: int, data: memoryview, limit_bytes: int) -> Iterator[pieces.Buffer]:
+    def counted(codec: int, data: memoryview, limit_bytes: int) -> Iterator[bounded.Buffer]:
         opened.append(limit_bytes)
         return plain_pieces(codec, data, limit_bytes)
 
-    monkeypatch.setattr(pieces, "plain_pieces", counted)
+    monkeypatch.setattr(bounded, "plain_pieces", counted)
     compact(frames)
     assert opened == [compaction.BOUNDS.bytes_max] * 4
 
