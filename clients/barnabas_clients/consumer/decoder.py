@@ -36,7 +36,8 @@ from barnabas_raftlog.records.header import (
     BatchHeader,
     verify,
 )
-from barnabas_raftlog.records.reader import INT64_MAX, batch_body
+from barnabas_raftlog.records.markers import ABORT, marker_type
+from barnabas_raftlog.records.reader import INT64_MAX, batch_body, read_batch
 from barnabas_raftlog.records.walker.batch_frame import BatchFrame
 from barnabas_raftlog.records.walker.twins import IS_COMPILED, skip_records, take_records
 
@@ -52,8 +53,6 @@ Aborted = tuple[int, int]
 _PREFIX = struct.Struct(">qii")  # base offset, length of the rest, leader epoch
 _LAST_DELTA = struct.Struct(">i")
 _LAST_DELTA_POSITION = 23
-_MARKER = struct.Struct(">hh")  # version and type of a control record's key
-_ABORT = 0
 
 
 class FetchedRecords:
@@ -310,19 +309,5 @@ def _is_abort_marker(header: BatchHeader, frame: memoryview) -> bool:
     """Say whether a batch of one control record is an abort marker, by its key. Our batches of Raft have no record."""
     if not header.record_count:
         return False
-    frame_of_marker = BatchFrame(
-        topic="",
-        partition=0,
-        base_offset=0,
-        last_delta=header.last_offset_delta,
-        base_timestamp=0,
-        log_append_timestamp=None,
-        epoch=0,
-    )
-    markers: list[ConsumerRecord] = []
-    body = bytes(batch_body(header, frame, DECOMPRESSED_BYTES_MAX))
-    take_records(markers, 1, HEADERS_AT_ONCE, body, 0, frame_of_marker, 0, 0, ConsumerRecord)
-    key = markers[0].key
-    if key is None or len(key) < _MARKER.size:
-        raise CorruptBatchError("a transaction marker without a type")
-    return bool(_MARKER.unpack_from(key)[1] == _ABORT)
+    marker = next(read_batch(header, frame))
+    return marker_type(marker.key) == ABORT

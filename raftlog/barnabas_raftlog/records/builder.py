@@ -7,7 +7,7 @@ header is compressed as one piece.
 
 The base offset is 0 and the leader epoch -1 unless asked otherwise: the leader stamps both (`header.stamp`).
 
-Deliberately not here: batches of transaction markers, and a builder that grows record by record with a size
+Deliberately not here: transaction markers (`markers`), and a builder that grows record by record with a size
 estimate, which the producer's accumulator keeps.
 """
 
