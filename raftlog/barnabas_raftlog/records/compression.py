@@ -14,7 +14,10 @@ costs none: the sizes of zstd and lz4 must be right, and the one at the end of a
 xerial library), most others write the same for its sake, librdkafka also raw snappy without framing. Both are read;
 framed is written.
 
-*LZ4* is the frame format with independent blocks; the Java client refuses linked ones.
+*LZ4* is the frame format with independent blocks; the Java client refuses linked ones. What is written has no
+checksums, as what the Java client and librdkafka write: the batch has one. Those of a mebibyte take a millisecond to
+make, and 0.4 ms to check, four and six times what the codec takes; the library's own frames have them, whatever it is
+told, so they are put together here.
 """
 
 import struct
@@ -51,8 +54,11 @@ _XERIAL_BLOCK_BYTES = 32 << 10  # as the Java library cuts
 _BLOCK_SIZE = struct.Struct(">i")
 
 _GZIP_LEVEL = 6
-_LZ4_LEVEL = 1
-_LZ4_PIECE_BYTES = 1 << 20
+_LZ4_HEADER = bytes.fromhex("04224d18604082")  # independent blocks of at most 64 KiB, no checksums, no content size
+_LZ4_BLOCK_BYTES = 64 << 10
+_LZ4_AS_IT_IS = 1 << 31  # in the size of a block that did not become smaller
+_LZ4_END = bytes(4)
+_LZ4_SIZE = struct.Struct("<I")
 _ZSTD_LEVEL = 3
 
 
@@ -85,12 +91,7 @@ def compress(codec: Compression, data: Buffer) -> Buffer:
     if codec is Compression.SNAPPY:
         return b"".join((XERIAL_HEADER, *xerial_blocks(library.snappy.compress_raw, memoryview(data))))
     if codec is Compression.LZ4:
-        # `lz4.compress` links its blocks; only the streaming object can be told not to.
-        stream = library.lz4.Compressor(level=_LZ4_LEVEL, block_linked=False)
-        view = memoryview(data)
-        for start in range(0, len(view), _LZ4_PIECE_BYTES):
-            stream.compress(bytes(view[start : start + _LZ4_PIECE_BYTES]))  # it takes nothing else
-        return bytes(stream.finish())
+        return b"".join((_LZ4_HEADER, *_lz4_blocks(library.lz4.compress_block, memoryview(data)), _LZ4_END))
     if codec is Compression.GZIP:
         return bytes(library.gzip.compress(data, level=_GZIP_LEVEL))
     return bytes(library.zstd.compress(data, level=_ZSTD_LEVEL))
@@ -197,6 +198,16 @@ def xerial_blocks(compress_raw: Callable[[memoryview], Buffer], data: memoryview
         block = compress_raw(data[start : start + _XERIAL_BLOCK_BYTES])
         yield _BLOCK_SIZE.pack(len(block))
         yield block
+
+
+def _lz4_blocks(compress_block: Callable[..., Buffer], data: memoryview) -> Iterator[Buffer]:
+    """Yield the blocks that follow `_LZ4_HEADER`, each behind its size."""
+    for start in range(0, len(data), _LZ4_BLOCK_BYTES):
+        plain = data[start : start + _LZ4_BLOCK_BYTES]
+        block = compress_block(plain, store_size=False)
+        is_smaller = len(block) < len(plain)
+        yield _LZ4_SIZE.pack(len(block) if is_smaller else _LZ4_AS_IT_IS | len(plain))
+        yield block if is_smaller else plain
 
 
 def _decompress_snappy(data: memoryview, limit_bytes: int) -> bytearray:

@@ -38,6 +38,7 @@ PIECE_BYTES = 256 << 10
 _CHUNK_BYTES = 64 << 10  # handed to gzip at a time: what it has not used is copied with each call
 _HELD_BYTES_MAX = 48 << 20  # of one window of zstd, or one block of snappy
 _SMALL_BYTES_MAX = 64 << 10
+_CLAIMED_BYTES_MAX = 1 << 20  # of a frame of zstd that states its size: in pieces it takes two times as long
 _RATIO_GUESS = 16  # of small bodies, to begin with: those of text and JSON are below
 _PIECE_BYTES_MIN = 4 << 10
 _PARTS_MAX = 1_024  # members of gzip, frames of zstd: clients write one
@@ -91,12 +92,13 @@ _idle_zstd: list[Any] = []  # decompressors: making one takes 10 us, a small bat
 
 
 def small_body(codec_id: int, data: memoryview) -> Buffer | None:
-    """Return a body of at most 256 KiB at once; None if it is larger, or anything is odd: its pieces will tell."""
-    if not 0 < len(data) <= _SMALL_BYTES_MAX:
-        return None
+    """Return a body of at most 256 KiB at once, or one of zstd that states that it is at most a mebibyte.
+
+    None if it is larger, or anything is odd: its pieces will tell.
+    """
     if codec_id == _ZSTD:
-        return _small_zstd(data)
-    if codec_id == _LZ4:
+        return _small_zstd(data) if 0 < len(data) <= _CLAIMED_BYTES_MAX else None
+    if codec_id == _LZ4 and 0 < len(data) <= _SMALL_BYTES_MAX:
         library = _lz4()
         try:
             body, used, is_end = library.decompress_chunk(
@@ -116,7 +118,7 @@ def _small_zstd(data: memoryview) -> bytes | None:
         decompressor = library.ZstdDecompressor()
     try:
         claim = library.frame_content_size(data)
-        if claim > PIECE_BYTES:
+        if claim > _CLAIMED_BYTES_MAX or (claim <= 0 and len(data) > _SMALL_BYTES_MAX):
             return None
         # By position, as keywords cost 0.2 us: how much may come out if the frame does not say; one frame, and no more.
         body: bytes = decompressor.decompress(data, 0 if claim > 0 else _piece_bytes(data), False, False)

@@ -2,9 +2,11 @@
 
 import contextlib
 import gc
+import random
 import struct
 
 import cramjam
+import lz4.frame
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -74,8 +76,26 @@ def test_a_snappy_claim_of_gigabytes_allocates_nothing() -> None:
         decompress(Compression.SNAPPY, b"\xff\xff\xff\xff\x0f" + b"a" * 10)
 
 
-def test_lz4_blocks_are_independent() -> None:
-    assert compress(Compression.LZ4, PLAIN)[4] & 0x20
+@settings(max_examples=60, deadline=None)
+@given(unit=st.binary(min_size=1, max_size=300), size=st.sampled_from([0, 1, 65_535, 65_536, 65_537, 131_072, 200_000]))
+def test_lz4_is_what_others_write_and_read(unit: bytes, size: int) -> None:
+    plain = (unit * (size // len(unit) + 1))[:size]
+    body = compress(Compression.LZ4, plain)
+    about = lz4.frame.get_frame_info(body)
+
+    assert lz4.frame.decompress(body) == plain
+    assert not about["block_linked"], "the Java client reads no others"
+    assert about["block_size_id"] == lz4.frame.BLOCKSIZE_MAX64KB
+    assert not about["block_checksum"], "a batch has one, and these take six times as long as the codec"
+    assert not about["content_checksum"]
+
+
+def test_lz4_of_what_does_not_become_smaller_is_hardly_larger() -> None:
+    plain = random.Random(1).randbytes(200_000)
+    body = compress(Compression.LZ4, plain)
+
+    assert len(body) == 7 + 4 * 4 + len(plain) + 4
+    assert decompress(Compression.LZ4, body) == plain
 
 
 @pytest.mark.parametrize(
