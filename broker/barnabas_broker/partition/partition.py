@@ -565,7 +565,9 @@ class Partition:
         self.high_watermark = high_watermark
         if state.starts.commit(commit_index):
             self._drop_prefix(commit_index)
-        self.last_stable_offset = self._decided_until()
+        if not state.is_ahead:
+            # Otherwise what is known of transactions is for a log that begins later: see `transactions`.
+            self.last_stable_offset = self._decided_until()
         # The observer is first: it is committed, however long answers are held back.
         if self.observer is not None and not self.is_witness:
             self.observer.on_committed(commit_index)
@@ -601,12 +603,12 @@ class Partition:
             self.observer.on_leadership(term, is_leader=is_leader, confirmed=confirmed)
         if led_term and (not is_leader or led_term != term):
             self.host.announce(self, led_term, NO_LEADER, ())
+            self._verifications.clear()
             self._fail_waiters(self.not_leading_code)
         if is_leader and led_term != term:
             self._led_term = term
             self.is_refusing = False
             self._turned_away.clear()
-            self._verifications.clear()
             self._gaps_until_ms = self.host.now_ms() + (GAP_MS if self.log.log_end_offset else 0)
             # Until a majority has answered nobody knows better; a batch that too few have does not commit.
             self.isr = self.electable

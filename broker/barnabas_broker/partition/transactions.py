@@ -19,10 +19,12 @@ and nobody need hear of it.
 smaller, though never below the start of the log; `Partition` puts the three together. It cannot go back: whatever
 begins later stands behind what was committed before.
 
-*A state that is ahead of its log* (`replica_state`) has ended what the log has yet to end. That does no harm: the ends
-are committed, and the aborted ones are listed. Only a loss of power that takes committed entries from a majority can
-truncate the log below such a state. Then what was ended by a lost marker stays ended, if it was committed, and is open
-no more; if it was aborted it is not listed any more (`forget_from`).
+*A state that is ahead of its log* (`replica_state`) knows what has ended by entries that the log does not surely have
+yet, and has forgotten what was aborted before the start that the log is about to have. So it says nothing of the log
+as it is, and the last stable offset stands still until the two are together: a follower that was restarted lets such
+readers wait for its leader's next word. Only a loss of power that takes committed entries from a majority can truncate
+the log below such a state. Then what was ended by a lost marker is open no more, and if it was aborted it is not listed
+any more (`forget_from`).
 
 Not here: whether a batch or a marker is in order (`producer_state`), and whether the coordinator knows the transaction
 (`Partition.verification`).

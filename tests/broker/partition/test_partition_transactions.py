@@ -5,6 +5,7 @@ from typing import Any, cast
 import pytest
 from broker.wire_client import batch
 
+from barnabas_broker.partition import aborted_index
 from barnabas_broker.partition.aborted_index import AbortedTransaction
 from barnabas_broker.partition.partition import GAP_MS, NotEnoughReplicasError, Partition
 from barnabas_broker.partition.producer_state import (
@@ -123,11 +124,26 @@ def test_records_deleted_out_of_an_open_transaction_hold_nobody_up_and_it_ends_a
         assert partition.aborted_between(11, 18) == aborted, "it began before the log does"
 
 
+def test_what_ended_at_the_start_of_the_log_or_behind_is_still_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aborted_index, "BLOCK", 1)
+    partition, _ = leader_with(2)
+    for pid in (7, 8):
+        write(partition, 0, pid=pid)
+        partition.on_committed(end(partition, pid=pid, commit=False))
+    partition.on_committed(partition.drop_before(13))
+    assert partition.aborted_between(13, 16) == [AbortedTransaction(8, 13, 15)]
+    assert len(partition.state.transactions.aborted) == 1
+    partition.on_committed(partition.drop_before(15))
+    assert partition.aborted_between(15, 16) == [AbortedTransaction(8, 13, 15)]
+
+
 def test_a_witness_that_is_to_be_a_replica_forgets_the_transactions_too() -> None:
     log = FakeLog()
     partition = leader(log)
+    append(partition)
     write(partition, 0)
-    partition.on_committed(1)
+    partition.on_committed(2)
+    assert partition.last_stable_offset == 1
     log.entries.clear()
     partition.install(snapshot_of(0, b""))
     assert (partition.last_stable_offset, partition.state.transactions.open_transactions()) == (0, [])
@@ -297,6 +313,7 @@ def test_the_guard_of_a_term_that_is_over_is_that_of_another_leader() -> None:
     partition = leader()
     guard = verified(partition)
     partition.on_leadership(2, 3, is_leader=False, confirmed=False)
+    assert not len(partition._verifications)
     lead(partition, 3)
     with pytest.raises(NotLeaderError):
         write(partition, 0, guard=guard)
@@ -362,6 +379,22 @@ def test_t20_whoever_leads_next_takes_the_next_batch_of_the_log_that_is_left() -
         partition.on_truncated(lost_from)
         lead(partition, 4)
         assert write(partition, sequence, epoch=epoch)[1] == lost_from
+
+
+def test_readers_wait_while_what_is_known_is_as_of_an_entry_that_is_not_known_to_be_here() -> None:
+    """It has forgotten what was aborted below the start of the log that is about to be here."""
+    producers = ProducerTable()
+    producers.skip(6)
+    producers.commit_index = 6
+    log = FakeLog([1] * 8)
+    partition, _ = make(log)
+    partition.state.install(3, encode_replica_state(4, producers.image(), TransactionTable().committed()), 0)
+    partition.on_appended(log.entries)
+    seen = []
+    for commit_index in (4, 5, 6, 7):
+        partition.on_committed(commit_index)
+        seen.append((log.log_start_offset, partition.last_stable_offset))
+    assert seen == [(0, 0), (0, 0), (4, 6), (4, 7)]
 
 
 def test_a_saved_state_that_covers_markers_lists_what_they_aborted_only_as_long_as_they_are_in_the_log() -> None:

@@ -488,6 +488,19 @@ def test_a_marker_that_is_in_the_log_is_recognised_until_the_producer_writes_aga
         table.check_marker(EndMarker(1, 1, True, 3), bumps_epoch=True)
 
 
+def test_the_last_five_batches_are_recognised_though_each_was_a_transaction_of_version_1() -> None:
+    table = ProducerTable()
+    for number in range(10):
+        in_transaction(table, 2 * number + 1, number)
+        end(table, 2 * number + 2, 0)
+        table.commit_index = 2 * number + 2
+    for number in range(5, 10):
+        original = table.check(1, 0, number, 0, is_transactional=True)
+        assert (original.log_index if original else None) == 2 * number + 1
+    with pytest.raises(OutOfOrderSequenceError):
+        table.check(1, 0, 4, 0, is_transactional=True)
+
+
 @pytest.mark.parametrize("bump", [0, 1])
 def test_history_of_a_producer_with_transactions_is_bounded_once_committed(bump: int) -> None:
     table = ProducerTable()

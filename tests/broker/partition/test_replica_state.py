@@ -7,7 +7,8 @@ from broker.wire_client import batch
 from barnabas_broker.partition.log_starts import encode_start
 from barnabas_broker.partition.producer_state import ANY_ID, ProducerTable
 from barnabas_broker.partition.replica_state import ReplicaState, load_replica_state
-from barnabas_broker.partition.saved_state import encode_replica_state
+from barnabas_broker.partition.saved_state import decode_replica_state, encode_replica_state
+from barnabas_broker.partition.transactions import TransactionTable
 from barnabas_raftlog.raft.messages import Entry
 from barnabas_raftlog.records.header import ControlKind, control_frame, next_offset, stamp
 
@@ -86,6 +87,20 @@ async def test_what_was_saved_may_be_ahead_of_the_log() -> None:
     # Others have something else there after all, as only a loss of power in page-cache mode can bring about.
     state.producers.truncate_from(14)
     assert state.producers.batches(5)[-1].log_index == 13
+
+
+async def test_what_was_open_when_it_was_saved_is_saved_again_before_anything_is_committed() -> None:
+    """A replica may be told to save, and to send a snapshot, before its leader tells it what is committed."""
+    transactions = TransactionTable()
+    transactions.begin(5, 0, 3, 2, 1_000)
+    transactions.commit(12)
+    log = Log(11, 2)
+    log.saved = (12, encode_replica_state(9, table_as_of(12).image(), transactions.committed()))
+    state = await load(log)
+    assert not state.is_ahead
+    _, _, again = decode_replica_state(state.encoder()())
+    assert again.open_transactions() == transactions.open_transactions()
+    assert len(again.open_transactions()) == 1
 
 
 async def test_without_what_was_saved_a_shortened_log_admits_that_it_does_not_know_all_producers() -> None:

@@ -329,6 +329,7 @@ class ReplicaFollowsItsLog(RuleBasedStateMachine):
     def crash(self, loses_the_rest: bool) -> None:
         """What is not durable is lost here, and comes again if it is committed, as nothing else can."""
         lost = self.log.cut(self.log.durable_index + 1)
+        self.log.log_start_offset = self.log.base_offset  # until the entry that moved it is known to be committed
         if loses_the_rest:
             lost = lost[: max(0, self.commit_index - self.log.last_index)]
             del self.written[max(self.commit_index, self.log.last_index) :]
