@@ -214,8 +214,8 @@ class ProducerTable:
             InvalidProducerEpochError: the producer was replaced by one of a later epoch.
             InvalidTransactionStateError: the producer has a transaction open, and this batch is none of it.
         """
-        batches = self.batches(producer_id)
-        if not batches:
+        batches = self._producers.get(producer_id) or self._in_transactions.get(producer_id)
+        if batches is None:
             if base_sequence != 0:
                 raise self._gap_of_unknown(producer_id, base_sequence, begins)
             return None
@@ -312,18 +312,15 @@ class ProducerTable:
     def append_marker(
         self, producer_id: int, epoch: int, coordinator_epoch: int, is_commit: bool, index: int, timestamp_ms: int
     ) -> None:
-        """Note a marker that is in the log at `index`; `coordinator_epoch` is -1 if that cannot be read any more."""
+        """Note a marker that is in the log at `index`; it is not checked, the log is what it is."""
         assert index > self.applied_index
         self.applied_index = index
         batches = self._take(producer_id)
         last_sequence = _UNKNOWN_SEQUENCE
         if batches:
-            last = batches[-1]
-            last_sequence = last.last_sequence if last.epoch == epoch else _LAST_SEQUENCE
-            if coordinator_epoch == NO_COORDINATOR:
-                coordinator_epoch = last.coordinator_epoch
+            last_sequence = batches[-1].last_sequence if batches[-1].epoch == epoch else _LAST_SEQUENCE
         kind = _COMMIT if is_commit else _ABORT
-        # Terms begin with 1, so nobody is fenced by one that is not known.
+        # Never that of no coordinator: it shows that the producer has had transactions.
         marker = ProducerBatch(index, epoch, kind, last_sequence, -1, timestamp_ms, max(coordinator_epoch, 0))
         self._put(producer_id, (*batches, marker))
 

@@ -23,7 +23,7 @@ from barnabas_raftlog.records.header import CONTROL, TRANSACTIONAL, BatchHeader,
 from barnabas_raftlog.records.markers import EndMarker, is_marker, read_marker
 
 from .log_starts import LogStarts
-from .producer_state import ANY_ID, NO_COORDINATOR, ProducerTable
+from .producer_state import ANY_ID, ProducerTable
 from .saved_state import SavedState, decode_replica_state, decode_replica_state_in_steps, encode_replica_state
 from .transactions import TransactionTable
 
@@ -273,8 +273,8 @@ async def load_replica_state(log: ReplayedLog, timestamp_ms: int) -> ReplicaStat
 def _marker_in(header: BatchHeader, frame: Buffer) -> EndMarker | None:
     """Return what a control batch says that takes an offset; None if it ends no transaction."""
     if header.record_count == 0:
-        # Compacted away, when nothing of its transaction was left: see `transactions`.
-        return EndMarker(header.producer_id, header.producer_epoch, is_commit=False, coordinator_epoch=NO_COORDINATOR)
+        # Compaction has left its header, with the coordinator's epoch in the place of the sequence.
+        return EndMarker(header.producer_id, header.producer_epoch, True, header.base_sequence)
     if not is_marker(header):
         return None
     try:

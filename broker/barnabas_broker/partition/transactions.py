@@ -10,10 +10,9 @@ and nobody need hear of it.
   is what readers of committed records must not see, and the list of aborted transactions needs no way back. Ends that
   are not committed are kept with what they would end: truncating the log from an index leaves exactly the table of the
   log that remains. They are as many as the markers in the uncommitted part of the log.
-- *What was compacted away.* A batch without records begins nothing: it stands for data that nobody will read. A marker
-  without its record ends a transaction as an abort does. It lost the record when all the data of its transaction was
-  gone, because the transaction was aborted or because newer records have replaced what it wrote. A replica that still
-  has the data need not show it either (`barnabas_raftlog.log.replica.compaction`).
+- *What was compacted away.* A batch without records begins nothing: it stands for data that nobody will read, of a
+  transaction that was decided. A marker without its record is one that commits, and still says all that it said; one
+  that aborts stays whole, for the sake of readers (`barnabas_raftlog.log.replica.compaction`).
 
 *The last stable offset* is the high watermark, or the first offset of the first undecided transaction if that is
 smaller, though never below the start of the log; `Partition` puts the three together. It cannot go back: whatever
