@@ -383,6 +383,9 @@ class Partition:
         self.group.check_may_propose()
         repeated = self.state.producers.check_marker(marker, bumps_epoch=bumps_epoch)
         if repeated is not None:
+            if not bumps_epoch:
+                # Or it ends the next transaction, which has written nothing here, and may have something under way.
+                self._verifications.drop(marker.producer_id)
             return repeated.log_index
         wall_ms = self.host.wall_ms()
         offset = self.log.log_end_offset

@@ -309,6 +309,21 @@ def test_a_marker_that_comes_while_the_coordinator_is_asked_drops_the_guard() ->
     write(partition, 0)
 
 
+def test_with_version_1_a_marker_like_the_last_one_drops_the_guard_as_well() -> None:
+    """It may be the end of the next transaction, which has written nothing here yet, and must not begin to any more."""
+    for bumps_epoch in (False, True):
+        partition = leader()
+        epoch = 1 if bumps_epoch else 0
+        index = partition.append_marker(EndMarker(PID, epoch, True, 1), bumps_epoch=bumps_epoch)
+        guard = partition.verification(PID, epoch, 0, bumps_epoch=bumps_epoch)
+        assert partition.append_marker(EndMarker(PID, epoch, True, 1), bumps_epoch=bumps_epoch) == index
+        if bumps_epoch:
+            write(partition, 0, epoch=epoch, guard=guard)  # Only a late repetition has that epoch.
+        else:
+            with pytest.raises(InvalidTransactionStateError):
+                write(partition, 0, epoch=epoch, guard=guard)
+
+
 def test_the_guard_of_a_term_that_is_over_is_that_of_another_leader() -> None:
     partition = leader()
     guard = verified(partition)

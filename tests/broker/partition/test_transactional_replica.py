@@ -427,7 +427,7 @@ class ReplicaFollowsItsLog(RuleBasedStateMachine):
 
 
 TestReplicaFollowsItsLog = ReplicaFollowsItsLog.TestCase
-TestReplicaFollowsItsLog.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestReplicaFollowsItsLog.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
 
 
 @pytest.fixture(autouse=True)
