@@ -134,7 +134,10 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_clients.admin": "offset_resets snapshot_ranges values",
     "barnabas_broker": "access config history coordinators.groups.state_machine",
     "barnabas_broker.coordinators.runtime": "append_errors contracts under_way",
-    "barnabas_broker.partition": "log_starts producer_state read_replicas record_rules waiters",
+    "barnabas_broker.partition": (
+        "aborted_index log_starts producer_state read_replicas record_rules saved_state transactions verifications"
+        " waiters"
+    ),
     "barnabas_broker.server": "cold_window transient_bytes",
     "barnabas_broker.leadership": "absences cut_off",
     "barnabas_broker.cli": (

@@ -17,29 +17,14 @@ cannot take away entries behind itself.
 """
 
 import struct
-from collections.abc import Generator
 
-import msgpack
-
-from barnabas_raftlog.errors import CorruptBatchError
 from barnabas_raftlog.raft.messages import Buffer
 from barnabas_raftlog.records.header import HEADER_BYTES, BatchHeader, ControlKind
-from barnabas_raftlog.steps import at_once
 
-from .producer_state import ProducerImage, ProducerTable
-
-__all__ = [
-    "LogStarts",
-    "decode_replica_state",
-    "decode_replica_state_in_steps",
-    "encode_replica_state",
-    "encode_start",
-]
+__all__ = ["LogStarts", "encode_start"]
 
 _OFFSET = struct.Struct(">q")
 _PREFIX_TRUNCATION = bytes((ControlKind.PREFIX_TRUNCATION,))
-_STATE_VERSION = 2
-_TABLE_VERSION = 1  # of a blob that is nothing but a producer table
 
 
 def encode_start(offset: int) -> bytes:
@@ -90,39 +75,3 @@ class LogStarts:
     def index_for(self, offset: int) -> int | None:
         """Return the index of a frame under way that moves the start to `offset` or beyond; None: there is none."""
         return next((index for index, start in self._pending if start >= offset), None)
-
-
-def encode_replica_state(log_start_offset: int, producers: ProducerImage) -> bytes:
-    """Return what a replica must know beside its log, as of `producers.applied_index`. For a worker: it takes long."""
-    blob: bytes = msgpack.packb((_STATE_VERSION, log_start_offset, producers.to_blob()))
-    return blob
-
-
-def decode_replica_state(blob: Buffer) -> tuple[int, ProducerTable]:
-    """Read what `encode_replica_state` wrote, (log_start_offset, producers), at once.
-
-    Raises:
-        CorruptBatchError: it is of another version, or is not one.
-    """
-    return at_once(decode_replica_state_in_steps(blob))
-
-
-def decode_replica_state_in_steps(blob: Buffer) -> Generator[None, None, tuple[int, ProducerTable]]:
-    """Read what `encode_replica_state` wrote, (log_start_offset, producers), with pauses.
-
-    Raises:
-        CorruptBatchError: it is of another version, or is not one.
-    """
-    reader = msgpack.Unpacker(use_list=False, strict_map_key=False)
-    try:
-        reader.feed(blob)
-        count = reader.read_array_header()
-        version = reader.unpack()
-        if version == _TABLE_VERSION:
-            return 0, (yield from ProducerTable.from_blob_in_steps(blob))
-        if version != _STATE_VERSION:
-            raise CorruptBatchError(f"saved replica state has version {version}, this is {_STATE_VERSION}")
-        offset, table = [reader.unpack() for _ in range(count - 1)]
-        return int(offset), (yield from ProducerTable.from_blob_in_steps(table))
-    except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise CorruptBatchError(f"saved replica state cannot be read: {error}") from error

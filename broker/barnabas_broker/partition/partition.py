@@ -7,6 +7,10 @@ The one conversion is `high_watermark_at`; nothing else here, or anywhere, compu
 two produce requests is fixed by the order in which they are served, and a repetition that arrives a moment after its
 original is recognised. `append` returns the index to wait for: the batch's own, or the original's.
 
+*Transactions.* The replica's state knows them from its log (`transactions`); readers of committed records see what is
+before `last_stable_offset`. A leader takes the first batch of a transaction only with the guard that was taken before
+the coordinator was asked (`verifications`), and the end of one as a marker (`append_marker`), a batch like others.
+
 *Turned away.* A producer sends further batches before it knows the fate of the first. If that was refused for a reason
 that passes (leadership is handed on, the disk is busy or full, too few replicas are in sync), those behind it are
 refused for the same reason, until it comes again: clients bring all of them again, in order. If those behind it were
@@ -49,13 +53,16 @@ from barnabas_raftlog.multiraft.group import RaftGroup
 from barnabas_raftlog.multiraft.interfaces import GroupLog
 from barnabas_raftlog.raft.membership import Configuration
 from barnabas_raftlog.raft.messages import Entry, InstallSnapshot
-from barnabas_raftlog.records.header import BatchHeader, ControlKind
+from barnabas_raftlog.records.header import TRANSACTIONAL, BatchHeader, ControlKind
+from barnabas_raftlog.records.markers import EndMarker, marker_batch
 
+from .aborted_index import AbortedTransaction
 from .contracts import PartitionLog, PartitionObserver, PendingAppend
 from .in_sync import copied_index, copies_of_committed, electable, in_sync, lacks_something, readable_elsewhere
 from .log_starts import encode_start
 from .producer_state import (
     FORGOTTEN_AT_ONCE,
+    InvalidTransactionStateError,
     OutOfOrderSequenceError,
     PerhapsForgottenError,
     ProducerBatch,
@@ -63,6 +70,7 @@ from .producer_state import (
 )
 from .record_rules import RecordRules, rules_of
 from .replica_state import ReplicaState
+from .verifications import Verification, Verifications
 from .waiters import CommitWaiters
 
 __all__ = ["NotEnoughReplicasError", "Partition", "PartitionHost", "high_watermark_at"]
@@ -125,7 +133,10 @@ class PartitionHost(Protocol):
 
 
 class Partition:
-    """See the module. `high_watermark` never goes back; `isr` holds node ids, this one's included when it leads."""
+    """See the module. `isr` holds node ids, this one's included when it leads.
+
+    Neither `high_watermark` nor `last_stable_offset`, which is at most that, ever goes back.
+    """
 
     __slots__ = (
         "_gaps_until_ms",
@@ -133,6 +144,7 @@ class Partition:
         "_led_term",
         "_short",
         "_turned_away",
+        "_verifications",
         "_waiters",
         "changes",
         "expiration_ms",
@@ -145,6 +157,7 @@ class Partition:
         "is_refusing",
         "isr",
         "lag_ms_max",
+        "last_stable_offset",
         "leader_id",
         "log",
         "min_insync",
@@ -187,6 +200,7 @@ class Partition:
         self.lag_ms_max = lag_ms_max
         self.expiration_ms = expiration_ms
         self.high_watermark = log.log_start_offset
+        self.last_stable_offset = log.log_start_offset
         self.changes = 0  # for those who read: how often there was another one than that there is more to read
         self.term = 0
         self.leader_id: int | None = None
@@ -199,6 +213,7 @@ class Partition:
         self._led_term = 0
         self._waiters: CommitWaiters[PendingAppend] = CommitWaiters()
         self._turned_away: dict[int, _TurnedAway] = {}  # in this leadership, and nothing was taken from them since
+        self._verifications = Verifications()
         self._gaps_until_ms = 0  # until then a gap is taken for a batch that is still on its way
         # Committed, but on fewer replicas than min.insync.replicas: possible only where that is above a majority.
         self._short: list[tuple[int, PendingAppend]] = []
@@ -247,25 +262,28 @@ class Partition:
         *,
         needs_replicas: bool = False,
         came_in_term: int | None = None,
+        guard: Verification | None = None,
     ) -> tuple[int, int]:
         """Append a checked batch unless it is a repetition; return its (or the original's) base offset and index.
 
         `needs_replicas`: only while as many replicas are in sync as `min.insync.replicas` asks for. `came_in_term`:
         only in that term. Its producer may have been turned away in a later one, and have sent it again elsewhere.
+        `guard`: what `verification` gave, and the coordinator has said yes since.
 
         Raises:
             NotLeaderError: another node leads, or nobody, or this one in another term.
             NotEnoughReplicasError: they are not, or a batch before this one was refused for that.
             OutOfOrderSequenceError, InvalidProducerEpochError: the producer has to do something about it.
+            InvalidTransactionStateError: it would begin a transaction without a guard that holds, or belongs to none
+                while its producer has one open.
             StorageFailedError: nothing was appended; or so it was with a batch before this one.
         """
-        producers = self.state.producers
         producer_id = header.producer_id
         if not self.is_leader:
             raise NotLeaderError(self.leader_id)
         # All that may pass comes before the sequence is judged: the batch before this one may have met with it.
         try:
-            if came_in_term not in {None, self.term}:
+            if came_in_term not in {None, self.term} or (guard is not None and guard.term != self.term):
                 raise NotLeaderError(self.leader_id)
             if needs_replicas and not self.has_enough_replicas:
                 raise NotEnoughReplicasError(f"in sync are {list(self.isr)}, min.insync.replicas is {self.min_insync}")
@@ -273,9 +291,12 @@ class Partition:
         except (NotLeaderError, NotEnoughReplicasError) as error:
             self.turn_away(producer_id, error)
             raise
-        original = self._original(header) if producer_id >= 0 else None
+        original = self._original(header, guard) if producer_id >= 0 else None
         if original is not None:
             return original.base_offset, original.log_index
+        is_transactional = header.attributes & TRANSACTIONAL
+        if is_transactional:
+            self._check_verified(producer_id, header.producer_epoch, guard)
         base_offset = self.log.log_end_offset
         try:
             index = self.group.propose(frame).index
@@ -284,30 +305,94 @@ class Partition:
             raise
         if producer_id >= 0:
             self._turned_away.pop(producer_id, None)
-            producers.append(
-                producer_id,
-                header.producer_epoch,
-                header.base_sequence,
-                header.last_offset_delta,
-                index,
-                base_offset,
-                self.host.wall_ms(),
-            )
+            self.state.note_batch(header, index, base_offset, self.host.wall_ms())
+            if is_transactional:
+                self._verifications.drop(producer_id)
         else:
-            producers.skip(index)
+            self.state.producers.skip(index)
         return base_offset, index
 
-    def _original(self, header: BatchHeader) -> ProducerBatch | None:
+    def _original(self, header: BatchHeader, guard: Verification | None) -> ProducerBatch | None:
         """Return the batch of which this is a repetition; raise if it is not this one's turn."""
         try:
             return self.state.producers.check(
-                header.producer_id, header.producer_epoch, header.base_sequence, header.last_offset_delta
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                header.last_offset_delta,
+                is_transactional=header.attributes & TRANSACTIONAL != 0,
+                begins=guard is not None and guard.begins,
             )
         except OutOfOrderSequenceError as error:
             self._send_back(header.producer_id, error)
             if not isinstance(error, PerhapsForgottenError):
                 raise
+            if guard is not None and header.base_sequence > guard.lowest_sequence:
+                raise
             return None
+
+    def verification(
+        self, producer_id: int, epoch: int, base_sequence: int, *, bumps_epoch: bool
+    ) -> Verification | None:
+        """Return the guard for a transactional batch, before the coordinator is asked; None: it need not be asked.
+
+        `bumps_epoch`: the producer uses version 2 of transactions. The guard holds until the transaction begins here, a
+        marker of the producer comes, or this node's term is over; batches that are under way together share it.
+
+        Raises:
+            NotLeaderError: another node leads, or nobody.
+        """
+        if not self.is_leader:
+            raise NotLeaderError(self.leader_id)
+        if self._has_begun(producer_id, epoch):
+            return None
+        return self._verifications.guard(self.term, producer_id, epoch, base_sequence, begins=bumps_epoch)
+
+    def _has_begun(self, producer_id: int, epoch: int) -> bool:
+        batches = self.state.producers.batches(producer_id)
+        return bool(batches) and batches[-1].is_open and batches[-1].epoch == epoch
+
+    def _check_verified(self, producer_id: int, epoch: int, guard: Verification | None) -> None:
+        """Refuse a batch that would begin a transaction of which the coordinator has not said that it is one."""
+        if not self._has_begun(producer_id, epoch) and not self._verifications.holds(producer_id, epoch, guard):
+            raise InvalidTransactionStateError(
+                f"producer {producer_id} sent a batch of epoch {epoch} that is part of no transaction under way"
+            )
+
+    def append_marker(self, marker: EndMarker, *, bumps_epoch: bool, needs_replicas: bool = True) -> int:
+        """End a producer's transaction here, unless that was done; return the index to wait for.
+
+        It is done if the log has the same marker behind all else of the producer: its sender has not heard of it.
+        A producer without a transaction here, or unknown, gets a marker as well: it fences what is under way.
+
+        Args:
+            marker: From the transaction coordinator, whose decision has committed.
+            bumps_epoch: The transaction is one of version 2, whose marker has the epoch of the next one.
+            needs_replicas: As in `append`.
+
+        Raises:
+            NotLeaderError: another node leads, or nobody, or a witness.
+            NotEnoughReplicasError: nothing was appended.
+            InvalidProducerEpochError, CoordinatorFencedError: it comes too late, and is not to be sent again.
+            StorageFailedError: nothing was appended.
+        """
+        if not self.is_leader:
+            raise NotLeaderError(self.leader_id)
+        if needs_replicas and not self.has_enough_replicas:
+            raise NotEnoughReplicasError(f"in sync are {list(self.isr)}, min.insync.replicas is {self.min_insync}")
+        self.group.check_may_propose()
+        repeated = self.state.producers.check_marker(marker, bumps_epoch=bumps_epoch)
+        if repeated is not None:
+            if not bumps_epoch:
+                # Or it ends the next transaction, which has written nothing here, and may have something under way.
+                self._verifications.drop(marker.producer_id)
+            return repeated.log_index
+        wall_ms = self.host.wall_ms()
+        offset = self.log.log_end_offset
+        index = self.group.propose(marker_batch(marker, wall_ms)).index
+        self.state.note_marker(marker, index, offset, wall_ms)
+        self._verifications.drop(marker.producer_id)
+        return index
 
     def turn_away(self, producer_id: int, error: BarnabasError) -> None:
         """Note that a batch was refused for a reason that passes, so those behind it are, until it comes again."""
@@ -369,6 +454,13 @@ class Partition:
             self._given_up = 0
             self._waiters.sweep(_has_given_up)
             self._short = [pair for pair in self._short if not pair[1].is_closed]
+
+    def aborted_between(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Return the aborted transactions that have something in a range, `end_offset` exclusive, by first offset.
+
+        Up to `last_stable_offset` that is all of them, and it stays so; transactions that began earlier are included.
+        """
+        return self.state.transactions.aborted.between(start_offset, end_offset)
 
     def bytes_since(self, start_offset: int) -> int | None:
         """Return how many bytes can be read from `start_offset` on; None: not known without asking the disk."""
@@ -462,13 +554,13 @@ class Partition:
             self.host.review_soon(self)
 
     def on_truncated(self, index: int) -> None:
-        self.state.truncate_from(index)
+        self.state.truncate_from(index, self.log.offset_after)
         if self._waiters:
             self.host.fail(self._waiters.take_from(index), ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def on_committed(self, commit_index: int) -> None:
         state = self.state
-        state.producers.commit_index = commit_index
+        state.commit(commit_index)
         high_watermark = high_watermark_at(self.log, commit_index)
         assert high_watermark >= self.high_watermark
         read_until = self.high_watermark
@@ -476,6 +568,9 @@ class Partition:
         self.high_watermark = high_watermark
         if state.starts.commit(commit_index):
             self._drop_prefix(commit_index)
+        if not state.is_ahead:
+            # Otherwise what is known of transactions is for a log that begins later: see `transactions`.
+            self.last_stable_offset = self._decided_until()
         # The observer is first: it is committed, however long answers are held back.
         if self.observer is not None and not self.is_witness:
             self.observer.on_committed(commit_index)
@@ -511,6 +606,7 @@ class Partition:
             self.observer.on_leadership(term, is_leader=is_leader, confirmed=confirmed)
         if led_term and (not is_leader or led_term != term):
             self.host.announce(self, led_term, NO_LEADER, ())
+            self._verifications.clear()
             self._fail_waiters(self.not_leading_code)
         if is_leader and led_term != term:
             self._led_term = term
@@ -532,6 +628,7 @@ class Partition:
         if snapshot.snapshot_index == 0:
             self.state.reset()
             self.high_watermark = 0
+            self.last_stable_offset = 0
         else:
             self.state.install(snapshot.snapshot_index, bytes(snapshot.data), self.log.size_bytes)
 
@@ -550,6 +647,18 @@ class Partition:
         self.changes += 1
         self.host.wake(self)
 
+    def _decided_until(self) -> int:
+        """Return the first offset that belongs to a transaction which may yet be aborted; the high watermark if none.
+
+        What is below the start of the log nobody reads, so it holds nobody up.
+        """
+        first = self.state.transactions.first_unstable_offset
+        if first is None:
+            return self.high_watermark
+        decided_until = min(self.high_watermark, max(first, self.log.log_start_offset))
+        # It would go back only where a loss of power took committed entries from a majority.
+        return max(decided_until, self.last_stable_offset)
+
     def _drop_prefix(self, commit_index: int) -> None:
         """Let the log start where that was committed, and forget what lies before."""
         # It lies beyond the log only if a loss of power took committed entries from a majority.
@@ -560,6 +669,7 @@ class Partition:
             # Deleted entries cannot be replayed.
             state.save(log)
         log.drop_before(offset, commit_index)
+        state.transactions.aborted.forget_before(offset)
         state.saved_size_bytes = min(state.saved_size_bytes, log.size_bytes)
 
     def _announce_in_sync(self, now_ms: int) -> None:

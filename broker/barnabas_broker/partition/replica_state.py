@@ -1,8 +1,8 @@
 """Keeps the state of a replica beside its log: loads, saves and replaces it.
 
-Two things are functions of the log: the table of producers and the start of the log. They are saved together, as of a
-committed entry, and the log behind it is replayed over them. Before entries are deleted from the beginning of the log
-they are saved again, so that the rest of the log can be replayed over what was saved.
+Three things are functions of the log: the producers, the transactions, and the start of the log. They are saved
+together, as of a committed entry, and the log behind it is replayed over them. Before entries are deleted from the
+beginning of the log they are saved again, so that the rest of the log can be replayed over what was saved.
 
 The saved state may be ahead of the log: it is as of an entry that others had committed before this replica had it on
 its disk, or that the sender of a snapshot had. Until the log is there, nothing is known as of a committed entry
@@ -18,16 +18,21 @@ from typing import Protocol
 from barnabas_broker.timing.slices import taken
 from barnabas_raftlog.errors import BarnabasError, CorruptBatchError, StorageFailedError
 from barnabas_raftlog.log.state_file import StateOrMaker
-from barnabas_raftlog.raft.messages import Entry
-from barnabas_raftlog.records.header import parse_header
+from barnabas_raftlog.raft.messages import Buffer, Entry
+from barnabas_raftlog.records.header import CONTROL, TRANSACTIONAL, BatchHeader, parse_header
+from barnabas_raftlog.records.markers import EndMarker, is_marker, read_marker
 
-from .log_starts import LogStarts, decode_replica_state, decode_replica_state_in_steps, encode_replica_state
-from .producer_state import ANY_ID, ProducerImage, ProducerTable
+from .log_starts import LogStarts
+from .producer_state import ANY_ID, ProducerTable
+from .saved_state import SavedState, decode_replica_state, decode_replica_state_in_steps, encode_replica_state
+from .transactions import TransactionTable
 
 __all__ = ["ReplayedLog", "ReplicaState", "SavingLog", "load_replica_state"]
 
 logger = logging.getLogger(__name__)
 
+ABORTED_PER_PRODUCER = 6
+"""Aborted transactions that take as many bytes in a saved state as a producer does."""
 SAVE_BYTES = 64 << 20
 SAVE_ENTRIES = 2_000
 """Committed bytes or entries after which the state is saved again, on leaders and followers alike: they bound what a
@@ -69,21 +74,15 @@ class ReplicaState:
     `saved_index`: as of which entry it was saved; 0 if it was not. `saved_size_bytes`: how large the log was then.
     """
 
-    __slots__ = ("_prepared", "producers", "saved_index", "saved_size_bytes", "starts")
+    __slots__ = ("_prepared", "producers", "saved_index", "saved_size_bytes", "starts", "transactions")
 
-    def __init__(
-        self,
-        producers: ProducerTable | None = None,
-        starts: LogStarts | None = None,
-        *,
-        saved_index: int = 0,
-        size_bytes: int = 0,
-    ) -> None:
-        self.producers = ProducerTable() if producers is None else producers
-        self.starts = LogStarts() if starts is None else starts
-        self.saved_index = saved_index
+    def __init__(self, *, size_bytes: int = 0) -> None:
+        self.producers = ProducerTable()
+        self.transactions = TransactionTable()
+        self.starts = LogStarts()
+        self.saved_index = 0
         self.saved_size_bytes = size_bytes
-        self._prepared: tuple[bytes, tuple[int, ProducerTable]] | None = None  # a snapshot's state, and it decoded
+        self._prepared: tuple[bytes, SavedState] | None = None  # a snapshot's state, and it decoded
 
     @property
     def is_ahead(self) -> bool:
@@ -107,20 +106,52 @@ class ReplicaState:
                 producers.skip(index)
             elif header.producer_id < 0:
                 producers.skip(index)
+            elif header.attributes & CONTROL:
+                marker = _marker_in(header, entry.frame)
+                if marker is None:
+                    producers.skip(index)
+                else:
+                    self.note_marker(marker, index, header.base_offset, timestamp_ms)
             else:
-                producers.append(
-                    header.producer_id,
-                    header.producer_epoch,
-                    header.base_sequence,
-                    header.last_offset_delta,
-                    index,
-                    header.base_offset,
-                    timestamp_ms,
-                )
+                self.note_batch(header, index, header.base_offset, timestamp_ms)
 
-    def truncate_from(self, index: int) -> None:
-        """Follow the log, which has lost the entries at and after `index`."""
+    def note_batch(self, header: BatchHeader, index: int, base_offset: int, timestamp_ms: int) -> None:
+        """Note a producer's batch at `index` and `base_offset`, which need not stand in the header yet.
+
+        Of a transactional one that was compacted to a header nothing is left that a transaction could decide.
+        """
+        is_transactional = header.attributes & TRANSACTIONAL != 0 and header.record_count > 0
+        self.producers.append(
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.last_offset_delta,
+            index,
+            base_offset,
+            timestamp_ms,
+            is_transactional,
+        )
+        if is_transactional:
+            self.transactions.begin(header.producer_id, header.producer_epoch, index, base_offset, timestamp_ms)
+
+    def note_marker(self, marker: EndMarker, index: int, offset: int, timestamp_ms: int) -> None:
+        """Note the end of a producer's transaction at `index`, whose record has `offset`."""
+        producer_id, epoch, is_commit, coordinator_epoch = marker
+        self.producers.append_marker(producer_id, epoch, coordinator_epoch, is_commit, index, timestamp_ms)
+        self.transactions.end(producer_id, index, offset, is_commit)
+
+    def commit(self, commit_index: int) -> None:
+        """Follow the commit index; the start of the log has more to do then, and is told by `Partition`."""
+        self.producers.commit_index = commit_index
+        self.transactions.commit(commit_index)
+
+    def truncate_from(self, index: int, offset_after: Callable[[int], int]) -> None:
+        """Follow the log, which has lost the entries at and after `index`; `offset_after` an entry is its own."""
         self.producers.truncate_from(index)
+        self.transactions.truncate_from(index)
+        if index <= self.starts.known_index and len(self.transactions.aborted):
+            # Committed ones, which only a loss of power can take.
+            self.transactions.aborted.forget_from(offset_after(index - 1))
         self.starts.truncate_from(index)
 
     # Saving.
@@ -131,7 +162,7 @@ class ReplicaState:
         if entries < SAVE_ENTRIES and size_bytes - self.saved_size_bytes < SAVE_BYTES:
             return False
         # Writing the table must stay small beside what was written to the log meanwhile.
-        return entries * 4 >= len(self.producers)
+        return entries * 4 >= len(self.producers) + len(self.transactions.aborted) // ABORTED_PER_PRODUCER
 
     def save(self, log: SavingLog) -> None:
         """Save it beside the log as of the commit index: entries beyond might be truncated after a crash.
@@ -146,16 +177,18 @@ class ReplicaState:
             return  # Nobody has ever written: there is nothing to know.
         self.saved_index = self.producers.commit_index
         self.saved_size_bytes = log.size_bytes
-        committed = self.producers.committed()
-        if committed.applied_index > 0:
-            index = max(log.first_index - 1, min(committed.applied_index, log.durable_index))
-            log.save_state(index, self._encoder(committed))
+        applied_index = min(self.producers.applied_index, self.producers.commit_index)
+        if applied_index > 0:
+            log.save_state(max(log.first_index - 1, min(applied_index, log.durable_index)), self.encoder())
 
     # Snapshots.
 
     def encoder(self) -> Callable[[], bytes]:
         """Return what encodes the state of the committed entries, as of this call. For a worker: it takes long."""
-        return self._encoder(self.producers.committed())
+        committed = self.producers.committed()
+        # A replica that was just opened may know of a committed start that it has not applied yet.
+        start_offset = self.starts.offset_as_of(committed.commit_index)
+        return partial(encode_replica_state, start_offset, committed, self.transactions.committed())
 
     async def prepare(self, data: bytes) -> None:
         """Read in pieces what `install` is about to be given; cancelled, that reads it again."""
@@ -165,15 +198,17 @@ class ReplicaState:
     def install(self, index: int, data: bytes, size_bytes: int) -> None:
         """Become what a snapshot says of entry `index`, at which this log, of so many bytes, begins now."""
         try:
-            start_offset, producers = self._decoded(data)
+            start_offset, producers, transactions = self._decoded(data)
         except BarnabasError:
             # Of another version. The log is what counts; without the table a repetition may pass for something new.
             start_offset = 0
             producers = ProducerTable()
             producers.forgotten_id_max = ANY_ID
+            transactions = TransactionTable()
         producers.applied_index = max(producers.applied_index, index)
-        producers.commit_index = index
         self.producers = producers
+        self.transactions = transactions
+        self.commit(index)
         self.starts = LogStarts(producers.applied_index, start_offset)
         self.saved_index = index
         self.saved_size_bytes = size_bytes
@@ -181,15 +216,12 @@ class ReplicaState:
     def reset(self) -> None:
         """Become that of an empty log."""
         self.producers = ProducerTable()
+        self.transactions = TransactionTable()
         self.starts = LogStarts()
         self.saved_index = 0
         self.saved_size_bytes = 0
 
-    def _encoder(self, committed: ProducerImage) -> Callable[[], bytes]:
-        # A replica that was just opened may know of a committed start that it has not applied yet.
-        return partial(encode_replica_state, self.starts.offset_as_of(committed.commit_index), committed)
-
-    def _decoded(self, data: bytes) -> tuple[int, ProducerTable]:
+    def _decoded(self, data: bytes) -> SavedState:
         prepared, self._prepared = self._prepared, None
         return prepared[1] if prepared is not None and prepared[0] == data else decode_replica_state(data)
 
@@ -209,11 +241,12 @@ async def load_replica_state(log: ReplayedLog, timestamp_ms: int) -> ReplicaStat
     is_known = base_index == 0  # whether there is anything to replay the log over
     if saved is not None and saved[0] >= base_index:
         try:
-            start_offset, producers = await taken(decode_replica_state_in_steps(saved[1]))
+            start_offset, producers, transactions = await taken(decode_replica_state_in_steps(saved[1]))
         except BarnabasError as error:
             logger.warning("the state saved beside a log is of no use, replaying the log: %s", error)
         else:
             state.producers = producers
+            state.transactions = transactions
             state.starts = LogStarts(producers.applied_index, start_offset)
             state.saved_index = producers.applied_index
             is_known = True
@@ -222,9 +255,9 @@ async def load_replica_state(log: ReplayedLog, timestamp_ms: int) -> ReplicaStat
     producers = state.producers
     if not is_known:
         producers.forgotten_id_max = ANY_ID
-    # Entries that were dropped from the log were committed.
+    # Entries that were dropped from the log were committed. What they have of transactions nobody can read.
     producers.applied_index = max(producers.applied_index, base_index)
-    producers.commit_index = max(producers.commit_index, base_index)
+    state.commit(max(producers.commit_index, base_index))
     if log.log_end_offset == 0:
         # No records at all, only what Raft needs for itself: nothing to read, also with ten thousand such replicas.
         producers.applied_index = log.last_index
@@ -235,3 +268,17 @@ async def load_replica_state(log: ReplayedLog, timestamp_ms: int) -> ReplicaStat
         except CorruptBatchError as error:
             raise StorageFailedError(f"the log does not read back: {error}") from error
     return state
+
+
+def _marker_in(header: BatchHeader, frame: Buffer) -> EndMarker | None:
+    """Return what a control batch says that takes an offset; None if it ends no transaction."""
+    if header.record_count == 0:
+        # Compaction has left its header, with the coordinator's epoch in the place of the sequence.
+        return EndMarker(header.producer_id, header.producer_epoch, True, header.base_sequence)
+    if not is_marker(header):
+        return None
+    try:
+        return read_marker(header, memoryview(frame))
+    except CorruptBatchError as error:
+        logger.warning("a control batch is of no use, and ends no transaction: %s", error)
+        return None

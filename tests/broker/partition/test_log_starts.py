@@ -1,13 +1,9 @@
 """Starts of a log against a stupid model, and across a restart."""
 
-import msgpack
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.partition.log_starts import LogStarts, decode_replica_state, encode_replica_state, encode_start
-from barnabas_broker.partition.producer_state import ProducerTable
-from barnabas_raftlog.errors import CorruptBatchError
+from barnabas_broker.partition.log_starts import LogStarts, encode_start
 from barnabas_raftlog.records.header import ControlKind, control_frame, parse_header
 
 
@@ -65,24 +61,3 @@ def test_other_control_frames_are_none_of_its_business() -> None:
     short = control_frame(50, 1, ControlKind.PREFIX_TRUNCATION, b"\0")
     starts.note(2, parse_header(short), short)
     assert not starts.commit(9)
-
-
-def test_the_state_of_a_replica_survives_a_round_trip() -> None:
-    table = ProducerTable()
-    table.append(7, 0, 0, 2, 5, 10, 1_000)
-    offset, again = decode_replica_state(encode_replica_state(12, table.image()))
-    assert (offset, again.applied_index, again.batches(7)) == (12, 5, table.batches(7))
-
-
-def test_a_table_that_an_older_version_saved_is_read() -> None:
-    table = ProducerTable()
-    table.append(7, 0, 0, 2, 5, 10, 1_000)
-    batches = [tuple(batch) for batch in table.batches(7)]
-    offset, again = decode_replica_state(msgpack.packb((1, 5, 0, True, [(7, batches)])))
-    assert (offset, again.batches(7)) == (0, table.batches(7))
-
-
-@pytest.mark.parametrize("blob", [b"", b"x", msgpack.packb((3, 1, b"")), msgpack.packb((2, 1)), msgpack.packb(7)])
-def test_anything_else_is_refused(blob: bytes) -> None:
-    with pytest.raises(CorruptBatchError):
-        decode_replica_state(blob)

@@ -211,7 +211,7 @@ def test_readers_hear_of_what_there_is_to_read_and_of_other_changes_apart() -> N
     told = [host.said.pop()]
     partition.on_committed(1)
     told.append(host.said.pop())
-    partition.state.starts = cast("Any", SimpleNamespace(commit=lambda _: True, offset=1))
+    partition.state.starts = cast("Any", SimpleNamespace(commit=lambda _: True, offset=1, known_index=0))
     partition.on_committed(2)
     told.append(host.said.pop())
     assert log.log_start_offset == 1

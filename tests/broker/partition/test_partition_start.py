@@ -5,15 +5,17 @@ from typing import Any
 import pytest
 from broker.wire_client import batch
 
-from barnabas_broker.partition.log_starts import decode_replica_state, encode_replica_state, encode_start
+from barnabas_broker.partition.log_starts import encode_start
 from barnabas_broker.partition.partition import Partition
 from barnabas_broker.partition.producer_state import ANY_ID, ProducerTable
+from barnabas_broker.partition.saved_state import SavedState, decode_replica_state, encode_replica_state
 from barnabas_raftlog.errors import NotLeaderError
 from barnabas_raftlog.log.state_file import StateOrMaker, made
 from barnabas_raftlog.raft.messages import Entry
 from barnabas_raftlog.records.header import ControlKind, control_frame
 
 from .test_partition import FakeLog, Waiter, append, lead, make, snapshot_of
+from .test_saved_state import NO_TRANSACTIONS
 
 
 class ShrinkingLog(FakeLog):
@@ -115,7 +117,7 @@ def test_a_follower_is_sent_where_the_log_begins_and_what_is_known_of_the_commit
     snapshot = partition.snapshot()
     assert snapshot is not None
     index, term, state = snapshot
-    start, producers = decode_replica_state(made(state))
+    start, producers, _ = decode_replica_state(made(state))
     assert (index, term, start, producers.applied_index) == (3, 1, 15, 5)
     assert producers.batches(5)[-1].base_sequence == 15, "what is not committed is not told"
     assert partition.producers.batches(5)[-1].base_sequence == 20
@@ -130,7 +132,7 @@ def test_what_is_saved_is_as_of_the_call_whenever_it_is_encoded() -> None:
         partition.on_committed(number)
     partition.producers.forget_before(1 << 60)
     for _ in range(2):  # The first attempt may fail for want of room.
-        _, producers = decode_replica_state(made(log.saved))
+        _, producers, _ = decode_replica_state(made(log.saved))
         assert (producers.applied_index, list(producers.producer_ids())) == (4, [5])
         assert [one.base_sequence for one in producers.batches(5)] == [0, 5, 10, 15]
 
@@ -150,13 +152,13 @@ async def test_a_state_that_was_prepared_is_not_decoded_again_when_it_is_install
 ) -> None:
     table = ProducerTable()
     table.append(5, 0, 15, 4, 5, 15, 0)
-    state = encode_replica_state(15, table.image())
+    state = encode_replica_state(15, table.image(), NO_TRANSACTIONS)
     partition, _ = make(ShrinkingLog())
     await partition.state.prepare(b"nothing that can be read")
     await partition.state.prepare(state)
     decoded = list[bytes]()
 
-    def decode(data: bytes) -> tuple[int, ProducerTable]:
+    def decode(data: bytes) -> SavedState:
         decoded.append(data)
         return decode_replica_state(data)
 
@@ -164,7 +166,7 @@ async def test_a_state_that_was_prepared_is_not_decoded_again_when_it_is_install
     partition.install(snapshot_of(3, memoryview(state)))
     assert (decoded, list(partition.producers.producer_ids())) == ([], [5])
     await partition.state.prepare(state)
-    other = encode_replica_state(20, table.image())
+    other = encode_replica_state(20, table.image(), NO_TRANSACTIONS)
     partition.install(snapshot_of(3, memoryview(other)))
     assert decoded == [other], "it is that of another snapshot"
     partition.install(snapshot_of(3, memoryview(state)))
@@ -176,7 +178,7 @@ def test_what_a_snapshot_says_counts_when_the_log_is_there() -> None:
     table.append(5, 0, 15, 4, 5, 15, 0)
     log = ShrinkingLog()
     partition, _ = make(log)
-    partition.install(snapshot_of(3, encode_replica_state(15, table.image())))
+    partition.install(snapshot_of(3, encode_replica_state(15, table.image(), NO_TRANSACTIONS)))
     assert partition.producers.batches(5)
     assert partition.snapshot() is None, "it cannot say yet what holds where"
     partition.state.save(partition.log)
@@ -198,7 +200,7 @@ def test_a_snapshot_of_another_version_costs_the_table_and_nothing_else() -> Non
 def test_a_start_beyond_what_is_left_of_the_log_takes_what_is_left() -> None:
     log = ShrinkingLog()
     partition, _ = make(log)
-    partition.install(snapshot_of(3, encode_replica_state(90, ProducerTable().image())))
+    partition.install(snapshot_of(3, encode_replica_state(90, ProducerTable().image(), NO_TRANSACTIONS)))
     for _ in range(4):
         log.add(1, bytearray(batch(5)))
     partition.on_appended(log.entries)

@@ -4,11 +4,15 @@ from collections.abc import AsyncIterator
 
 from broker.wire_client import batch
 
-from barnabas_broker.partition.log_starts import encode_replica_state, encode_start
+from barnabas_broker.partition.log_starts import encode_start
 from barnabas_broker.partition.producer_state import ANY_ID, ProducerTable
 from barnabas_broker.partition.replica_state import ReplicaState, load_replica_state
+from barnabas_broker.partition.saved_state import decode_replica_state, encode_replica_state
+from barnabas_broker.partition.transactions import TransactionTable
 from barnabas_raftlog.raft.messages import Entry
 from barnabas_raftlog.records.header import ControlKind, control_frame, next_offset, stamp
+
+from .test_saved_state import NO_TRANSACTIONS
 
 
 class Log:
@@ -66,7 +70,7 @@ async def test_a_whole_log_says_everything() -> None:
 
 async def test_what_was_saved_counts_for_what_was_deleted() -> None:
     log = Log(11, 5)
-    log.saved = (12, encode_replica_state(9, table_as_of(12).image()))
+    log.saved = (12, encode_replica_state(9, table_as_of(12).image(), NO_TRANSACTIONS))
     state = await load(log)
     assert (state.producers.applied_index, state.producers.forgotten_id_max, state.saved_index) == (15, -1, 12)
     assert state.starts.offset_as_of(12) == 9
@@ -75,7 +79,7 @@ async def test_what_was_saved_counts_for_what_was_deleted() -> None:
 
 async def test_what_was_saved_may_be_ahead_of_the_log() -> None:
     log = Log(11, 3)
-    log.saved = (13, encode_replica_state(12, table_as_of(20).image()))
+    log.saved = (13, encode_replica_state(12, table_as_of(20).image(), NO_TRANSACTIONS))
     state = await load(log)
     assert (state.producers.applied_index, state.producers.commit_index) == (20, 13)
     assert not state.starts.commit(19)
@@ -85,8 +89,23 @@ async def test_what_was_saved_may_be_ahead_of_the_log() -> None:
     assert state.producers.batches(5)[-1].log_index == 13
 
 
+async def test_what_was_open_when_it_was_saved_is_saved_again_before_anything_is_committed() -> None:
+    """A replica may be told to save, and to send a snapshot, before its leader tells it what is committed."""
+    transactions = TransactionTable()
+    transactions.begin(5, 0, 3, 2, 1_000)
+    transactions.commit(12)
+    log = Log(11, 2)
+    log.saved = (12, encode_replica_state(9, table_as_of(12).image(), transactions.committed()))
+    state = await load(log)
+    assert not state.is_ahead
+    _, _, again = decode_replica_state(state.encoder()())
+    assert again.open_transactions() == transactions.open_transactions()
+    assert len(again.open_transactions()) == 1
+
+
 async def test_without_what_was_saved_a_shortened_log_admits_that_it_does_not_know_all_producers() -> None:
-    for saved in (None, (10, b"from the future"), (3, encode_replica_state(1, table_as_of(3).image()))):
+    older = encode_replica_state(1, table_as_of(3).image(), NO_TRANSACTIONS)
+    for saved in (None, (10, b"from the future"), (3, older)):
         log = Log(11, 4)
         log.saved = saved
         state = await load(log)

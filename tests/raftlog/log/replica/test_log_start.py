@@ -5,9 +5,11 @@ from collections.abc import Callable, Generator
 import pytest
 from raftlog.log.replicas import World
 
-from barnabas_broker.partition import log_starts
+from barnabas_broker.partition import saved_state
 from barnabas_broker.partition.log_starts import LogStarts
 from barnabas_broker.partition.producer_state import ProducerTable
+from barnabas_broker.partition.saved_state import SavedState
+from barnabas_broker.partition.transactions import TransactionTable
 from barnabas_raftlog.log.recovery.plan import ReplicaPlan
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.log.replica.state import Mode
@@ -51,10 +53,8 @@ def a_start_counts_before_it_is_committed(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_start_is_not_part_of_the_saved_state(patch: pytest.MonkeyPatch) -> None:
-    encode = log_starts.encode_replica_state
-    patch.setattr(
-        "barnabas_broker.partition.replica_state.encode_replica_state", lambda _, producers: encode(0, producers)
-    )
+    encode = saved_state.encode_replica_state
+    patch.setattr("barnabas_broker.partition.replica_state.encode_replica_state", lambda _, *rest: encode(0, *rest))
 
 
 def a_snapshot_skips_what_is_readable(patch: pytest.MonkeyPatch) -> None:
@@ -67,9 +67,9 @@ def adopted_segments_are_forgotten_in_a_crash(patch: pytest.MonkeyPatch) -> None
 
 
 def a_snapshot_forgets_the_producers(patch: pytest.MonkeyPatch) -> None:
-    def decode(_: bytes) -> Generator[None, None, tuple[int, ProducerTable]]:
+    def decode(_: bytes) -> Generator[None, None, SavedState]:
         yield
-        return 0, ProducerTable()
+        return SavedState(0, ProducerTable(), TransactionTable())
 
     patch.setattr("barnabas_broker.partition.replica_state.decode_replica_state_in_steps", decode)
 
