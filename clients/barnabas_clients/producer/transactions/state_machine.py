@@ -32,11 +32,7 @@ from typing import Final
 
 from barnabas_clients.errors import ClientError, UnsupportedVersionError
 from barnabas_clients.protocol.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from barnabas_clients.protocol.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopic,
-)
+from barnabas_clients.protocol.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from barnabas_clients.protocol.end_txn import EndTxnRequest, EndTxnResponse
 from barnabas_clients.protocol.errors import ErrorCode, KafkaError, error_for
 from barnabas_clients.protocol.find_coordinator import FindCoordinatorRequest
@@ -67,7 +63,7 @@ class Step(Enum):
     ELSEWHERE = auto()
     """Look for the coordinator, and ask it again after a pause."""
     FAILED = auto()
-    """No retry helps; `situation` and `error` say what is left."""
+    """No retry of this request helps; `situation` and `error` say what is left."""
 
 
 class OffsetsUnderWay:
@@ -173,7 +169,7 @@ class Transactions:
     def give_up(self, error: ClientError) -> None:
         """Stop what is under way at the coordinators, since nobody waits for it any longer; `error` says why.
 
-        The request that is out is in doubt from now on, and its answer is not looked at.
+        That costs the transaction. The request that is out is in doubt from now on, and its answer is not looked at.
         """
         out, self._out = self._out, None
         if out is not None:
@@ -292,11 +288,19 @@ class Transactions:
 
     def _on_partitions_added(self, request: Request, response: AddPartitionsToTxnResponse) -> Step:
         assert isinstance(request.message, AddPartitionsToTxnRequest)
-        codes = _asked(request.message.v3_and_below_topics) | {
-            TopicPartition(topic.name, row.partition_index): row.partition_error_code
-            for topic in response.results_by_topic_v3_and_below
-            for row in topic.results_by_partition
-        }
+        asked = (
+            TopicPartition(topic.name, number)
+            for topic in request.message.v3_and_below_topics
+            for number in topic.partitions
+        )
+        codes = _answers(
+            asked,
+            {
+                TopicPartition(topic.name, row.partition_index): row.partition_error_code
+                for topic in response.results_by_topic_v3_and_below
+                for row in topic.results_by_partition
+            },
+        )
         found = deciding(AddPartitionsToTxnRequest, codes)
         if found is None:
             self._partitions |= codes.keys()
@@ -320,11 +324,19 @@ class Transactions:
 
     def _on_offsets_stored(self, request: Request, response: TxnOffsetCommitResponse) -> Step:
         assert isinstance(request.message, TxnOffsetCommitRequest)
-        codes = _asked_offsets(request.message) | {
-            TopicPartition(topic.name, row.partition_index): row.error_code
-            for topic in response.topics
+        asked = (
+            TopicPartition(topic.name, row.partition_index)
+            for topic in request.message.topics
             for row in topic.partitions
-        }
+        )
+        codes = _answers(
+            asked,
+            {
+                TopicPartition(topic.name, row.partition_index): row.error_code
+                for topic in response.topics
+                for row in topic.partitions
+            },
+        )
         if self._offsets:  # None are there after an abort.
             left = self._offsets[0].left
             for partition, code in codes.items():
@@ -389,6 +401,8 @@ class Transactions:
             self._go(Situation.UNINITIALISED)
             self.error = error
             return
+        if self.situation not in OPEN | {Situation.ABORTING, Situation.ABORTABLE_ERROR}:
+            return
         self._needs_epoch = self._needs_epoch or meaning is Meaning.NEW_EPOCH
         self._cannot_end = self._cannot_end or meaning is Meaning.NO_END
         if self.situation in OPEN:
@@ -443,21 +457,9 @@ class Transactions:
             self.error = None
 
 
-def _asked(topics: Iterable[AddPartitionsToTxnTopic]) -> dict[TopicPartition, int]:
-    """Return the partitions that were asked about, as if none of them had been answered."""
-    return {
-        TopicPartition(topic.name, number): ErrorCode.UNKNOWN_SERVER_ERROR
-        for topic in topics
-        for number in topic.partitions
-    }
-
-
-def _asked_offsets(message: TxnOffsetCommitRequest) -> dict[TopicPartition, int]:
-    return {
-        TopicPartition(topic.name, row.partition_index): ErrorCode.UNKNOWN_SERVER_ERROR
-        for topic in message.topics
-        for row in topic.partitions
-    }
+def _answers(asked: Iterable[TopicPartition], codes: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Return the code of each partition that was asked about; nobody knows of one that the answer leaves out."""
+    return {partition: codes.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR) for partition in asked}
 
 
 def _fenced(error: KafkaError) -> KafkaError:
