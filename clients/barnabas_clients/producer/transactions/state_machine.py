@@ -101,9 +101,8 @@ class Transactions:
         self._partitions: set[TopicPartition] = set()
         self._groups: set[str] = set()
         self._offsets: deque[OffsetsUnderWay] = deque()
-        # The coordinator knows of this transaction, or may know.
+        # The coordinator knows of this transaction; in the second protocol: or may know.
         self._is_started = False
-        self._may_be_started = False
         # An EndTxn got no answer; any request got none.
         self._may_be_ended = False
         self._is_doubtful = False
@@ -163,8 +162,6 @@ class Transactions:
         if self.situation is not Situation.ABORTABLE_ERROR:
             self._require(Situation.IN_TRANSACTION)
         self._go(Situation.ABORTING)
-        self._new.clear()
-        self._offsets.clear()
 
     def give_up(self, error: ClientError) -> None:
         """Stop what is under way at the coordinators, since nobody waits for it any longer; `error` says why.
@@ -229,9 +226,7 @@ class Transactions:
         return None
 
     def _abortion(self) -> Request | None:
-        # The first protocol refuses to end what has not begun. In the second one that is legal.
-        is_unsure = self._may_be_started and not self._is_started and not self.is_second
-        if self._cannot_end or is_unsure:
+        if self._cannot_end:
             self._go(Situation.INITIALISING)
             return None
         if self._is_started:
@@ -337,13 +332,12 @@ class Transactions:
                 for row in topic.partitions
             },
         )
-        if self._offsets:  # None are there after an abort.
-            left = self._offsets[0].left
-            for partition, code in codes.items():
-                if code == ErrorCode.NONE:
-                    left.pop(partition, None)
-            if not left:
-                self._offsets.popleft()
+        left = self._offsets[0].left
+        for partition, code in codes.items():
+            if code == ErrorCode.NONE:
+                del left[partition]
+        if not left:
+            self._offsets.popleft()
         found = deciding(TxnOffsetCommitRequest, codes)
         if found is None:
             return Step.DONE
@@ -412,14 +406,12 @@ class Transactions:
         self._is_doubtful = True
         if isinstance(request.message, EndTxnRequest):
             self._may_be_ended = True
-        elif isinstance(request.message, AddPartitionsToTxnRequest | AddOffsetsToTxnRequest):
-            self._may_be_started = True
 
     def _take_identity(self, producer_id: int, epoch: int) -> None:
         self.owner = self.owner._replace(producer_id=producer_id, epoch=epoch)
 
     def _complete(self, *, has_new_epoch: bool) -> None:
-        """Forget the transaction: it has ended at the coordinator, or has never been there."""
+        """Forget the transaction: it has ended at the coordinator, or is not known to have been there."""
         is_abort = self.situation is Situation.ABORTING
         needs_epoch = self._needs_epoch or (is_abort and self._is_doubtful) or (self.is_second and self._is_started)
         self._clear()

@@ -31,9 +31,10 @@ BUSY = OPEN | {Situation.INITIALISING, Situation.ABORTING}
 class Sent:
     """A request or a batch on its way, which may be carried out later, or more than once."""
 
-    def __init__(self, what: Any, owner: tuple[int, int], *, is_second: bool) -> None:
+    def __init__(self, what: Any, owner: tuple[int, int], number: int, *, is_second: bool) -> None:
         self.what = what
         self.owner = owner
+        self.number = number
         self.is_second = is_second
 
 
@@ -48,6 +49,9 @@ class ProducerMachine(RuleBasedStateMachine):
         self.coordinator = NaiveCoordinator()
         self.machine: Transactions = self.module.Transactions("tx", 60_000)
         self.count = 0
+        self.number = 0
+        """Of the transaction; `committed` are those of which the application knows that they were."""
+        self.committed: set[int] = set()
         self.tags: set[Any] | None = None
         self.wants_commit = False
         self.is_doubtful = False
@@ -77,6 +81,7 @@ class ProducerMachine(RuleBasedStateMachine):
     def begin(self, numbers: list[int]) -> None:
         assert self.tags is None
         self.machine.begin()
+        self.number += 1
         self.has_trouble = False
         self.tags, self.wants_commit, self.is_doubtful = set(), False, False
         for number in numbers:
@@ -138,7 +143,7 @@ class ProducerMachine(RuleBasedStateMachine):
     def send_batch(self, fate: str) -> None:
         partition, tag = self.batches.pop(0)
         self.has_trouble = self.has_trouble or fate != "stored"
-        batch = Sent((partition, tag), identity_of(self.machine.owner), is_second=self.machine.is_second)
+        batch = Sent((partition, tag), identity_of(self.machine.owner), self.number, is_second=self.machine.is_second)
         code = self.carry_out(batch) if fate in {"stored", "answer lost"} else 0
         if fate == "late":
             self.late.append(batch)
@@ -168,7 +173,8 @@ class ProducerMachine(RuleBasedStateMachine):
         if request is None:
             return
         self.has_trouble = self.has_trouble or fate in {"lost", "answer lost", "late"}
-        sent = Sent(request, identity_of(self.machine.owner), is_second=request.versions[-1] >= 5)
+        is_second = request.versions[-1] >= 5
+        sent = Sent(request, identity_of(self.machine.owner), self.number, is_second=is_second)
         if fate == "refused":
             self.machine.on_answer(request, answer_with(request.message, refusal))
         elif fate == "answered":
@@ -197,13 +203,20 @@ class ProducerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.late)
     @rule(position=st.integers(0, 3))
     def arrive_late(self, position: int) -> None:
-        """In the first protocol nothing protects a transaction from what the one before it has sent too late."""
+        """In the first protocol nothing protects a transaction from one that was committed before it. That is known."""
         position = min(position, len(self.late) - 1)
         sent = self.late[position]
-        is_new = isinstance(sent.what, Request) and isinstance(sent.what.message, InitProducerIdRequest)
-        if (sent.is_second or sent.owner != identity_of(self.machine.owner)) and not (is_new and sent.owner[0] < 0):
-            del self.late[position]
-            self.carry_out(sent)
+        if (
+            isinstance(sent.what, Request)
+            and isinstance(sent.what.message, InitProducerIdRequest)
+            and sent.owner[0] < 0
+        ):
+            return  # It takes the id over, as if it were another producer's.
+        is_first = not sent.is_second and not self.machine.is_second
+        if is_first and sent.number in self.committed and sent.owner == identity_of(self.machine.owner):
+            return
+        del self.late[position]
+        self.carry_out(sent)
 
     @precondition(lambda self: self.count % 5 == 0)
     @rule(level=st.sampled_from([0, 2, 2]))
@@ -256,6 +269,7 @@ class ProducerMachine(RuleBasedStateMachine):
         committed = [tags for is_commit, tags in self.coordinator.ends if is_commit and tags & self.tags]
         if self.wants_commit and situation in {Situation.READY, Situation.INITIALISING}:
             assert [set(tags) for tags in committed] == ([self.tags] if self.tags else [])
+            self.committed.add(self.number)
             self.tags = None
         elif situation is Situation.READY:
             assert not committed or self.is_doubtful

@@ -520,6 +520,20 @@ def test_an_addition_that_may_have_happened_is_not_left_behind() -> None:
     assert where(machine) is Situation.READY
 
 
+def test_after_an_abort_nothing_that_is_late_gets_into_the_next_transaction() -> None:
+    """The first protocol keeps its epoch, so one is asked for where an answer was missing. The second has another."""
+    for level in (FIRST, SECOND):
+        machine = in_transaction(level, P0)
+        machine.add_offsets(GroupMember("g"), OFFSETS)
+        machine.on_no_answer(asked(machine), lost())
+        answer(machine)
+        machine.abort()
+        assert isinstance(answer(machine)[0], EndTxnRequest)
+        if level == FIRST:
+            assert isinstance(answer(machine)[0], InitProducerIdRequest)
+        assert (where(machine), machine.owner.epoch) == (Situation.READY, 1)
+
+
 def test_an_id_that_was_given_up_is_asked_for_again() -> None:
     machine = Transactions("tx", 60_000)
     machine.initialise()
