@@ -65,6 +65,7 @@ from .open_challenge import OpenChallengeRequest, OpenChallengeResponse
 from .produce import ProduceRequest, ProduceResponse
 from .sync_group import SyncGroupRequest, SyncGroupResponse
 from .txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from .update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from .write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 __all__ = [
@@ -148,6 +149,7 @@ APIS: Final = {
         _api(ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse),
         _api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
         _api(OffsetDeleteRequest, OffsetDeleteResponse),
+        _api(UpdateFeaturesRequest, UpdateFeaturesResponse),
         _api(DescribeClusterRequest, DescribeClusterResponse),
         _api(DescribeProducersRequest, DescribeProducersResponse),
         _api(DescribeTransactionsRequest, DescribeTransactionsResponse),

@@ -293,4 +293,4 @@ class ProducerMachine(RuleBasedStateMachine):
 
 
 TestProducer = ProducerMachine.TestCase
-TestProducer.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+TestProducer.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
