@@ -292,5 +292,5 @@ class ProducerMachine(RuleBasedStateMachine):
         assert self.machine.situation in {Situation.READY, Situation.FATAL_ERROR}
 
 
-TestProducer = ProducerMachine.TestCase
+TestProducer = pytest.mark.slow(ProducerMachine.TestCase)
 TestProducer.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)

@@ -274,6 +274,20 @@ def test_only_those_offsets_are_sent_again_that_were_not_taken() -> None:
     assert [row.partition_index for row in message.topics[0].partitions] == [1]
 
 
+@both
+@pytest.mark.parametrize("is_commit", [False, True])
+def test_a_transaction_of_offsets_alone_is_ended_too(level: int, is_commit: bool) -> None:
+    machine = in_transaction(level)
+    machine.add_offsets(GroupMember("g"), OFFSETS)
+    if level == FIRST:
+        answer(machine)
+    answer(machine)
+    machine.commit() if is_commit else machine.abort()
+    message, _ = answer(machine)
+    assert isinstance(message, EndTxnRequest)
+    assert message.committed is is_commit
+
+
 def test_no_offsets_are_none() -> None:
     machine = in_transaction(SECOND)
     assert not machine.add_offsets(GroupMember("g"), {}).left
