@@ -77,6 +77,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         "arguments backoff chance errors protocol topic_partition < assignors place_arguments wording < cluster"
         " < groups producer < admin < consumer"
     ),
+    "barnabas_clients.producer.transactions": "meanings requests situations < state_machine",
     "barnabas_spark": (
         "garbage options shipping < clusters planning < reading schemas writing < snapshots streaming < source lake"
         " < latest windows < jobs sinks"
@@ -126,7 +127,9 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_metadata_quorum.voters": "membership steps",
     "barnabas_clients": "protocol assignors arguments backoff errors place_arguments topic_partition wording",
     "barnabas_clients.cluster": "bootstrap changes framing topic_view trouble view",
-    "barnabas_clients.producer": "accumulator encoded exchange metrics partitioner sequences settings topic_queues",
+    "barnabas_clients.producer": (
+        "accumulator encoded exchange metrics partitioner sequences settings topic_queues transactions"
+    ),
     "barnabas_clients.consumer": (
         "decoder errors fetch_plan metrics partition_queue record runs settings subscription topic_places"
     ),

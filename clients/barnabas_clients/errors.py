@@ -4,7 +4,8 @@ An answer with an error code is a `KafkaError` (protocol/errors.py). The classes
 connection broke, the deadline passed, the broker speaks no common version. `BarnabasError` is the base of both kinds.
 All have a `reason`, a `hint`, `retriable` and `may_be_done`. If `retriable` is true, the same call may succeed later or
 elsewhere. It does not say that nothing has happened: unless `may_be_done` is false, the request may have been carried
-out, which matters to callers who must not do a thing twice.
+out, which matters to callers who must not do a thing twice. Both kinds also have `abortable` and `fenced`, which say
+what is left to do after a failure in a transaction.
 """
 
 from barnabas_raftlog.errors import BarnabasError
@@ -27,6 +28,8 @@ class ClientError(BarnabasError):
 
     retriable = False
     may_be_done: bool = False
+    abortable: bool = False
+    fenced = False
 
 
 class ConnectionLostError(ClientError):

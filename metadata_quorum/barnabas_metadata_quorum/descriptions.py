@@ -11,6 +11,7 @@ from barnabas_metadata_quorum.image.records import (
     BrokerShuttingDown,
     BrokerUnfenced,
     CommandAnswered,
+    FeatureFinalized,
     NamedSnapshotCreated,
     NamedSnapshotDeleted,
     PartitionMoved,
@@ -47,6 +48,8 @@ def fact_of(record: Record, term: int) -> Fact | None:
             return Fact("snapshot created", term, what)
         case NamedSnapshotDeleted():
             return Fact("snapshot deleted", term, f"{record.name} ({record.snapshot_id.hex()})")
+        case FeatureFinalized():
+            return Fact("feature finalized", term, f"{record.name} is at level {record.level} now")
         case ProducerIdsAllocated() | CommandAnswered():
             return None
         case _:

@@ -37,6 +37,7 @@ __all__ = [
     "InvalidProducerEpochError",
     "InvalidProducerIdMappingError",
     "InvalidRecordError",
+    "InvalidRegularExpressionError",
     "InvalidReplicaAssignmentError",
     "InvalidReplicationFactorError",
     "InvalidRequestError",
@@ -44,6 +45,7 @@ __all__ = [
     "InvalidSessionTimeoutError",
     "InvalidTimestampError",
     "InvalidTopicError",
+    "InvalidTransactionTimeoutError",
     "InvalidTxnStateError",
     "KafkaError",
     "KafkaStorageError",
@@ -60,6 +62,7 @@ __all__ = [
     "OffsetMetadataTooLargeError",
     "OffsetNotAvailableError",
     "OffsetOutOfRangeError",
+    "OperationNotAttemptedError",
     "OutOfOrderSequenceNumberError",
     "PolicyViolationError",
     "ProducerFencedError",
@@ -71,7 +74,9 @@ __all__ = [
     "TopicAlreadyExistsError",
     "TopicAuthorizationFailedError",
     "TransactionAbortableError",
+    "TransactionCoordinatorFencedError",
     "TransactionalIdAuthorizationFailedError",
+    "TransactionalIdNotFoundError",
     "UnknownLeaderEpochError",
     "UnknownMemberIdError",
     "UnknownProducerIdError",
@@ -91,6 +96,9 @@ class KafkaError(BarnabasError):
     `may_be_done` is None where the code leaves it open whether the request was carried out. The producer, which knows
     about earlier attempts, sets it to True or False.
 
+    `abortable` is true if a transaction has failed and its producer has not: it aborts, and begins another. Of the
+    codes only TRANSACTION_ABORTABLE says so by itself. Of others it depends on the request, and the producer sets it.
+
     `record_errors` are the records for which a batch was refused, if the broker names them: the number in the batch,
     from 0, and why. `because_of_another` is true in the error of a record that is not among them.
     """
@@ -107,11 +115,17 @@ class KafkaError(BarnabasError):
         self.reason = message or name.removesuffix("_EXCEPTION").replace("_", " ").lower()
         self.hint = HINTS.get(self.code, "")
         self.may_be_done = None if self.code in IN_DOUBT else False
+        self.abortable = self.code is ErrorCode.TRANSACTION_ABORTABLE
 
     @property
     def retriable(self) -> bool:
         """True if the same request may succeed later."""
         return self.code in RETRIABLE
+
+    @property
+    def fenced(self) -> bool:
+        """True if another producer with the same transactional id has taken over; this one can do nothing more."""
+        return self.code is ErrorCode.PRODUCER_FENCED
 
     def of_record(self, number: int) -> "KafkaError":
         """Return the error of one record of the batch: what it was refused for itself, or that another one was."""
@@ -122,6 +136,7 @@ class KafkaError(BarnabasError):
         error = error_for(self.code, own or f"another record of its batch was refused: {self.record_errors[first]}")
         error.record_errors = self.record_errors
         error.may_be_done = self.may_be_done
+        error.abortable = self.abortable
         if own is None:
             error.because_of_another = True
             error.hint = _SEND_AGAIN
@@ -392,16 +407,34 @@ class InvalidProducerIdMappingError(KafkaError):
     code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
+class InvalidTransactionTimeoutError(KafkaError):
+    """The transaction's timeout is longer than the broker allows, or is not positive."""
+
+    code = ErrorCode.INVALID_TRANSACTION_TIMEOUT
+
+
 class ConcurrentTransactionsError(KafkaError):
     """The previous transaction is still being completed."""
 
     code = ErrorCode.CONCURRENT_TRANSACTIONS
 
 
+class TransactionCoordinatorFencedError(KafkaError):
+    """The coordinator that sent the marker is not the coordinator any more."""
+
+    code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+
 class TransactionalIdAuthorizationFailedError(KafkaError):
     """Use of the transactional id is denied."""
 
     code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+class OperationNotAttemptedError(KafkaError):
+    """Nothing was tried, because something else in the same request was refused."""
+
+    code = ErrorCode.OPERATION_NOT_ATTEMPTED
 
 
 class KafkaStorageError(KafkaError):
@@ -524,10 +557,22 @@ class InconsistentTopicIdError(KafkaError):
     code = ErrorCode.INCONSISTENT_TOPIC_ID
 
 
+class TransactionalIdNotFoundError(KafkaError):
+    """The coordinator knows no such transactional id."""
+
+    code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+
 class TransactionAbortableError(KafkaError):
     """The transaction must be aborted, and can be."""
 
     code = ErrorCode.TRANSACTION_ABORTABLE
+
+
+class InvalidRegularExpressionError(KafkaError):
+    """The pattern is not a regular expression."""
+
+    code = ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
 _CLASSES: Final = {kind.code: kind for kind in KafkaError.__subclasses__()}

@@ -13,6 +13,8 @@ from barnabas_raftlog.errors import MalformedMessageError
 from barnabas_raftlog.wire.primitives import read_uvarint, skip_tags
 from barnabas_raftlog.wire.schema import Buffer, Message
 
+from .add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from .add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from .alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from .alter_partition_reassignments import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
 from .api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -30,7 +32,10 @@ from .describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from .describe_health import DescribeHealthRequest, DescribeHealthResponse
 from .describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from .describe_offset_ranges import DescribeOffsetRangesRequest, DescribeOffsetRangesResponse
+from .describe_producers import DescribeProducersRequest, DescribeProducersResponse
 from .describe_snapshots import DescribeSnapshotsRequest, DescribeSnapshotsResponse
+from .describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from .end_txn import EndTxnRequest, EndTxnResponse
 from .fetch import FetchRequest, FetchResponse
 from .find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from .frames import (
@@ -50,6 +55,7 @@ from .leave_group import LeaveGroupRequest, LeaveGroupResponse
 from .list_groups import ListGroupsRequest, ListGroupsResponse
 from .list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from .list_partition_reassignments import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
+from .list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from .metadata import MetadataRequest, MetadataResponse
 from .offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from .offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
@@ -58,6 +64,9 @@ from .offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeade
 from .open_challenge import OpenChallengeRequest, OpenChallengeResponse
 from .produce import ProduceRequest, ProduceResponse
 from .sync_group import SyncGroupRequest, SyncGroupResponse
+from .txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from .update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from .write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 __all__ = [
     "APIS",
@@ -126,6 +135,11 @@ APIS: Final = {
         _api(DeleteRecordsRequest, DeleteRecordsResponse),
         _api(InitProducerIdRequest, InitProducerIdResponse),
         _api(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
+        _api(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse),
+        _api(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse),
+        _api(EndTxnRequest, EndTxnResponse),
+        _api(WriteTxnMarkersRequest, WriteTxnMarkersResponse),
+        _api(TxnOffsetCommitRequest, TxnOffsetCommitResponse),
         _api(DescribeConfigsRequest, DescribeConfigsResponse),
         _api(AlterConfigsRequest, AlterConfigsResponse),
         _api(DescribeLogDirsRequest, DescribeLogDirsResponse),
@@ -135,7 +149,11 @@ APIS: Final = {
         _api(ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse),
         _api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
         _api(OffsetDeleteRequest, OffsetDeleteResponse),
+        _api(UpdateFeaturesRequest, UpdateFeaturesResponse),
         _api(DescribeClusterRequest, DescribeClusterResponse),
+        _api(DescribeProducersRequest, DescribeProducersResponse),
+        _api(DescribeTransactionsRequest, DescribeTransactionsResponse),
+        _api(ListTransactionsRequest, ListTransactionsResponse),
         _api(DescribeHealthRequest, DescribeHealthResponse),
         _api(OpenChallengeRequest, OpenChallengeResponse),
         _api(DescribeEventsRequest, DescribeEventsResponse),

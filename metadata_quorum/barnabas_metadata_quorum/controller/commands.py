@@ -57,6 +57,8 @@ __all__ = [
     "DeleteTopics",
     "DeleteTopicsAnswer",
     "DeletedTopic",
+    "FeatureChange",
+    "FeatureUpdate",
     "FinishMoves",
     "GrownTopic",
     "HeartbeatAnswer",
@@ -74,6 +76,8 @@ __all__ = [
     "RegisterBroker",
     "Reply",
     "SessionsChecked",
+    "UpdateFeatures",
+    "UpdateFeaturesAnswer",
     "check_named",
     "decode_answer",
     "decode_command",
@@ -100,6 +104,7 @@ class RefusalReason(Enum):
     INVALID_REPLICA_ASSIGNMENT = "INVALID_REPLICA_ASSIGNMENT"
     INVALID_REQUEST = "INVALID_REQUEST"
     INVALID_TOPIC = "INVALID_TOPIC"
+    INVALID_UPDATE_VERSION = "INVALID_UPDATE_VERSION"
     KAFKA_STORAGE_ERROR = "KAFKA_STORAGE_ERROR"
     NO_REASSIGNMENT_IN_PROGRESS = "NO_REASSIGNMENT_IN_PROGRESS"
     NOT_CONTROLLER = "NOT_CONTROLLER"
@@ -302,6 +307,30 @@ class DeleteSnapshot(_Tagged, frozen=True, tag="delete_snapshot"):
     command_id: bytes = b""
 
 
+class FeatureChange(IntEnum):
+    """What an update may do to a feature's level, with Kafka's numbers. A lossy one may cost data, if so it says."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    LOSSY_DOWNGRADE = 3
+
+
+class FeatureUpdate(msgspec.Struct, frozen=True):
+    """The level that a feature should have; 0 switches it off."""
+
+    name: str
+    level: int
+    change: FeatureChange = FeatureChange.UPGRADE
+
+
+class UpdateFeatures(_Tagged, frozen=True, tag="update_features"):
+    """Change the finalized levels of features: all that are named, or none. `validate_only` changes none."""
+
+    updates: tuple[FeatureUpdate, ...]
+    validate_only: bool = False
+    command_id: bytes = b""
+
+
 class ReadIndex(_Tagged, frozen=True, tag="read_index"):
     """Ask for the version of an image that shows all earlier answers (Raft thesis, 6.4); it changes nothing."""
 
@@ -320,6 +349,7 @@ Command: TypeAlias = (
     | AllocateProducerIds
     | CreateSnapshot
     | DeleteSnapshot
+    | UpdateFeatures
     | ReadIndex
 )
 
@@ -445,6 +475,10 @@ class DeleteSnapshotAnswer(_Tagged, frozen=True, tag="delete_snapshot_answer"):
     """It is gone."""
 
 
+class UpdateFeaturesAnswer(_Tagged, frozen=True, tag="update_features_answer"):
+    """Each feature that was named has the level that was asked for."""
+
+
 class ReadIndexAnswer(_Tagged, frozen=True, tag="read_index_answer"):
     """An image of at least this version shows everything that was answered before the question."""
 
@@ -472,6 +506,7 @@ Answer: TypeAlias = (
     | ProducerIdBlock
     | CreateSnapshotAnswer
     | DeleteSnapshotAnswer
+    | UpdateFeaturesAnswer
     | ReadIndexAnswer
     | Refusal
 )

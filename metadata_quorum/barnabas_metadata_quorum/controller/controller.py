@@ -14,7 +14,7 @@ STALE_BROKER_EPOCH: another process has taken that node id. A broker that shuts 
 while its leaderships move (the broker moves them, Raft group by Raft group), then fenced.
 
 Topics are decided in `topics`, moves of partitions in `reassignments`, snapshots with a name in `named_snapshots`;
-sessions are kept in `sessions`.
+levels of features in `features`; sessions are kept in `sessions`.
 
 *Retries.* A command with a `command_id` whose answer is still in the image is answered from there and does nothing.
 A command that changes something leaves its answer beside its effects, in the same frame.
@@ -69,10 +69,12 @@ from .commands import (
     Refused,
     RegisterBroker,
     SessionsChecked,
+    UpdateFeatures,
     decode_answer,
     encode_answer,
 )
 from .config_changes import alter_configs
+from .features import update_features
 from .named_snapshots import create_snapshot, delete_snapshot
 from .reassignments import alter_reassignments, finish_moves
 from .sessions import Sessions
@@ -147,8 +149,8 @@ def decide(image: Image, sessions: Sessions, command: Command, config: Controlle
             return _move(image, command)
         case AllocateProducerIds():
             return _allocate_producer_ids(image, command)
-        case CreateSnapshot() | DeleteSnapshot():
-            return _snapshot(image, command)
+        case CreateSnapshot() | DeleteSnapshot() | UpdateFeatures():
+            return _keep(image, command)
         case ReadIndex():
             return Decision((), ReadIndexAnswer(image.version))
         case _:
@@ -301,15 +303,19 @@ def _move(image: Image, command: AlterReassignments | FinishMoves) -> Decision:
     return _with_memory(records, command.command_id, AlterReassignmentsAnswer(fates))
 
 
-def _snapshot(image: Image, command: CreateSnapshot | DeleteSnapshot) -> Decision:
+def _keep(image: Image, command: CreateSnapshot | DeleteSnapshot | UpdateFeatures) -> Decision:
     before = _answered_before(image, command.command_id)
     if before is not None:
         return before
     answer: Answer
     if isinstance(command, CreateSnapshot):
         records, answer = create_snapshot(image, command)
-    else:
+    elif isinstance(command, DeleteSnapshot):
         records, answer = delete_snapshot(image, command)
+    else:
+        records, answer = update_features(image, command)
+        if command.validate_only:
+            records.clear()
     return _with_memory(records, command.command_id, answer)
 
 

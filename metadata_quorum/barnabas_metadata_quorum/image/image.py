@@ -32,6 +32,7 @@ from .records import (
     BrokerShuttingDown,
     BrokerUnfenced,
     CommandAnswered,
+    FeatureFinalized,
     ListenerAddress,
     NamedSnapshot,
     NamedSnapshotCreated,
@@ -207,6 +208,8 @@ class BrokerLoad(NamedTuple):
 class Image(msgspec.Struct, frozen=True):
     """See the module. `topic_ids` is keyed by `collision_key`, which no two topics share; use `topic_named`.
 
+    `features` are the finalized levels, all above 0; a feature that is not in it is at level 0.
+
     `loads` is derived from `topics`, kept so that placement need not count every partition for every new topic.
     """
 
@@ -221,6 +224,7 @@ class Image(msgspec.Struct, frozen=True):
     answers_bytes: int = 0
     named_snapshots: Mapping[str, NamedSnapshot] = msgspec.field(default_factory=dict[str, NamedSnapshot])
     named_snapshots_bytes: int = 0
+    features: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
 
     def topic_named(self, name: str) -> Topic | None:
         topic_id = self.topic_ids.get(collision_key(name))
@@ -268,6 +272,7 @@ class ImageBuilder:
         self._answers_bytes = image.answers_bytes
         self._named_snapshots = _CopyOnWrite(image.named_snapshots)
         self._named_snapshots_bytes = image.named_snapshots_bytes
+        self._features = _CopyOnWrite(image.features)
 
     @property
     def brokers(self) -> Mapping[int, Broker]:
@@ -317,7 +322,7 @@ class ImageBuilder:
             case ProducerIdsAllocated():
                 assert record.next_producer_id > self._next_producer_id
                 self._next_producer_id = record.next_producer_id
-            case NamedSnapshotCreated() | NamedSnapshotDeleted():
+            case NamedSnapshotCreated() | NamedSnapshotDeleted() | FeatureFinalized():
                 self._keep_or_drop(record)
             case CommandAnswered():
                 self._remember(record)
@@ -340,6 +345,7 @@ class ImageBuilder:
             answers_bytes=self._answers_bytes,
             named_snapshots=self._named_snapshots.now,
             named_snapshots_bytes=self._named_snapshots_bytes,
+            features=self._features.now,
         )
 
     def _broker(self, node_id: int, epoch: int) -> Broker:
@@ -375,7 +381,13 @@ class ImageBuilder:
                 broker = replace(broker, shutting_down=True)
         self._brokers.own()[record.node_id] = broker
 
-    def _keep_or_drop(self, record: NamedSnapshotCreated | NamedSnapshotDeleted) -> None:
+    def _keep_or_drop(self, record: NamedSnapshotCreated | NamedSnapshotDeleted | FeatureFinalized) -> None:
+        if isinstance(record, FeatureFinalized):
+            features = self._features.own()
+            features.pop(record.name, None)
+            if record.level:
+                features[record.name] = record.level
+            return
         snapshots = self._named_snapshots.own()
         if isinstance(record, NamedSnapshotCreated):
             snapshot = record.snapshot

@@ -19,10 +19,11 @@ Listeners came to registrations without a new version: a node that ignores them 
 
 *Rolling upgrades.* A record of a new type would stop the nodes that are still to be upgraded. So a broker says which
 `record_level` it understands, in its registration and in its heartbeats, and the controller refuses a command whose
-records somebody cannot read. Level 1 came with named snapshots; 0 is a broker of before there were levels. Levels are
-ignored by nodes that do not know them, which is harmless: heartbeats tell the next controller again.
+records somebody cannot read. Level 1 came with named snapshots, level 2 with features; 0 is a broker of before there
+were levels. Levels are ignored by nodes that do not know them, which is harmless: heartbeats tell the next controller
+again.
 
-Not here: ACLs, SCRAM credentials, client quotas and feature levels have no record types yet; an older node will answer
+Not here: ACLs, SCRAM credentials and client quotas have no record types yet; an older node will answer
 `UnknownRecordError` when they come.
 """
 
@@ -35,6 +36,7 @@ from barnabas_raftlog.errors import BarnabasError, MalformedMessageError
 from barnabas_raftlog.unpacking import UNREADABLE
 
 __all__ = [
+    "FEATURES_LEVEL",
     "NOBODY",
     "RECORD_LEVEL",
     "SNAPSHOTS_LEVEL",
@@ -44,6 +46,7 @@ __all__ = [
     "BrokerShuttingDown",
     "BrokerUnfenced",
     "CommandAnswered",
+    "FeatureFinalized",
     "ListenerAddress",
     "NamedSnapshot",
     "NamedSnapshotCreated",
@@ -66,7 +69,9 @@ UNKNOWN_DIRECTORY = bytes(16)
 NOBODY = -1
 SNAPSHOTS_LEVEL = 1
 """The record level that a broker must have to read records of named snapshots."""
-RECORD_LEVEL = SNAPSHOTS_LEVEL
+FEATURES_LEVEL = 2
+"""The record level that a broker must have to read records of features."""
+RECORD_LEVEL = FEATURES_LEVEL
 """The record level of this code."""
 
 
@@ -248,6 +253,14 @@ class NamedSnapshotDeleted(_Record, frozen=True, tag="named_snapshot_deleted"):
     version: int = 1
 
 
+class FeatureFinalized(_Record, frozen=True, tag="feature_finalized"):
+    """The whole cluster speaks a feature on this level from now on; 0 is as if it had never been finalized."""
+
+    name: str
+    level: int
+    version: int = 1
+
+
 class CommandAnswered(_Record, frozen=True, tag="command_answered"):
     """The encoded answer to a command, so that a retry is answered the same instead of being carried out twice."""
 
@@ -269,6 +282,7 @@ Record: TypeAlias = (
     | ProducerIdsAllocated
     | NamedSnapshotCreated
     | NamedSnapshotDeleted
+    | FeatureFinalized
     | CommandAnswered
 )
 
@@ -286,6 +300,7 @@ VERSIONS: Mapping[str, int] = {
     "producer_ids_allocated": 1,
     "named_snapshot_created": 1,
     "named_snapshot_deleted": 1,
+    "feature_finalized": 1,
     "command_answered": 1,
 }
 

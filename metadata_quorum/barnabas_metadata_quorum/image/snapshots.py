@@ -28,6 +28,7 @@ from .records import (
     BrokerShuttingDown,
     BrokerUnfenced,
     CommandAnswered,
+    FeatureFinalized,
     NamedSnapshotCreated,
     PartitionMoved,
     PartitionsAdded,
@@ -145,6 +146,8 @@ def _records_of(image: Image) -> Iterator[Record]:
         yield ProducerIdsAllocated(image.next_producer_id)
     for snapshot in image.named_snapshots.values():
         yield NamedSnapshotCreated(snapshot)
+    for name, level in sorted(image.features.items()):
+        yield FeatureFinalized(name, level)
     for command_id, answer in image.answers.items():
         yield CommandAnswered(command_id, answer)
 

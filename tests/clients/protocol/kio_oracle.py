@@ -20,6 +20,9 @@ from kio.serial import entity_writer
 
 from barnabas_raftlog.wire.layout import layout_of
 
+# Kafka has renamed it in TxnOffsetCommit since kio was generated, as in OffsetCommit before.
+_OLDER = {"generation_id_or_member_epoch": "generation_id"}
+
 
 @cache
 def kio_class(name: str, version: int) -> Any:
@@ -47,12 +50,17 @@ def to_kio(message: Any, version: int, kio_type: Any = None) -> Any:
     message_type: Any = type(message)
     ours = _our_fields(message_type, version)
     theirs = _fields(kio_type)
-    assert [name.removesuffix("_ms") for name in ours] == [name.removesuffix("_ms") for name, _, _ in theirs]
+    assert [_letters(name) for name in ours] == [_letters(name) for name, _, _ in theirs]
     values = (
         _convert(getattr(message, name), hint, kind, version)
         for name, (_, hint, kind) in zip(ours, theirs, strict=True)
     )
     return kio_type(**dict(zip((name for name, _, _ in theirs), values, strict=True)))
+
+
+def _letters(name: str) -> str:
+    """Return a name without its unit, and without underscores: kio writes `enable2_pc`."""
+    return _OLDER.get(name, name).removesuffix("_ms").replace("_", "")
 
 
 def _convert(value: Any, hint: Any, kind: str, version: int) -> Any:

@@ -52,8 +52,9 @@ def _fixed(name: str, code: str, chance: random.Random) -> Any:
         return chance.random() < 0.5
     if name.endswith("error_code"):
         return int(chance.choice(tuple(ErrorCode)))
-    if name == "log_append_time_ms":
-        return chance.choice((-1, chance.randrange(2**31) * 1000))  # kio reads a date, of whole seconds
+    if name in {"log_append_time_ms", "transaction_start_time_ms"}:  # kio reads a date, of whole seconds
+        at_ms = chance.randrange(2**31) * 1000
+        return chance.choice((-1, at_ms)) if name == "log_append_time_ms" else at_ms
     if name == "retention_time_ms":
         return chance.randrange(-(2**40), 2**40)  # kio reads a timedelta, which has less range
     bits = BITS[code]

@@ -40,3 +40,19 @@ def test_a_code_from_the_future_is_an_unknown_server_error() -> None:
     assert error.code is ErrorCode.UNKNOWN_SERVER_ERROR
     assert not error.retriable
     assert str(error) == "UNKNOWN_SERVER_ERROR: error code 9999, topic-0"
+
+
+def test_of_the_codes_alone_one_is_abortable_and_one_is_fenced() -> None:
+    """The others that end a transaction mean one thing from a leader and another from a coordinator."""
+    errors = [error_for(code) for code in set(ErrorCode) - {ErrorCode.NONE}]
+    assert [error.code for error in errors if error.abortable] == [ErrorCode.TRANSACTION_ABORTABLE]
+    assert [error.code for error in errors if error.fenced] == [ErrorCode.PRODUCER_FENCED]
+    assert not any(error.retriable for error in errors if error.abortable or error.fenced)
+
+
+def test_an_error_of_a_record_ends_the_transaction_as_that_of_its_batch_does() -> None:
+    error = error_for(ErrorCode.INVALID_RECORD)
+    error.record_errors = {1: "no key"}
+    error.abortable = True
+    assert error.of_record(0).abortable
+    assert error.of_record(1).abortable

@@ -18,6 +18,7 @@ from barnabas_metadata_quorum.image.records import (
     BrokerShuttingDown,
     BrokerUnfenced,
     CommandAnswered,
+    FeatureFinalized,
     ListenerAddress,
     NamedSnapshot,
     NamedSnapshotCreated,
@@ -63,6 +64,7 @@ records: st.SearchStrategy[Record] = st.one_of(
     st.builds(ProducerIdsAllocated, ints),
     st.builds(NamedSnapshotCreated, st.builds(NamedSnapshot, ids, names, ints, pinned, st.booleans())),
     st.builds(NamedSnapshotDeleted, names, ids),
+    st.builds(FeatureFinalized, names, ints),
     st.builds(CommandAnswered, ids, st.binary()),
 )
 

@@ -12,6 +12,7 @@ from barnabas_metadata_quorum.image.records import (
     BrokerFenced,
     BrokerRegistered,
     BrokerUnfenced,
+    FeatureFinalized,
     ListenerAddress,
     NamedSnapshot,
     NamedSnapshotCreated,
@@ -69,6 +70,14 @@ def test_a_snapshot_knows_what_brokers_understand() -> None:
     image = apply_all(IMAGE, (later, BrokerUnfenced(1, 0, record_level=2)))
     kept = decode_snapshot(encode_snapshot(Snapshot(9, 2, image))).image.brokers
     assert {node_id: broker.record_level for node_id, broker in kept.items()} == {1: 2, 2: 1}
+
+
+def test_a_snapshot_knows_finalized_features_and_none_that_is_off() -> None:
+    levels = (("a", 1), ("b", 3), ("c", 2), ("b", 1), ("c", 0))
+    image = apply_all(IMAGE, [FeatureFinalized(name, level) for name, level in levels])
+    assert image.features == {"a": 1, "b": 1}
+    assert not IMAGE.features
+    assert decode_snapshot(encode_snapshot(Snapshot(9, 2, image))) == Snapshot(9, 2, image)
 
 
 def test_the_bytes_of_a_snapshot_never_change() -> None:

@@ -1,0 +1,69 @@
+"""Features: what the whole cluster speaks on a level, from the moment at which somebody has said so. Pure.
+
+A broker that is upgraded understands more, but uses nothing of it that others would misunderstand, in their logs or in
+their clients, before the feature's level is *finalized* (KIP-584). Clients read finalized levels in the answer to
+ApiVersions; `transaction.version` 2 makes them speak the transactions of KIP-890.
+
+A level needs brokers that know it. They say what they know by their `record_level` (`image.records`), so a level here
+is bound to one of those. The controller refuses a level that a broker does not know which serves, or holds replicas:
+when it came back, it would do the wrong thing.
+
+Features are changed together or not at all, as in Kafka. Levels go up unless a downgrade is asked for by name.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from barnabas_metadata_quorum.image.image import Image
+from barnabas_metadata_quorum.image.records import FEATURES_LEVEL, FeatureFinalized, Record
+
+from .commands import FeatureChange, FeatureUpdate, RefusalReason, Refused, UpdateFeatures, UpdateFeaturesAnswer
+
+__all__ = ["FEATURES", "TRANSACTION_VERSION", "update_features"]
+
+TRANSACTION_VERSION: Final = "transaction.version"
+FEATURES: Final[Mapping[str, tuple[int, ...]]] = {TRANSACTION_VERSION: (FEATURES_LEVEL, FEATURES_LEVEL)}
+"""The record level that a broker needs for level 1 of a feature, level 2, and so on."""
+
+
+def update_features(image: Image, command: UpdateFeatures) -> tuple[list[Record], UpdateFeaturesAnswer]:
+    """Return the records of the levels that change.
+
+    Raises:
+        Refused: INVALID_REQUEST, nothing is named, or something twice; INVALID_UPDATE_VERSION, the feature or the level
+            is not known, here or by a broker, or is on the wrong side of the present one.
+    """
+    names = {update.name for update in command.updates}
+    if not names or len(names) < len(command.updates):
+        raise Refused(RefusalReason.INVALID_REQUEST, "name at least one feature, and each of them once")
+    records: list[Record] = []
+    for update in command.updates:
+        now = image.features.get(update.name, 0)
+        _check(image, update, now)
+        if update.level != now:
+            records.append(FeatureFinalized(update.name, update.level))
+    return records, UpdateFeaturesAnswer()
+
+
+def _check(image: Image, update: FeatureUpdate, now: int) -> None:
+    needed = FEATURES.get(update.name)
+    if needed is None:
+        raise _wrong(f"there is no feature '{update.name}'; there are: {', '.join(sorted(FEATURES))}")
+    if not 0 <= update.level <= len(needed):
+        raise _wrong(f"{update.name} has the levels 0 to {len(needed)}, not {update.level}")
+    if update.level < now and update.change is FeatureChange.UPGRADE:
+        raise _wrong(f"{update.name} is at level {now}; ask for a downgrade to get to {update.level}")
+    if update.level > now and update.change is not FeatureChange.UPGRADE:
+        raise _wrong(f"{update.name} is at level {now}; a downgrade does not get to {update.level}")
+    if update.level <= now:
+        return
+    for node_id, broker in sorted(image.brokers.items()):
+        is_member = not broker.fenced or node_id in image.loads
+        if is_member and broker.record_level < needed[update.level - 1]:
+            raise _wrong(
+                f"broker {node_id} runs, or last ran, a version without {update.name} {update.level}; upgrade it first"
+            )
+
+
+def _wrong(text: str) -> Refused:
+    return Refused(RefusalReason.INVALID_UPDATE_VERSION, text)
