@@ -140,15 +140,16 @@ def test_a_marker_is_not_spent_in_a_part_of_the_log_that_was_not_clean_for_long(
     assert walked(first, NOW_MS + RETENTION_MS, is_due=False) == first
 
 
-def test_the_last_batch_to_lose_its_records_counts() -> None:
+@pytest.mark.parametrize(("first_key", "last_key"), [(b"a", b"b"), (b"b", b"a")])
+def test_the_last_batch_to_lose_its_records_counts(first_key: bytes, last_key: bytes) -> None:
     frames = frames_of(
         batch(1, 0, [(b"a", b"1")]),
         batch(1, 1, [(b"b", b"1")]),
         marker(1, is_commit=True),
-        batch(2, 0, [(b"a", b"2")], is_transactional=False),
+        batch(2, 0, [(first_key, b"2")], is_transactional=False),
     )
     first = walked(frames)
-    more = batch(2, 1, [(b"b", b"2")], is_transactional=False)
+    more = batch(2, 1, [(last_key, b"2")], is_transactional=False)
     stamp(more, 4, 3)
     second = walked([*first, memoryview(more)], NOW_MS + 500)
     assert sizes_of(second) == [(0, 0), (1, 0), (2, 1), (3, 1), (4, 1)]
