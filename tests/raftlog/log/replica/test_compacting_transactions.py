@@ -22,20 +22,22 @@ from raftlog.log.replica.transactional_logs import (
     read_committed,
 )
 
+from barnabas_raftlog.log.replica import compaction
 from barnabas_raftlog.log.replica.compacting import Compacted, CompactionLimits
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.raft.messages import Buffer
 from barnabas_raftlog.records.header import parse_header, stamp
 from barnabas_raftlog.records.markers import is_marker, is_spent
 from barnabas_raftlog.records.reader import Record
+from barnabas_raftlog.records.walker import twins
+from barnabas_raftlog.records.walker.pure import keys as pure
 
-pytestmark = pytest.mark.slow
 CONFIG = msgspec.structs.replace(SMALL, segment_bytes=1 << 10, tail_cache_bytes=1 << 10)
 RETENTION_MS = 1_000
 FOR_EVER_MS = 1 << 60
 TRANSACTIONAL = (1, 2, 3)
 PLAIN = 9
-KEYS = st.sampled_from([b"a", b"b", b"c", b"d"])
+BATCHES = st.lists(st.sampled_from([b"a", b"b", b"c", b"d"]), min_size=1, max_size=3)
 
 
 async def pause(_: int) -> None: ...
@@ -72,10 +74,13 @@ class Replica:
 class CompactedTransactions(RuleBasedStateMachine):
     """`written`: the frames as the leader has stamped them."""
 
-    @initialize(may_lag=st.booleans())
-    def begin(self, may_lag: bool) -> None:
-        """Who lags may get a spent marker, or lack a tombstone that went meanwhile: either, or tombstones."""
+    @initialize(may_lag=st.booleans(), is_compiled=st.booleans())
+    def begin(self, may_lag: bool, is_compiled: bool) -> None:
+        """A follower that lags may never hear of a tombstone that went meanwhile, so then there are none."""
         self.may_lag = may_lag
+        self.patch = pytest.MonkeyPatch()
+        for name in ("KeyTable", "squeeze"):
+            self.patch.setattr(compaction, name, getattr(twins if is_compiled else pure, name))
         self.leader = Replica()
         self.follower = Replica()
         self.written: list[Buffer] = []
@@ -95,21 +100,31 @@ class CompactedTransactions(RuleBasedStateMachine):
         if not self.may_lag:
             self.catch_up()
 
-    @rule(
-        producer_id=st.sampled_from((*TRANSACTIONAL, PLAIN)),
-        keys=st.lists(KEYS, min_size=1, max_size=3),
-        data=st.data(),
-    )
-    def write(self, producer_id: int, keys: list[bytes], data: st.DataObject) -> None:
+    def _write(self, producer_id: int, keys: list[bytes], *, are_tombstones: bool = False) -> None:
         offset = self.leader.log.log_end_offset
-        is_tombstone = not self.may_lag and data.draw(st.integers(0, 5)) == 0
+        values = (f"{offset + place} ".encode().ljust(150, b".") for place in range(len(keys)))
         pairs = [
-            (key, None if is_tombstone else f"{offset + place} ".encode().ljust(150, b"."))
-            for place, key in enumerate(keys)
+            (key, None if are_tombstones and not self.may_lag else value)
+            for key, value in zip(keys, values, strict=True)
         ]
         sequence = self.sequences.get(producer_id, 0)
         self.sequences[producer_id] = sequence + len(keys)
         self._append(batch(producer_id, sequence, pairs, self.now_ms, is_transactional=producer_id != PLAIN))
+
+    @rule(producer_id=st.sampled_from((*TRANSACTIONAL, PLAIN)), keys=BATCHES, are_tombstones=st.booleans())
+    def write(self, producer_id: int, keys: list[bytes], are_tombstones: bool) -> None:
+        self._write(producer_id, keys, are_tombstones=are_tombstones)
+
+    @rule(
+        batches=st.lists(
+            st.tuples(st.sampled_from((*TRANSACTIONAL, PLAIN)), BATCHES, st.booleans()), min_size=1, max_size=4
+        )
+    )
+    def write_transactions(self, batches: list[tuple[int, list[bytes], bool]]) -> None:
+        for producer_id, keys, is_commit in batches:
+            self._write(producer_id, keys)
+            if producer_id != PLAIN:
+                self.end(producer_id, is_commit=is_commit)
 
     @rule(producer_id=st.sampled_from(TRANSACTIONAL), is_commit=st.booleans())
     def end(self, producer_id: int, is_commit: bool) -> None:
@@ -121,14 +136,17 @@ class CompactedTransactions(RuleBasedStateMachine):
         follower.log.append(asyncio.run(entries_of(self.leader.log, follower.log.last_index + 1)))
         follower.node.work()
 
-    @rule(passed_ms=st.integers(0, RETENTION_MS))
-    def wait(self, passed_ms: int) -> None:
+    @rule(
+        which=st.sampled_from([(0,), (1,), (0, 1)]),
+        passed_ms=st.sampled_from([0, 1, RETENTION_MS // 2, RETENTION_MS]),
+        keys_max=st.sampled_from([1, 3, 100]),
+        uncommitted=st.integers(0, 2),
+    )
+    def compact(self, which: tuple[int, ...], passed_ms: int, keys_max: int, uncommitted: int) -> None:
         self.now_ms += passed_ms
-
-    @rule(which=st.integers(0, 1), keys_max=st.sampled_from([1, 3, 100]), uncommitted=st.integers(0, 2))
-    def compact(self, which: int, keys_max: int, uncommitted: int) -> None:
-        self.replicas[which].log.roll()
-        self.replicas[which].compact(self.now_ms, keys_max, RETENTION_MS, uncommitted)
+        for number in which:
+            self.replicas[number].log.roll()
+            self.replicas[number].compact(self.now_ms, keys_max, RETENTION_MS, uncommitted)
 
     @rule(which=st.integers(0, 1), with_checkpoint=st.booleans())
     def restart(self, which: int, with_checkpoint: bool) -> None:
@@ -180,6 +198,13 @@ class CompactedTransactions(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "leader"):
             return
+        try:
+            self._compare_at_the_end()
+        finally:
+            self.patch.undo()
+
+    def _compare_at_the_end(self) -> None:
+        """When both have everything, and all is decided and compacted, they have the same rows."""
         for producer_id in TRANSACTIONAL:
             self.end(producer_id, is_commit=producer_id != TRANSACTIONAL[0])
         self.catch_up()
@@ -194,4 +219,69 @@ class CompactedTransactions(RuleBasedStateMachine):
 
 
 CompactedTransactions.TestCase.settings = settings(max_examples=20, stateful_step_count=40, deadline=None)
-TestCompactedTransactions = CompactedTransactions.TestCase
+TestCompactedTransactions = pytest.mark.slow(CompactedTransactions.TestCase)
+
+
+def filled(replica: Replica, *batches: bytearray) -> None:
+    """Append batches, the last one in a segment of its own."""
+    for frame in batches[:-1]:
+        replica.log.append_batch(1, frame)
+    replica.log.roll()
+    replica.log.append_batch(1, batches[-1])
+    replica.node.work()
+
+
+def plain(key: bytes, value: bytes, sequence: int) -> bytearray:
+    return batch(PLAIN, sequence, [(key, value)], is_transactional=False)
+
+
+def followed(leader: Replica, follower: Replica) -> None:
+    follower.log.append(asyncio.run(entries_of(leader.log, follower.log.last_index + 1)))
+    follower.node.work()
+
+
+def values(rows: list[Record]) -> list[tuple[bytes | None, bytes | None]]:
+    return [(row.key, row.value) for row in rows]
+
+
+def test_a_replica_that_was_away_hears_how_transactions_ended_of_which_it_has_the_records() -> None:
+    leader = Replica()
+    follower = Replica()
+    filled(leader, batch(1, 0, [(b"a", b"1")]), batch(2, 0, [(b"b", b"1")]))
+    followed(leader, follower)
+    filled(leader, marker(1, is_commit=True), marker(2, is_commit=False), plain(b"a", b"2", 0))
+    for number in range(3):
+        # What came last is a part of its own each time, and there is always something new.
+        filled(leader, batch(2, 1 + number, [(b"c", b"%d" % number)]), marker(2, is_commit=True))
+        leader.log.roll()
+        leader.compact(1_000_000 + number * RETENTION_MS, 100, RETENTION_MS, 0)
+    spent = [is_spent(parse_header(frame)) for frame in leader.frames() if is_marker(parse_header(frame))]
+    assert spent == [True, False, True, False, False]
+
+    followed(leader, follower)
+    says, said = Transactions(follower.frames()), Transactions(leader.frames())
+    assert (says.open, says.aborted, says.ends) == (said.open, said.aborted, said.ends) == ({}, [(2, 1, 3)], said.ends)
+    latest = [(b"a", b"2"), (b"c", b"2")]
+    assert values(leader.rows(1 << 20)) == latest
+    assert values(follower.rows(1 << 20)) == [(b"a", b"1"), *latest]
+    follower.log.roll()
+    follower.compact(2_000_000, 100, RETENTION_MS, 0)
+    assert values(follower.rows(1 << 20)) == latest
+
+
+def test_compaction_does_not_pass_a_transaction_that_is_not_decided() -> None:
+    replica = Replica()
+    filled(replica, plain(b"a", b"1", 0), plain(b"a", b"2", 1))
+    replica.log.roll()
+    filled(replica, batch(1, 0, [(b"a", b"3")]), plain(b"a", b"4", 2))
+    replica.log.roll()
+    before = replica.rows(1 << 20)
+    assert values(before) == [(b"a", b"1"), (b"a", b"2")]
+    done = replica.compact(1_000_000, 100, RETENTION_MS, 0)
+    assert done is not None
+    assert (done.records_before, done.records_after) == (1, 0)
+    assert [parse_header(frame).record_count for frame in replica.frames()] == [0, 1, 1, 1]
+    filled(replica, marker(1, is_commit=False), plain(b"b", b"1", 3))
+    assert replica.compact(1_000_000, 100, RETENTION_MS, 2) is None, "the marker has not committed"
+    replica.compact(1_000_000, 100, RETENTION_MS, 0)
+    assert [parse_header(frame).record_count for frame in replica.frames()] == [0, 0, 0, 1, 1, 1]
