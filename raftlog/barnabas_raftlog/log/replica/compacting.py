@@ -21,7 +21,7 @@ replica only mends a segment that both have compacted alike: it must have the sa
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
@@ -101,7 +101,7 @@ class TransactionOutcomes(Protocol):
     def last_stable_offset(self) -> int:
         """The first offset of a transaction that is not decided; if there is none, the high watermark."""
 
-    def aborted_between(self, start_offset: int, end_offset: int) -> list[tuple[int, int, int]]:
+    def aborted_between(self, start_offset: int, end_offset: int) -> Sequence[tuple[int, int, int]]:
         """Return the aborted transactions with an offset in [start_offset, end_offset), which is decided.
 
         Each is (producer id, offset of its first record, offset of its marker).
@@ -113,8 +113,8 @@ class NoTransactions(NamedTuple):
 
     last_stable_offset: int
 
-    def aborted_between(self, start_offset: int, end_offset: int) -> list[tuple[int, int, int]]:
-        return []
+    def aborted_between(self, start_offset: int, end_offset: int) -> Sequence[tuple[int, int, int]]:
+        return ()
 
 
 class _Piece(NamedTuple):

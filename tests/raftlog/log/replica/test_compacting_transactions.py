@@ -60,15 +60,18 @@ class Replica:
     def frames(self) -> list[Buffer]:
         return [entry.frame for entry in asyncio.run(entries_of(self.log))]
 
-    def compact(self, now_ms: int, keys_max: int, retention_ms: int, uncommitted: int) -> Compacted | None:
+    def compact(
+        self, now_ms: int, keys_max: int, retention_ms: int, uncommitted: int, *, need_records: bool = False
+    ) -> Compacted | None:
         limits = CompactionLimits(keys_max, 0.0, 0, FOR_EVER_MS, retention_ms)
         committed_index = max(0, self.log.last_index - uncommitted)
-        known = Transactions(self.frames()[:committed_index])
+        known = Transactions(self.frames()[:committed_index], need_records=need_records)
         return asyncio.run(self.log.compact(limits, committed_index, now_ms, pause, known))
 
-    def rows(self, bytes_max: int) -> list[Record]:
-        """Return what a consumer with read_committed reads from the beginning, for all answers of about this size."""
-        return asyncio.run(read_committed(self.log, Transactions(self.frames()), bytes_max))
+    def rows(self, bytes_max: int = 1 << 20, *, need_records: bool = False) -> list[Record]:
+        """Return what a consumer with read_committed reads from the beginning, in answers of about this size."""
+        known = Transactions(self.frames(), need_records=need_records)
+        return asyncio.run(read_committed(self.log, known, bytes_max))
 
 
 class CompactedTransactions(RuleBasedStateMachine):
@@ -141,12 +144,15 @@ class CompactedTransactions(RuleBasedStateMachine):
         passed_ms=st.sampled_from([0, 1, RETENTION_MS // 2, RETENTION_MS]),
         keys_max=st.sampled_from([1, 3, 100]),
         uncommitted=st.integers(0, 2),
+        need_records=st.booleans(),
     )
-    def compact(self, which: tuple[int, ...], passed_ms: int, keys_max: int, uncommitted: int) -> None:
+    def compact(
+        self, which: tuple[int, ...], passed_ms: int, keys_max: int, uncommitted: int, need_records: bool
+    ) -> None:
         self.now_ms += passed_ms
         for number in which:
             self.replicas[number].log.roll()
-            self.replicas[number].compact(self.now_ms, keys_max, RETENTION_MS, uncommitted)
+            self.replicas[number].compact(self.now_ms, keys_max, RETENTION_MS, uncommitted, need_records=need_records)
 
     @rule(which=st.integers(0, 1), with_checkpoint=st.booleans())
     def restart(self, which: int, with_checkpoint: bool) -> None:
@@ -172,8 +178,8 @@ class CompactedTransactions(RuleBasedStateMachine):
         for replica in self.replicas:
             committed = committed_rows(self.written[: replica.log.last_index])
             newest = {row.key: row for row in committed}
-            rows = replica.rows(1 << 20)
-            assert rows == replica.rows(400), "whatever the size of an answer"
+            rows = replica.rows()
+            assert rows == replica.rows(400, need_records=True), "however it is asked for"
             assert [row.offset for row in rows] == sorted({row.offset for row in rows})
             assert set(rows) <= set(committed)
             assert {row for row in newest.values() if row.value is not None} <= set(rows)
@@ -212,7 +218,7 @@ class CompactedTransactions(RuleBasedStateMachine):
         for replica in self.replicas:
             replica.log.roll()
             replica.compact(self.now_ms, 100, FOR_EVER_MS, 0)
-            left = replica.rows(1 << 20)
+            left = replica.rows()
             assert [row for row in left if row.value is not None] == sorted(
                 (row for row in wanted.values() if row.value is not None), key=lambda row: row.offset
             )
@@ -262,11 +268,11 @@ def test_a_replica_that_was_away_hears_how_transactions_ended_of_which_it_has_th
     says, said = Transactions(follower.frames()), Transactions(leader.frames())
     assert (says.open, says.aborted, says.ends) == (said.open, said.aborted, said.ends) == ({}, [(2, 1, 3)], said.ends)
     latest = [(b"a", b"2"), (b"c", b"2")]
-    assert values(leader.rows(1 << 20)) == latest
-    assert values(follower.rows(1 << 20)) == [(b"a", b"1"), *latest]
+    assert values(leader.rows()) == latest
+    assert values(follower.rows()) == [(b"a", b"1"), *latest]
     follower.log.roll()
     follower.compact(2_000_000, 100, RETENTION_MS, 0)
-    assert values(follower.rows(1 << 20)) == latest
+    assert values(follower.rows()) == latest
 
 
 def test_compaction_does_not_pass_a_transaction_that_is_not_decided() -> None:
@@ -275,7 +281,7 @@ def test_compaction_does_not_pass_a_transaction_that_is_not_decided() -> None:
     replica.log.roll()
     filled(replica, batch(1, 0, [(b"a", b"3")]), plain(b"a", b"4", 2))
     replica.log.roll()
-    before = replica.rows(1 << 20)
+    before = replica.rows()
     assert values(before) == [(b"a", b"1"), (b"a", b"2")]
     done = replica.compact(1_000_000, 100, RETENTION_MS, 0)
     assert done is not None

@@ -31,9 +31,13 @@ def marker(producer_id: int, *, is_commit: bool, at_ms: int = 1_000, coordinator
 
 
 class Transactions:
-    """What the frames of a log say of transactions, from its beginning on: the outcomes that compaction asks for."""
+    """What the frames of a log say of transactions, from its beginning on: the outcomes that compaction asks for.
 
-    def __init__(self, frames: Iterable[Buffer]) -> None:
+    With `need_records` a batch that has lost its records begins nothing: of a transaction without records nothing need
+    be known.
+    """
+
+    def __init__(self, frames: Iterable[Buffer], *, need_records: bool = False) -> None:
         self.open: dict[int, int] = {}
         self.aborted: list[tuple[int, int, int]] = []
         self.ends: list[tuple[int, EndMarker]] = []
@@ -43,7 +47,7 @@ class Transactions:
             self.end_offset = header.end_offset
             if is_marker(header):
                 self._end(header, memoryview(frame))
-            elif header.attributes & TRANSACTIONAL:
+            elif header.attributes & TRANSACTIONAL and (header.record_count or not need_records):
                 self.open.setdefault(header.producer_id, header.base_offset)
 
     def _end(self, header: BatchHeader, frame: memoryview) -> None:
