@@ -2,10 +2,10 @@
 
 *Touched* are segments that are sealed, committed, durable and wholly in their files, from the oldest on, up to the
 first that is too young, or reaches beyond the last stable offset: in what is touched every transaction is decided. Of
-those the ones that were never cleaned are *dirty*; when they are enough of the whole, or
-one of them is too old, a pass begins. It notes the newest offset of each key in the dirty ones (`compaction`), then
-writes every segment up to there again, a piece at a time in a thread, with pauses that the caller decides. If there are
-more keys than there is memory for, several passes follow each other.
+those the ones that were never cleaned are *dirty*; when they are enough of the whole, or one of them is too old, a pass
+begins. It notes the newest offset of each key in the dirty ones (`compaction`), then writes every segment up to there
+again, a piece at a time in a thread, with pauses that the caller decides. If there are more keys than there is memory
+for, several passes follow each other.
 
 *The same* as before stay indexes, offsets, terms, and the ends of every segment. So a holder of a position notices
 nothing, and each replica does this by itself.

@@ -1,10 +1,10 @@
 """Compacts batches: of all records with one key only the latest is kept. Pure.
 
 There are two steps. First the newest offset of every key is noted (`KeyOffsets`), then every batch is written again
-without the records that a newer one has replaced (`Walk`). A record that is kept stays as it was: offset,
-timestamp, headers, order. A batch keeps its place too: base offset, last offset, term, producer and sequence,
-compression. One that loses all of its records stays as a header of 61 bytes. So every entry of the log still has its
-frame, followers can be served from a compacted segment as from any other, and idempotence loses nothing.
+without the records that a newer one has replaced (`Walk`). A record that is kept stays as it was: offset, timestamp,
+headers, order. A batch keeps its place too: base offset, last offset, term, producer and sequence, compression. One
+that loses all of its records stays as a header of 61 bytes. So every entry of the log still has its frame, followers
+can be served from a compacted segment as from any other, and idempotence loses nothing.
 
 *A tombstone* (null value) replaces the records before it as any value does. It is itself let go a while after it was
 first seen here, so that later readers of the log never hear of the key.
@@ -19,13 +19,13 @@ marker that aborts stays: whoever has the transaction's records must hear how it
 long, and a reader of that one; and of what it takes, a header would stay anyway.
 
 *Always kept* are records without a key, which a compacted topic should not have; batches whose inside cannot be read,
-and those beyond `BOUNDS`, which are not opened; control frames. Batches that were kept unread
-are counted, so that their number can be told. So is one kept that would be larger than a batch may be, because its
-producer compresses better than we do.
+and those beyond `BOUNDS`, which are not opened; control frames of other kinds. Batches that were kept unread are
+counted, so that their number can be told. So is one kept that would be larger than a batch may be, because its producer
+compresses better than we do.
 
 *Memory:* the table of keys, `KEY_BYTES` for each that there may be; and of one batch at a time the plain bytes, once,
 and a bit for each of its records. What is left is written where the batch was, and compressed from there. And a number
-for each producer in the middle of a transaction.
+for each producer that is in the middle of a transaction.
 
 Not here: which segments, when, and how files are replaced (`compacting`).
 """
@@ -97,7 +97,7 @@ class KeyOffsets:
     def note(self, frame: memoryview) -> bool:
         """Note the keys of a batch, which is newer than those noted before; False if there is no room for them all.
 
-        The keys that were noted of such a batch are right as well, and may be used. One that was aborted is not noted.
+        The keys that were noted of such a batch are right as well, and may be used. Aborted batches must not be noted.
         """
         header = parse_header(frame)
         if not _is_open(header):
@@ -131,7 +131,7 @@ class Walk:
     """
 
     def __init__(self, keys: KeyOffsets, now_ms: int, delete_retention_ms: int) -> None:
-        """`now_ms`: from when on what goes now is gone; `delete_retention_ms`: how long a marker stays behind it."""
+        """`now_ms`: the time of this pass; `delete_retention_ms`: for how long a marker stays when its data is gone."""
         self._keys = keys
         self._now_ms = now_ms
         self._spent_ms = now_ms - delete_retention_ms
@@ -156,7 +156,7 @@ class Walk:
         return after, counts
 
     def _marker(self, header: BatchHeader, frame: memoryview, *, is_due: bool) -> tuple[Buffer, Counts]:
-        # Of a transaction whose first batches are gone with the log's beginning nothing is known, or of the others.
+        # Nothing is known of a transaction that has no batch here: its data went with the beginning of the log.
         gone_ms = self._gone_ms.pop(header.producer_id, 0)
         counts = Counts(header.record_count, header.record_count, len(frame))
         if is_spent(header) or not is_due or gone_ms > self._spent_ms:
@@ -170,7 +170,7 @@ class Walk:
 def compacted(frame: memoryview, keys: KeyOffsets, *, drop_tombstones: bool, now_ms: int = 0) -> tuple[Buffer, Counts]:
     """Return a batch without the records that are replaced, and without tombstones if that is asked for.
 
-    The same object if everything is kept. `now_ms`: from when on those that go are gone.
+    The same object if everything is kept. `now_ms`: the time of this pass.
     """
     header = parse_header(frame)
     everything = Counts(header.record_count, header.record_count, len(frame))

@@ -135,6 +135,41 @@ def test_a_marker_is_spent_when_its_data_has_been_gone_for_as_long_as_is_stated(
     assert walked(spent, NOW_MS + 9 * RETENTION_MS) == spent
 
 
+def test_the_bytes_of_what_is_left_are_these() -> None:
+    first = walked(replaced_later())
+    spent = walked(first, NOW_MS + RETENTION_MS)
+    assert bytes(spent[0]).hex() == (
+        "0000000000000000"
+        "00000031"
+        "00000003"
+        "02"
+        "9845c1c0"  # offset, size, term, magic, checksum
+        "0010"
+        "00000000"
+        "00000000000f4240"
+        "00000000000003e8"  # transactional, delta, when it was emptied, its age
+        "0000000000000001"
+        "0000"
+        "00000000"
+        "00000000"  # producer, epoch, sequence, records
+    )
+    assert bytes(spent[1]).hex() == (
+        "0000000000000001"
+        "00000031"
+        "00000003"
+        "02"
+        "1ef237a4"
+        "0030"
+        "00000000"
+        "00000000000003e8"
+        "00000000000003e8"  # transactional and control, delta, its age twice
+        "0000000000000001"
+        "0000"
+        "00000005"
+        "00000000"  # producer, epoch, coordinator epoch, records
+    )
+
+
 def test_a_marker_is_not_spent_in_a_part_of_the_log_that_was_not_clean_for_long() -> None:
     first = walked(replaced_later())
     assert walked(first, NOW_MS + RETENTION_MS, is_due=False) == first
