@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Protocol
 
 from barnabas_clients.protocol.error_codes import ErrorCode
-from barnabas_raftlog.log.replica.compacting import Compacted, CompactionLimits, Pause
+from barnabas_raftlog.log.replica.compacting import Compacted, CompactionLimits, Pause, TransactionOutcomes
 from barnabas_raftlog.log.replica.measuring import RangePart
 from barnabas_raftlog.log.replica.retention import SegmentSpan
 from barnabas_raftlog.log.state_file import StateOrMaker
@@ -46,7 +46,9 @@ class PartitionLog(GroupLog, Protocol):
     async def begun_ms(self, now_ms: int) -> int | None: ...
     def roll(self) -> bool: ...
     def limit_segments(self, segment_bytes: int) -> None: ...
-    async def compact(self, limits: CompactionLimits, index: int, now_ms: int, pause: Pause, /) -> Compacted | None: ...
+    async def compact(
+        self, limits: CompactionLimits, index: int, now_ms: int, pause: Pause, outcomes: TransactionOutcomes, /
+    ) -> Compacted | None: ...
 
 
 class PendingAppend(Protocol):

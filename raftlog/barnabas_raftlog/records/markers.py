@@ -7,6 +7,11 @@ version and the *coordinator epoch*, which is the term of the transaction coordi
 carries the producer's id and epoch, and no sequence.
 
 Versions above 0 of key and value may have more fields behind these, which are ignored.
+
+A *spent* marker is what compaction leaves of one that commits, when it is of no more use to readers: a header without a
+record, which has the coordinator epoch in the place of the sequence. So it still says all that it said, to a replica
+that gets it only now and has the transaction's records. One that aborts is never spent: readers who are told of
+an aborted transaction look for its end. A spent marker is never served to clients.
 """
 
 import struct
@@ -15,10 +20,20 @@ from typing import NamedTuple
 from barnabas_raftlog.errors import CorruptBatchError
 
 from .builder import NewRecord, build_batch, write_header
-from .header import CONTROL, HEADER_BYTES, TRANSACTIONAL, BatchHeader
+from .header import COMPRESSION_MASK, CONTROL, HEADER_BYTES, TRANSACTIONAL, BatchHeader
 from .reader import read_batch
 
-__all__ = ["ABORT", "COMMIT", "EndMarker", "is_marker", "marker_batch", "marker_type", "read_marker"]
+__all__ = [
+    "ABORT",
+    "COMMIT",
+    "EndMarker",
+    "is_marker",
+    "is_spent",
+    "marker_batch",
+    "marker_type",
+    "read_marker",
+    "spent_header",
+]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -27,6 +42,7 @@ COMMIT = 1
 MARKER_BYTES_MAX = 1024
 """A marker that is larger, decompressed, is not read: ours have some twenty bytes behind the header."""
 
+_BOTH = CONTROL | TRANSACTIONAL
 _KEY = struct.Struct(">hh")
 _VALUE = struct.Struct(">hi")
 
@@ -42,7 +58,12 @@ class EndMarker(NamedTuple):
 
 def is_marker(header: BatchHeader) -> bool:
     """Tell whether a batch can be a marker: the control batches of Raft and of others' snapshots are none."""
-    return header.attributes & CONTROL != 0 and header.attributes & TRANSACTIONAL != 0 and header.record_count == 1
+    return header.attributes & _BOTH == _BOTH and (header.record_count == 1 or is_spent(header))
+
+
+def is_spent(header: BatchHeader) -> bool:
+    """Tell whether a batch is a spent marker."""
+    return header.attributes & _BOTH == _BOTH and header.record_count == 0 and header.last_offset_delta == 0
 
 
 def marker_batch(marker: EndMarker, timestamp_ms: int) -> bytearray:
@@ -59,6 +80,17 @@ def marker_batch(marker: EndMarker, timestamp_ms: int) -> bytearray:
         producer_epoch=marker.producer_epoch,
     )
     return frame
+
+
+def spent_header(header: BatchHeader, marker: EndMarker) -> BatchHeader:
+    """Return the header, of a batch without a body, of what is left of a marker that commits when it is spent."""
+    assert marker.is_commit, header
+    return header._replace(
+        attributes=header.attributes & ~COMPRESSION_MASK,
+        base_timestamp=header.max_timestamp,
+        base_sequence=marker.coordinator_epoch,
+        record_count=0,
+    )
 
 
 def marker_type(key: Buffer | None) -> int:
@@ -79,6 +111,8 @@ def read_marker(header: BatchHeader, frame: memoryview) -> EndMarker | None:
     Raises:
         CorruptBatchError: it cannot be read.
     """
+    if is_spent(header):
+        return EndMarker(header.producer_id, header.producer_epoch, True, header.base_sequence)
     if len(frame) > HEADER_BYTES + MARKER_BYTES_MAX:
         raise CorruptBatchError(f"a control record of {len(frame)} bytes at offset {header.base_offset}")
     (record,) = read_batch(header, frame, limit_bytes=MARKER_BYTES_MAX)

@@ -31,9 +31,12 @@ def damaged(draw: st.DrawFn) -> bytes:
     return bytes(batch)
 
 
-def batch_of_deltas(deltas: Sequence[int], *, compression: Compression = Compression.NONE, last_delta: int) -> bytes:
+def batch_of_deltas(
+    deltas: Sequence[int], *, compression: Compression = Compression.NONE, last_delta: int, key: bytes | None = None
+) -> bytes:
     """Return a batch at offset 0 of records that are alike, at these distances from it; its checksum is right."""
-    records = [b"\x00\x00" + varint(delta) + b"\x01\x02v\x00" for delta in deltas]
+    encoded = b"\x01" if key is None else varint(len(key)) + key
+    records = [b"\x00\x00" + varint(delta) + encoded + b"\x02v\x00" for delta in deltas]
     body = b"".join(varint(len(record)) + record for record in records)
     frame = bytearray(HEADER_BYTES) + compress(compression, body)
     write_header(frame, attributes=compression, record_count=len(deltas), base_timestamp=1_000, max_timestamp=1_000)

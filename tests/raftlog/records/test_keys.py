@@ -47,9 +47,6 @@ RECORDS = st.lists(
     max_size=20,
 )
 LOGS = st.lists(RECORDS, min_size=1, max_size=4)
-RANGES = st.lists(st.integers(0, 60), max_size=8, unique=True).map(
-    lambda ends: list(zip(sorted(ends)[::2], sorted(ends)[1::2], strict=False))
-)
 
 
 def parts_of(batches: Sequence[Sequence[NewRecord]]) -> list[Part]:
@@ -87,28 +84,24 @@ def read(part: Part) -> list[tuple[Record, int]]:
     return list(placed_records(header_of(part), bytes(part.body)))
 
 
-def is_within(ranges: list[tuple[int, int]], offset: int) -> bool:
-    return any(start <= offset < end for start, end in ranges)
-
-
 @each_twin
-@given(LOGS, RANGES, st.booleans())
+@given(LOGS, st.booleans())
 def test_what_stays_is_what_a_dictionary_would_keep(
-    keys: Any, timestamps: Any, batches: list[list[NewRecord]], aborted: list[tuple[int, int]], drop_tombstones: bool
+    keys: Any, timestamps: Any, batches: list[list[NewRecord]], drop_tombstones: bool
 ) -> None:
     parts = parts_of(batches)
     table = keys.KeyTable(100, SECRET)
     newest: dict[bytes, int] = {}
     for part in parts:
-        assert table.note(part, aborted)
+        assert table.note(part)
         for record, _ in read(part):
-            if record.key is not None and not is_within(aborted, record.offset):
+            if record.key is not None:
                 newest[record.key] = record.offset
     assert len(table) == len(newest)
     assert {key: table.newest(key) for key in newest} == newest
     assert table.newest(b"no key is so long" * 9) == -1
     for part in parts:
-        kept = table.kept(part, drop_tombstones=drop_tombstones, aborted=aborted)
+        kept = table.kept(part, drop_tombstones=drop_tombstones)
         wanted = bytearray()
         start = 0
         stay = []
@@ -116,7 +109,7 @@ def test_what_stays_is_what_a_dictionary_would_keep(
             is_replaced = record.key is not None and (
                 newest.get(record.key, -1) > record.offset or (drop_tombstones and record.value is None)
             )
-            if not is_replaced and not is_within(aborted, record.offset):
+            if not is_replaced:
                 wanted += memoryview(part.body)[start:end]
                 stay.append(record)
             start = end
@@ -276,17 +269,6 @@ def test_what_stays_moves_over_gaps_of_any_size(keys: Any, timestamps: Any, shif
 
 
 @each_twin
-def test_ranges_of_aborted_records_end_before_their_end(keys: Any, timestamps: Any) -> None:
-    part = parts_of([[NewRecord(b"k", b"v", 1_000)] * 10])[0]  # offsets 5 to 14
-    aborted = [(0, 2), (5, 6), (8, 10), (13, 20), (30, 40)]
-    table = keys.KeyTable(5, SECRET)
-    assert table.note(part, aborted)
-    assert table.newest(b"k") == 12
-    assert table.kept(part, drop_tombstones=False, aborted=aborted).marks == bytes([0x80, 0x00])
-    assert table.kept(part, drop_tombstones=False).marks == bytes([0x80, 0x03])
-
-
-@each_twin
 def test_bytes_behind_the_last_record_are_a_fault_to_each_of_them(keys: Any, timestamps: Any) -> None:
     part = parts_of([[NewRecord(b"k", b"v", 1_000)] * 2])[0]
     part = part._replace(body=bytes(part.body) + b"\x00")
@@ -309,10 +291,13 @@ def test_a_secret_has_its_size(keys: Any, timestamps: Any) -> None:
 
 @each_twin
 def test_records_with_gaps_keep_their_offsets(keys: Any, timestamps: Any) -> None:
-    frame = memoryview(batch_of_deltas([0, 3, 9], last_delta=9))
+    frame = memoryview(batch_of_deltas([0, 3, 9], last_delta=9, key=b"k"))
     part = sound_part(parse_header(frame), frame, BOUNDS)
     assert fed(search_of(timestamps, header_of(part), 4, 1_000), part.body, ()) == Timed(9, 1_000)
-    assert keys.KeyTable(0, SECRET).kept(part, drop_tombstones=True, aborted=[(3, 4)]).marks == b"\x05"
+    table = keys.KeyTable(5, SECRET)
+    assert table.note(part)
+    assert table.newest(b"k") == 9
+    assert table.kept(part, drop_tombstones=False).marks == b"\x04"
 
 
 if IS_COMPILED:  # the twin in Python has another digest, which nobody sees

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from barnabas_raftlog.errors import CorruptBatchError
 from barnabas_raftlog.records.builder import NewRecord, build_batch, write_header
 from barnabas_raftlog.records.header import CONTROL, TRANSACTIONAL, ControlKind, control_frame, parse_header, verify
-from barnabas_raftlog.records.markers import EndMarker, is_marker, marker_batch, marker_type, read_marker
+from barnabas_raftlog.records.markers import (
+    EndMarker,
+    is_marker,
+    is_spent,
+    marker_batch,
+    marker_type,
+    read_marker,
+    spent_header,
+)
 from barnabas_raftlog.records.reader import read_records
 
 markers = st.builds(
@@ -60,9 +68,32 @@ def test_other_readers_see_a_control_batch_that_aborts_or_commits(is_commit: boo
     assert struct.unpack(">hi", record.value) == (0, 3)
 
 
+@given(markers, st.integers(0, 2**52))
+def test_a_spent_marker_says_what_it_has_said(marker: EndMarker, timestamp_ms: int) -> None:
+    marker = marker._replace(is_commit=True)
+    frame = memoryview(marker_batch(marker, timestamp_ms))
+    header = parse_header(frame)
+    spent = spent_header(header, marker)
+
+    assert not is_spent(header)
+    assert is_spent(spent)
+    assert is_marker(spent)
+    assert read_marker(spent, memoryview(b"")) == marker
+    assert (spent.end_offset, spent.max_timestamp, spent.is_raft_control) == (header.end_offset, timestamp_ms, False)
+
+
+def test_a_marker_that_aborts_cannot_be_spent() -> None:
+    marker = EndMarker(7, 1, False, 3)
+    with pytest.raises(AssertionError):
+        spent_header(parse_header(marker_batch(marker, 5)), marker)
+
+
 def test_frames_of_raft_and_batches_of_records_are_no_markers() -> None:
     assert not is_marker(parse_header(control_frame(0, 1, ControlKind.NO_OP)))
-    assert not is_marker(parse_header(build_batch([NewRecord(b"k", b"v", 5)], producer_id=7, is_transactional=True)))
+    batch = parse_header(build_batch([NewRecord(b"k", b"v", 5)], producer_id=7, is_transactional=True))
+    assert not is_marker(batch)
+    assert not is_marker(batch._replace(record_count=0)), "emptied by compaction"
+    assert not is_spent(batch._replace(record_count=0))
 
 
 def test_a_control_record_of_another_type_is_no_end() -> None:

@@ -1,10 +1,11 @@
 """Compacts a log: sealed segments are written again without records that newer ones replace.
 
 *Touched* are segments that are sealed, committed, durable and wholly in their files, from the oldest on, up to the
-first that is too young. Of those the ones that were never cleaned are *dirty*; when they are enough of the whole, or
-one of them is too old, a pass begins. It notes the newest offset of each key in the dirty ones (`compaction`), then
-writes every segment up to there again, a piece at a time in a thread, with pauses that the caller decides. If there are
-more keys than there is memory for, several passes follow each other.
+first that is too young, or reaches beyond the last stable offset: in what is touched every transaction is decided. Of
+those the ones that were never cleaned are *dirty*; when they are enough of the whole, or one of them is too old, a pass
+begins. It notes the newest offset of each key in the dirty ones (`compaction`), then writes every segment up to there
+again, a piece at a time in a thread, with pauses that the caller decides. If there are more keys than there is memory
+for, several passes follow each other.
 
 *The same* as before stay indexes, offsets, terms, and the ends of every segment. So a holder of a position notices
 nothing, and each replica does this by itself.
@@ -20,11 +21,10 @@ replica only mends a segment that both have compacted alike: it must have the sa
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import takewhile
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from barnabas_raftlog.errors import BarnabasError, CorruptBatchError, StorageFailedError
 from barnabas_raftlog.log.checkpoint import ReplicaRow
@@ -33,10 +33,11 @@ from barnabas_raftlog.log.segments.frame_walk import frame_size, split_entries
 from barnabas_raftlog.log.segments.operations import Remove
 from barnabas_raftlog.log.segments.segment import NO_TIMESTAMP, Segment
 from barnabas_raftlog.raft.messages import Buffer, Entry
+from barnabas_raftlog.records.aborted import AbortedBatches
 from barnabas_raftlog.records.header import parse_header
 from barnabas_raftlog.records.walker.key_parts import SECRET_BYTES
 
-from .compaction import KeyOffsets, compacted
+from .compaction import KeyOffsets, Walk
 from .lending import sealed_segments
 from .reading import on_unreadable
 from .state import LogState
@@ -45,7 +46,9 @@ __all__ = [
     "Compacted",
     "CompactionFailedError",
     "CompactionLimits",
+    "NoTransactions",
     "Pause",
+    "TransactionOutcomes",
     "compact",
     "forget_replaced",
     "in_thread",
@@ -91,14 +94,51 @@ class Compacted(NamedTuple):
     unread_offset: int
 
 
+class TransactionOutcomes(Protocol):
+    """What the owner of a log knows of the transactions in it, as of the entries that have committed."""
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The first offset of a transaction that is not decided; if there is none, the high watermark."""
+
+    def aborted_between(self, start_offset: int, end_offset: int) -> Sequence[tuple[int, int, int]]:
+        """Return the aborted transactions with an offset in [start_offset, end_offset), which is decided.
+
+        Each is (producer id, offset of its first record, offset of its marker).
+        """
+
+
+class NoTransactions(NamedTuple):
+    """The outcomes in a log without transactions: up to its high watermark there is nothing to decide."""
+
+    last_stable_offset: int
+
+    def aborted_between(self, start_offset: int, end_offset: int) -> Sequence[tuple[int, int, int]]:
+        return ()
+
+
+class _Piece(NamedTuple):
+    """Entries of a segment that follow each other, and the aborted ones among them."""
+
+    entries: list[Entry]
+    aborted: AbortedBatches
+
+
 class _GoneError(Exception):
     """The segment that is being written again is not the log's any more, or must not change now."""
 
 
 async def compact(
-    log: LogState, limits: CompactionLimits, committed_index: int, now_ms: int, pause: Pause
+    log: LogState,
+    limits: CompactionLimits,
+    committed_index: int,
+    now_ms: int,
+    pause: Pause,
+    outcomes: TransactionOutcomes,
 ) -> Compacted | None:
     """Compact the segments that are due; None if there is too little.
+
+    `outcomes` is asked between two pieces, never in a thread.
 
     Cancellation: segments that were written again so far count; a piece that is being written is finished first.
 
@@ -106,18 +146,25 @@ async def compact(
         CompactionFailedError: there is no room on the disk, or in memory.
         StorageFailedError: a file cannot be read.
     """
-    sealed = _sealed(log, committed_index, now_ms - limits.min_lag_ms if limits.min_lag_ms else 1 << 62)
+    before_ms = now_ms - limits.min_lag_ms if limits.min_lag_ms else 1 << 62
+    sealed = _touched(log, committed_index, before_ms, outcomes.last_stable_offset)
     if not _is_due(sealed, limits, now_ms):
         return None
-    rewriting = _Rewriting(log, limits, now_ms, pause)
+    rewriting = _Rewriting(log, limits, now_ms, pause, outcomes)
     # A segment may be deleted, replaced by a snapshot, or on its way to another replica: the next pass has the rest.
     with suppress(_GoneError):
         await rewriting.run(sealed)
     return rewriting.result()
 
 
-def _sealed(log: LogState, committed_index: int, before_ms: int) -> list[Segment]:
-    return list(takewhile(lambda one: one.max_timestamp < before_ms, sealed_segments(log, committed_index)))
+def _touched(log: LogState, committed_index: int, before_ms: int, end_offset: int) -> list[Segment]:
+    """Return the oldest segments, as far as they are sealed, older than `before_ms`, and wholly below `end_offset`."""
+    touched: list[Segment] = []
+    for segment, after in zip(sealed_segments(log, committed_index), log.segments[1:], strict=False):
+        if segment.max_timestamp >= before_ms or after.base_offset > end_offset:
+            break
+        touched.append(segment)
+    return touched
 
 
 def _is_held(log: LogState, segment: Segment) -> bool:
@@ -240,7 +287,10 @@ def _is_due(sealed: list[Segment], limits: CompactionLimits, now_ms: int) -> boo
 class _Rewriting:
     """One compaction of one log: as many rounds as it takes until all keys of the dirty segments were looked at."""
 
-    def __init__(self, log: LogState, limits: CompactionLimits, now_ms: int, pause: Pause) -> None:
+    def __init__(
+        self, log: LogState, limits: CompactionLimits, now_ms: int, pause: Pause, outcomes: TransactionOutcomes
+    ) -> None:
+        self._outcomes = outcomes
         self._log = log
         self._limits = limits
         self._now_ms = now_ms
@@ -273,9 +323,10 @@ class _Rewriting:
             if keys.unread_count and not self._unread_count:
                 self._unread_offset = keys.unread_offset
             self._unread_count += keys.unread_count
+            walk = Walk(keys, self._now_ms, self._limits.delete_retention_ms)
             for place in range(number + 1):
                 is_last = place == len(segments) - 1
-                segments[place] = await self._rewrite(segments[place], keys, is_last=is_last)
+                segments[place] = await self._rewrite(segments[place], walk, is_last=is_last)
                 if place < number or next_index is None:
                     _mark_clean(self._log, segments[place], self._now_ms)
 
@@ -298,11 +349,12 @@ class _Rewriting:
             position = 0
             index = segment.first_index
             while position < segment.size_bytes:
-                entries = await self._piece(segment, position, index)
+                entries, aborted = await self._piece(segment, position, index)
                 position += sum(len(entry.frame) for entry in entries)
                 index += len(entries)
                 while entries:
-                    looked_at, is_full = await in_thread(self._log, partial(_note_some, keys, entries, from_index))
+                    note = partial(_note_some, keys, entries, aborted, from_index)
+                    looked_at, is_full = await in_thread(self._log, note)
                     if is_full:
                         # More keys in one batch than there is room for: what was noted is right, so go on behind it.
                         full_at = entries[looked_at].index
@@ -310,23 +362,23 @@ class _Rewriting:
                     entries = await self._others(entries, looked_at)
         return len(segments) - 1, None
 
-    async def _rewrite(self, old: Segment, keys: KeyOffsets, *, is_last: bool) -> Segment:
+    async def _rewrite(self, old: Segment, walk: Walk, *, is_last: bool) -> Segment:
         """Return the segment that takes the place of `old`: itself if nothing in it is replaced."""
         log = self._log
         # The newest record of the log stays, whatever it is, so that readers reach the end.
         is_due = old.cleaned_ms >= 0 and self._now_ms - old.cleaned_ms >= self._limits.delete_retention_ms
-        rewrite = partial(_compact_some, keys, drop_tombstones=is_due and not is_last)
+        rewrite = partial(_compact_some, walk, is_due=is_due and not is_last)
         new = Segment(log.directory, old.base_offset, old.first_index, old.generation + 1)
         new.cleaned_ms = old.cleaned_ms
         position = read = kept = 0
         index = old.first_index
         try:
             while position < old.size_bytes:
-                entries = await self._piece(old, position, index)
+                entries, aborted = await self._piece(old, position, index)
                 position += sum(len(entry.frame) for entry in entries)
                 index += len(entries)
                 while entries:
-                    buffers, counts = await in_thread(log, partial(rewrite, entries))
+                    buffers, counts = await in_thread(log, partial(rewrite, entries, aborted))
                     await in_thread(log, partial(_write_piece, log, new, buffers))
                     _add_written(new, entries, buffers)
                     read += counts[0]
@@ -357,12 +409,15 @@ class _Rewriting:
             await self._pause(0)
         return entries[done:]
 
-    async def _piece(self, segment: Segment, position: int, index: int) -> list[Entry]:
+    async def _piece(self, segment: Segment, position: int, index: int) -> _Piece:
         entries = await in_thread(self._log, partial(_read_piece, self._log, segment, position, index), segment)
         await self._pause(sum(len(entry.frame) for entry in entries))
         if not _is_held(self._log, segment):
             raise _GoneError
-        return entries
+        # Only now, and before anything else can happen: what is still held has not been forgotten.
+        start_offset = parse_header(entries[0].frame).base_offset
+        end_offset = parse_header(entries[-1].frame).end_offset
+        return _Piece(entries, AbortedBatches(self._outcomes.aborted_between(start_offset, end_offset)))
 
 
 def _add_written(segment: Segment, entries: list[Entry], buffers: list[Buffer]) -> None:
@@ -373,7 +428,7 @@ def _add_written(segment: Segment, entries: list[Entry], buffers: list[Buffer]) 
         segment.add(entry.index, header.base_offset, len(frame), latest)
 
 
-def _note_some(keys: KeyOffsets, entries: list[Entry], from_index: int) -> tuple[int, bool]:
+def _note_some(keys: KeyOffsets, entries: list[Entry], aborted: AbortedBatches, from_index: int) -> tuple[int, bool]:
     """Note the first entries, as many as are due at once; return their number, and whether the next finds no room."""
     began_bytes = keys.plain_bytes
     records = 0
@@ -382,14 +437,15 @@ def _note_some(keys: KeyOffsets, entries: list[Entry], from_index: int) -> tuple
             return number, False
         if entry.index >= from_index:
             frame = memoryview(entry.frame)
-            records += parse_header(frame).record_count
-            if not keys.note(frame):
+            header = parse_header(frame)
+            records += header.record_count
+            if not aborted.has(header) and not keys.note(frame):
                 return number, True
     return len(entries), False
 
 
 def _compact_some(
-    keys: KeyOffsets, entries: list[Entry], *, drop_tombstones: bool
+    walk: Walk, entries: list[Entry], aborted: AbortedBatches, *, is_due: bool
 ) -> tuple[list[Buffer], tuple[int, int]]:
     """Compact the first entries, as many as are due at once; return them, and the records read and kept."""
     buffers: list[Buffer] = []
@@ -397,7 +453,7 @@ def _compact_some(
     for entry in entries:
         if plain_bytes >= PLAIN_BYTES or read >= PLAIN_RECORDS:
             break
-        frame, counts = compacted(memoryview(entry.frame), keys, drop_tombstones=drop_tombstones)
+        frame, counts = walk.compacted(memoryview(entry.frame), aborted, is_due=is_due)
         buffers.append(frame)
         read += counts.read
         kept += counts.kept

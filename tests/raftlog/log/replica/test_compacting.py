@@ -11,7 +11,7 @@ from raftlog.log.node import Node
 from raftlog.log.transfer.transfers import frames_of_segments, received
 
 from barnabas_raftlog.log.replica import compacting, write_behind
-from barnabas_raftlog.log.replica.compacting import Compacted, CompactionFailedError, CompactionLimits
+from barnabas_raftlog.log.replica.compacting import Compacted, CompactionFailedError, CompactionLimits, NoTransactions
 from barnabas_raftlog.log.replica.compaction import KeyOffsets
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.log.replica.state import Mode
@@ -67,7 +67,7 @@ def compact(log: ReplicaLog, now_ms: int = NOW_MS, limits: CompactionLimits = LI
     async def run() -> Compacted | None:
         async def pause(_: int) -> None: ...
 
-        return await log.compact(limits, log.last_index, now_ms, pause)
+        return await log.compact(limits, log.last_index, now_ms, pause, NoTransactions(log.log_end_offset))
 
     return asyncio.run(run())
 
@@ -133,7 +133,7 @@ def test_no_more_is_worked_on_between_two_pauses_than_is_stated(
         async def pause(_: int) -> None:
             looked_at.append(0)
 
-        await log.compact(LIMITS, log.last_index, NOW_MS, pause)
+        await log.compact(LIMITS, log.last_index, NOW_MS, pause, NoTransactions(log.log_end_offset))
 
     before = asyncio.run(all_records(log))
     noted = KeyOffsets.note
@@ -291,7 +291,7 @@ def test_what_is_young_not_committed_or_not_much_stays() -> None:
     async def pause(_: int) -> None: ...
 
     async def at(limits: CompactionLimits, committed_index: int = 60, now_ms: int = NOW_MS) -> Compacted | None:
-        return await log.compact(limits, committed_index, now_ms, pause)
+        return await log.compact(limits, committed_index, now_ms, pause, NoTransactions(log.log_end_offset))
 
     assert asyncio.run(at(LIMITS, committed_index=5)) is None
     assert asyncio.run(at(LIMITS._replace(min_lag_ms=NOW_MS))) is None

@@ -10,7 +10,7 @@ from hostile.frames import bomb
 from raftlog.log.node import Node
 
 from barnabas_raftlog.log.replica import compaction, timestamps
-from barnabas_raftlog.log.replica.compacting import Compacted, CompactionLimits
+from barnabas_raftlog.log.replica.compacting import Compacted, CompactionLimits, NoTransactions
 from barnabas_raftlog.log.replica.compaction import KeyOffsets, compacted
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.records.bounded import BatchBounds, find_by_time
@@ -84,7 +84,7 @@ def compact(log: ReplicaLog) -> Compacted:
     async def run() -> Compacted | None:
         async def pause(_: int) -> None: ...
 
-        return await log.compact(LIMITS, log.last_index, NOW_MS, pause)
+        return await log.compact(LIMITS, log.last_index, NOW_MS, pause, NoTransactions(log.log_end_offset))
 
     done = asyncio.run(run())
     assert done is not None

@@ -2,7 +2,6 @@
 """Notes the newest offset of each key, and says which records stay, compiled: with the GIL released."""
 
 import mmap
-from array import array
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
@@ -52,17 +51,6 @@ cdef Py_ssize_t slot_of(const uint64_t[::1] slots, uint64_t capacity, const Dige
             number = 0
 
 
-cdef bint is_within(const int64_t[::1] ranges, Py_ssize_t* at, int64_t offset) except -1 nogil:
-    """Tell whether an offset is in one of the ranges; `at` moves on with the offsets that are asked for."""
-    while at[0] + 1 < ranges.shape[0] and ranges[at[0] + 1] <= offset:
-        at[0] += 2
-    return at[0] + 1 < ranges.shape[0] and ranges[at[0]] <= offset
-
-
-cdef object flat(aborted):
-    return array("q", [offset for one in aborted for offset in one])
-
-
 cdef class KeyTable:
     """The newest offset of each key; as `pure.KeyTable`. One thread at a time."""
 
@@ -90,15 +78,14 @@ cdef class KeyTable:
         sip_hash(key, 0, key.shape[0], &self.secret, &digest)
         return <int64_t>self.slots[slot_of(self.slots, self.capacity, &digest) + 2] - 1
 
-    def note(self, part, aborted=()) -> bool:
+    def note(self, part) -> bool:
         """Note the keys of a batch; False if there was no room for one of them."""
         cdef Body body = part.body
-        cdef const int64_t[::1] ranges = flat(aborted)
         cdef uint64_t[::1] slots = self.slots
         cdef Steps steps
         cdef int64_t records = part.record_count, base_offset = part.base_offset
         cdef int64_t number, offset
-        cdef Py_ssize_t place, at = 0
+        cdef Py_ssize_t place
         cdef Digest digest
         cdef int fault = NONE
         cdef bint is_full = False
@@ -109,7 +96,7 @@ cdef class KeyTable:
                 if fault:
                     break
                 offset = base_offset + steps.seen.offset_delta
-                if steps.seen.key_size < 0 or is_within(ranges, &at, offset):
+                if steps.seen.key_size < 0:
                     continue
                 sip_hash(body, steps.seen.key_start, steps.seen.key_size, &self.secret, &digest)
                 place = slot_of(slots, self.capacity, &digest)
@@ -128,17 +115,16 @@ cdef class KeyTable:
             raise ValueError("a batch that was not checked")
         return not is_full
 
-    def kept(self, part, *, bint drop_tombstones, aborted=()) -> Kept:
+    def kept(self, part, *, bint drop_tombstones) -> Kept:
         """Return which records of a batch stay."""
         cdef Body body = part.body
-        cdef const int64_t[::1] ranges = flat(aborted)
         cdef const uint64_t[::1] slots = self.slots
         cdef Steps steps
         cdef int64_t records = part.record_count, base_offset = part.base_offset
         marks = bytearray((records + 7) // 8)
         cdef uint8_t[::1] bits = marks
         cdef int64_t number, offset, count = 0, max_timestamp = -1
-        cdef Py_ssize_t place, at = 0
+        cdef Py_ssize_t place
         cdef Digest digest
         cdef int fault = NONE
         begin(&steps, part.base_timestamp, part.last_offset_delta)
@@ -148,8 +134,6 @@ cdef class KeyTable:
                 if fault:
                     break
                 offset = base_offset + steps.seen.offset_delta
-                if is_within(ranges, &at, offset):
-                    continue
                 if steps.seen.key_size >= 0:
                     if drop_tombstones and steps.seen.value_size < 0:
                         continue

@@ -1,6 +1,5 @@
 """Notes the newest offset of each key, and says which records stay, in Python. Pure."""
 
-from collections.abc import Callable, Sequence
 from hashlib import blake2b
 
 from barnabas_raftlog.records.walker.arrow_parts import Part
@@ -44,56 +43,49 @@ class KeyTable:
         """Return the offset of the newest record with this key, -1 if it is not known."""
         return self._offsets.get(self._digest(key), -1)
 
-    def note(self, part: Part, aborted: Sequence[tuple[int, int]] = ()) -> bool:
+    def note(self, part: Part) -> bool:
         """Note the keys of a batch, which is newer than those noted before; False if there was no room for one of them.
 
         The keys before that one were noted, those behind it were not.
 
         Args:
             part: A batch that `check` has found to be sound.
-            aborted: Ranges [start, end) of offsets, in order and apart from each other. The records in them are as if
-                they were not there.
 
         Raises:
             ValueError: the batch is not sound; then what was noted so far says nothing.
         """
         offsets = self._offsets
-        is_aborted = _within(aborted)
         view = memoryview(part.body)
         try:
             for seen in steps(part):
-                offset = part.base_offset + seen.offset_delta
-                if seen.key_size < 0 or is_aborted(offset):
+                if seen.key_size < 0:
                     continue
                 digest = self._digest(view[seen.key_start : seen.key_start + seen.key_size])
                 if digest not in offsets and len(offsets) >= self._keys_max:
                     return False
-                offsets[digest] = offset
+                offsets[digest] = part.base_offset + seen.offset_delta
         except FaultError as error:
             raise ValueError(_UNCHECKED) from error
         return True
 
-    def kept(self, part: Part, *, drop_tombstones: bool, aborted: Sequence[tuple[int, int]] = ()) -> Kept:
+    def kept(self, part: Part, *, drop_tombstones: bool) -> Kept:
         """Return which records of a batch stay.
 
-        Those do not for whose key a newer one is known, those that were aborted, and tombstones, if that is asked for.
+        Those do not for whose key a newer one is known, and tombstones, if that is asked for.
 
         Raises:
             ValueError: the batch is not sound.
         """
-        is_aborted = _within(aborted)
         view = memoryview(part.body)
         marks = bytearray((part.record_count + 7) // 8)
         count = 0
         max_timestamp = -1
         try:
             for number, seen in enumerate(steps(part)):
-                offset = part.base_offset + seen.offset_delta
-                if is_aborted(offset):
-                    continue
                 if seen.key_size >= 0:
                     key = view[seen.key_start : seen.key_start + seen.key_size]
-                    if (drop_tombstones and seen.value_size < 0) or self.newest(key) > offset:
+                    is_replaced = self.newest(key) > part.base_offset + seen.offset_delta
+                    if is_replaced or (drop_tombstones and seen.value_size < 0):
                         continue
                 marks[number >> 3] |= 1 << (number & 7)
                 count += 1
@@ -133,17 +125,3 @@ def squeeze(body: bytearray | memoryview, marks: Buffer, records: int) -> int:
                 view[size : size + end - start] = view[start:end]
                 size += end - start
     return size
-
-
-def _within(ranges: Sequence[tuple[int, int]]) -> Callable[[int], bool]:
-    """Return what tells whether an offset is in one of the ranges; offsets must be asked for in order."""
-    left = iter(ranges)
-    current = next(left, None)
-
-    def is_within(offset: int) -> bool:
-        nonlocal current
-        while current is not None and current[1] <= offset:
-            current = next(left, None)
-        return current is not None and current[0] <= offset
-
-    return is_within
