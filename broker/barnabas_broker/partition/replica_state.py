@@ -272,9 +272,6 @@ async def load_replica_state(log: ReplayedLog, timestamp_ms: int) -> ReplicaStat
 
 def _marker_in(header: BatchHeader, frame: Buffer) -> EndMarker | None:
     """Return what a control batch says that takes an offset; None if it ends no transaction."""
-    if header.record_count == 0:
-        # Compaction has left its header, with the coordinator's epoch in the place of the sequence.
-        return EndMarker(header.producer_id, header.producer_epoch, True, header.base_sequence)
     if not is_marker(header):
         return None
     try:

@@ -25,7 +25,7 @@ from barnabas_broker.timing.slices import Slices
 from barnabas_broker.timing.timers import Timers
 from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS
 from barnabas_raftlog.errors import StorageFailedError
-from barnabas_raftlog.log.replica.compacting import CompactionFailedError, CompactionLimits, NoTransactions
+from barnabas_raftlog.log.replica.compacting import CompactionFailedError, CompactionLimits
 from barnabas_raftlog.log.replica.compaction import KEY_BYTES
 
 from .partitions import Partitions
@@ -98,7 +98,7 @@ class Compaction:
                 partition.producers.commit_index,
                 self._partitions.wall_ms(),
                 self._pause,
-                NoTransactions(partition.high_watermark),
+                partition,
             )
         except CompactionFailedError as error:
             self._events.add("compaction failed", str(partition), str(error))

@@ -46,7 +46,6 @@ __all__ = [
     "Compacted",
     "CompactionFailedError",
     "CompactionLimits",
-    "NoTransactions",
     "Pause",
     "TransactionOutcomes",
     "compact",
@@ -106,15 +105,6 @@ class TransactionOutcomes(Protocol):
 
         Each is (producer id, offset of its first record, offset of its marker).
         """
-
-
-class NoTransactions(NamedTuple):
-    """The outcomes in a log without transactions: up to its high watermark there is nothing to decide."""
-
-    last_stable_offset: int
-
-    def aborted_between(self, start_offset: int, end_offset: int) -> Sequence[tuple[int, int, int]]:
-        return ()
 
 
 class _Piece(NamedTuple):

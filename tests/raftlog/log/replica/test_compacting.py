@@ -11,7 +11,7 @@ from raftlog.log.node import Node
 from raftlog.log.transfer.transfers import frames_of_segments, received
 
 from barnabas_raftlog.log.replica import compacting, write_behind
-from barnabas_raftlog.log.replica.compacting import Compacted, CompactionFailedError, CompactionLimits, NoTransactions
+from barnabas_raftlog.log.replica.compacting import Compacted, CompactionFailedError, CompactionLimits
 from barnabas_raftlog.log.replica.compaction import KeyOffsets
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.log.replica.state import Mode
@@ -19,6 +19,8 @@ from barnabas_raftlog.raft.messages import Entry
 from barnabas_raftlog.records.builder import NewRecord, build_batch
 from barnabas_raftlog.records.header import parse_header
 from barnabas_raftlog.records.reader import Record, read_records
+
+from .transactional_logs import NoTransactions
 
 both_modes = pytest.mark.parametrize("mode", ["fsync", "page-cache"])
 NOW_MS = 1_000_000_000

@@ -10,7 +10,7 @@ from hostile.frames import bomb
 from raftlog.log.node import Node
 
 from barnabas_raftlog.log.replica import compaction, timestamps
-from barnabas_raftlog.log.replica.compacting import Compacted, CompactionLimits, NoTransactions
+from barnabas_raftlog.log.replica.compacting import Compacted, CompactionLimits
 from barnabas_raftlog.log.replica.compaction import KeyOffsets, compacted
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.records.bounded import BatchBounds, find_by_time
@@ -18,6 +18,8 @@ from barnabas_raftlog.records.builder import NewRecord, build_batch, varint, wri
 from barnabas_raftlog.records.compression import Compression, compress
 from barnabas_raftlog.records.header import HEADER_BYTES, parse_header
 from barnabas_raftlog.records.reader import read_records
+
+from .transactional_logs import NoTransactions
 
 T = TypeVar("T")
 LIMITS = CompactionLimits(

@@ -30,6 +30,15 @@ def marker(producer_id: int, *, is_commit: bool, at_ms: int = 1_000, coordinator
     return marker_batch(EndMarker(producer_id, 0, is_commit, coordinator_epoch), at_ms)
 
 
+class NoTransactions(NamedTuple):
+    """The outcomes in a log without transactions: up to its high watermark there is nothing to decide."""
+
+    last_stable_offset: int
+
+    def aborted_between(self, start_offset: int, end_offset: int) -> Sequence[tuple[int, int, int]]:
+        return ()
+
+
 class Transactions:
     """What the frames of a log say of transactions, from its beginning on: the outcomes that compaction asks for.
 
