@@ -50,6 +50,7 @@ from barnabas_raftlog.multiraft.interfaces import GroupLog
 from barnabas_raftlog.raft.membership import Configuration
 from barnabas_raftlog.raft.messages import Entry, InstallSnapshot
 from barnabas_raftlog.records.header import BatchHeader, ControlKind
+from barnabas_raftlog.records.markers import EndMarker, marker_batch
 
 from .contracts import PartitionLog, PartitionObserver, PendingAppend
 from .in_sync import copied_index, copies_of_committed, electable, in_sync, lacks_something, readable_elsewhere
@@ -308,6 +309,25 @@ class Partition:
             if not isinstance(error, PerhapsForgottenError):
                 raise
             return None
+
+    def append_marker(self, marker: EndMarker, *, bumps_epoch: bool, needs_replicas: bool = True) -> int:
+        """Append the end of a producer's transaction in this partition; return the index to wait for.
+
+        `bumps_epoch`: the transaction is one of version 2, whose marker has the epoch of the next one. `needs_replicas`
+        as in `append`.
+
+        Raises:
+            NotLeaderError: another node leads, or nobody.
+            NotEnoughReplicasError: nothing was appended.
+            StorageFailedError: nothing was appended.
+        """
+        if not self.is_leader:
+            raise NotLeaderError(self.leader_id)
+        if needs_replicas and not self.has_enough_replicas:
+            raise NotEnoughReplicasError(f"in sync are {list(self.isr)}, min.insync.replicas is {self.min_insync}")
+        entry = self.group.propose(marker_batch(marker, self.host.wall_ms()))
+        self.state.note((entry,), self.host.wall_ms())
+        return entry.index
 
     def turn_away(self, producer_id: int, error: BarnabasError) -> None:
         """Note that a batch was refused for a reason that passes, so those behind it are, until it comes again."""

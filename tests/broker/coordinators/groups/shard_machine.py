@@ -12,16 +12,21 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from barnabas_broker.coordinators.groups.hosted_group import HostedGroup
 from barnabas_broker.coordinators.groups.shard import GroupShard
+from barnabas_broker.coordinators.groups.staging import StagedName
 from barnabas_broker.coordinators.groups.state_machine.messages import SavedGroup
 from barnabas_broker.coordinators.groups.state_machine.records import CommittedOffset, GroupKey, Name, OffsetKey
 from barnabas_broker.coordinators.groups.state_machine.states import GroupState
+from barnabas_broker.coordinators.runtime.contracts import Writer
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.raft.messages import Entry
+from barnabas_raftlog.records.markers import EndMarker
 from barnabas_raftlog.steps import at_once
 
-from .shard_world import Member, Outcome, Said, World
+from .log_model import Said
+from .shard_world import Member, Outcome, World
 
 GROUPS = ("g", "h")
+PRODUCERS = (1, 2)
 TOPICS = ("t", "u")
 KEYS = [OffsetKey(group_id, topic, index) for group_id in GROUPS for topic, index in (("t", 0), ("t", 1), ("u", 0))]
 NAMES: list[Name] = [*KEYS, *map(GroupKey, GROUPS)]
@@ -77,6 +82,7 @@ class ShardMachine(RuleBasedStateMachine):
             for number in range(2)
         ]
         self.number = 0
+        self.epochs = dict.fromkeys(PRODUCERS, 0)
         self.listens_since_ms = 0
         self._known: tuple[GroupShard | None, bool] = (None, True)
 
@@ -165,7 +171,8 @@ class ShardMachine(RuleBasedStateMachine):
         if hosted is None or hosted.group.state is not GroupState.EMPTY:
             return
         begin = log.last_index
-        live = {name for name in self.world.truth_of(self.world.all_entries()) if name.group_id == group_id}
+        coming = self.world.truth_of(self.world.all_entries())
+        live = {OffsetKey(*name[:3]) if name[1:] else name for name in coming if name.group_id == group_id}
         stored = Stored(self.world, {})
         with self.world.step():
             self.shard.remove_group(hosted, stored)
@@ -175,6 +182,45 @@ class ShardMachine(RuleBasedStateMachine):
             assert live <= stored.said.keys(), "not covered by the deletion"
             assert not any(stored.said.values())
             stored.appended()
+
+    # Transactions.
+
+    @precondition(serves)
+    @rule(
+        producer_id=st.sampled_from(PRODUCERS),
+        keys=st.lists(st.sampled_from(KEYS[:3]), min_size=1, max_size=3, unique=True),
+        in_other=st.booleans(),
+    )
+    def a_producer_stages(self, producer_id: int, keys: list[OffsetKey], in_other: bool) -> None:
+        hosted = self.shard.make_group(GROUPS[in_other])
+        assert hosted is not None
+        assert self.shard.check_staging(hosted, "", None, -1) is ErrorCode.NONE
+        offsets = {(key := one._replace(group_id=hosted.group_id)): self.value(key) for one in keys}
+        stored = Stored(self.world, {StagedName(*key, producer_id): value for key, value in offsets.items()})
+        with self.world.step():
+            writer = Writer(producer_id, self.epochs[producer_id])
+            self.shard.staging.write(writer, list(offsets.items()), stored)
+        stored.appended()
+
+    @precondition(serves)
+    @rule(producer_id=st.sampled_from(PRODUCERS), is_commit=st.booleans(), is_v2=st.booleans())
+    def a_transaction_ends(self, producer_id: int, is_commit: bool, is_v2: bool) -> None:
+        self.epochs[producer_id] += is_v2
+        stored = Stored(self.world, {})
+        with self.world.step():
+            marker = EndMarker(producer_id, self.epochs[producer_id], is_commit, 0)
+            self.shard.staging.end(marker, stored, bumps_epoch=is_v2)
+        stored.appended()
+
+    @precondition(serves)
+    @rule(producer_id=st.sampled_from(PRODUCERS), keys=st.just(KEYS[:2]), turns=st.integers(0, 2))
+    def a_transaction_commits_while_the_log_is_compacted(
+        self, producer_id: int, keys: list[OffsetKey], turns: int
+    ) -> None:
+        self.the_log_is_compacted()
+        self.a_producer_stages(producer_id, keys, in_other=False)
+        self.world.breathe(turns)
+        self.a_transaction_ends(producer_id, is_commit=True, is_v2=True)
 
     # Members.
 
@@ -293,6 +339,16 @@ class ShardMachine(RuleBasedStateMachine):
         self.world.follow(self._said_elsewhere(names, is_deletion))
 
     @precondition(lambda self: not self.world.raft.leads)
+    @rule(
+        key=st.sampled_from(KEYS[:3]), producer_id=st.sampled_from(PRODUCERS), end=st.sampled_from([None, True, False])
+    )
+    def a_producer_stages_elsewhere(self, key: OffsetKey, producer_id: int, end: bool | None) -> None:
+        said: list[dict[Any, Any]] = [{StagedName(*key, producer_id): self.value(key)}]
+        if end is not None:
+            said.append({EndMarker(producer_id, 0, end, 0): None})
+        self.world.follow(said)
+
+    @precondition(lambda self: not self.world.raft.leads)
     @rule(turns=st.sampled_from([0, 10]))
     def this_one_leads_again(self, turns: int) -> None:
         self.world.win()
@@ -334,10 +390,13 @@ class ShardMachine(RuleBasedStateMachine):
         for position in range(same, len(entries)):
             entry = entries[position]
             if entry.term % 2 and not any(entry is one for one in self.asked_for):  # By this node's upkeep.
-                before = self.world.truth_of(entries[:position])
+                before = self.world.model_of(entries[:position])
                 for name, value in self.world.said_in(entry).items():
-                    if value is None and (last := before.get(name)) is not None:
+                    if isinstance(name, StagedName):
+                        continue
+                    if value is None and (last := before.known.get(name)) is not None:
                         assert self._has_outlived_its_use(last), f"{name} was in use: {last}"
+                    assert value is not None or name not in before.pending(), f"{name} was pending"
         self.looked_at = entries
 
     def _has_outlived_its_use(self, value: CommittedOffset | SavedGroup) -> bool:
@@ -367,6 +426,8 @@ class ShardMachine(RuleBasedStateMachine):
 def make_small(patch: Any) -> None:
     """Have small batches, and tasks that let others go first at every occasion."""
     patch.setattr("barnabas_broker.coordinators.groups.shard.BATCH_BYTES_MAX", 150)
+    patch.setattr("barnabas_broker.coordinators.groups.staging.BATCH_BYTES_MAX", 150)
+    patch.setattr("barnabas_broker.coordinators.groups.table.ENDED_STEP", 1)
     patch.setattr("barnabas_broker.coordinators.runtime.rewriting.BATCH_BYTES_MAX", 150)
     patch.setattr("barnabas_broker.timing.slices.SLICE_S", 0)
     patch.setattr("barnabas_broker.coordinators.runtime.coordinator.STANDBY_ENTRIES", 2)

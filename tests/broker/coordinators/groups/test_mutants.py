@@ -22,8 +22,8 @@ MUTANTS = {  # what is broken: (module, the text, the text instead)
     ),
     "a deletion covers only what is committed": (
         "coordinators.groups.shard",
-        "places += [name[1:] for name in coming if isinstance(name, OffsetKey) and name[1:] not in known]",
-        "pass",
+        "*(name[1:3] for name in coming if name != GroupKey(group_id))",
+        "",
     ),
     "a deletion leaves a group's record that is under way": (
         "coordinators.groups.shard",
@@ -42,8 +42,23 @@ MUTANTS = {  # what is broken: (module, the text, the text instead)
     ),
     "a group that is in use expires": (
         "coordinators.groups.expiry",
-        "and not coming and not hosted.saves:",
-        "and not hosted.saves:",
+        "and not coming and not pending and not hosted.saves:",
+        "and not pending and not hosted.saves:",
+    ),
+    "a record that is written again passes for a newer one": (
+        "coordinators.groups.table",
+        "elif not is_again:",
+        "else:",
+    ),
+    "rewriting writes what a commit under way replaces": (
+        "coordinators.runtime.shard",
+        " or self.shard.is_ending(name):",
+        ":",
+    ),
+    "a transaction with many offsets ends with a part of them": (
+        "coordinators.groups.table",
+        "return len(ended) == ENDED_STEP",
+        "return False",
     ),
     "nobody is listened to anew after a stall": (
         "coordinators.groups.shard",
