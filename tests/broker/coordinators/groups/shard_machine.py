@@ -7,6 +7,7 @@ covers everything that it was asked to cover; nobody stays in a group without be
 from collections.abc import Iterable
 from typing import Any
 
+from broker.coordinators.runtime.replica_world import writer_for
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -16,7 +17,6 @@ from barnabas_broker.coordinators.groups.staging import StagedName
 from barnabas_broker.coordinators.groups.state_machine.messages import SavedGroup
 from barnabas_broker.coordinators.groups.state_machine.records import CommittedOffset, GroupKey, Name, OffsetKey
 from barnabas_broker.coordinators.groups.state_machine.states import GroupState
-from barnabas_broker.coordinators.runtime.contracts import Writer
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.raft.messages import Entry
 from barnabas_raftlog.records.markers import EndMarker
@@ -198,7 +198,7 @@ class ShardMachine(RuleBasedStateMachine):
         offsets = {(key := one._replace(group_id=hosted.group_id)): self.value(key) for one in keys}
         stored = Stored(self.world, {StagedName(*key, producer_id): value for key, value in offsets.items()})
         with self.world.step():
-            writer = Writer(producer_id, self.epochs[producer_id])
+            writer = writer_for(self.world.partition, producer_id, self.epochs[producer_id])
             self.shard.staging.write(writer, list(offsets.items()), stored)
         stored.appended()
 

@@ -4,10 +4,10 @@ No request stages offsets yet; the coordinator is asked itself.
 """
 
 import pytest
+from broker.coordinators.runtime.replica_world import writer_for
 
 from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.coordinators.groups.state_machine.records import CommittedOffset, OffsetKey
-from barnabas_broker.coordinators.runtime.contracts import Writer
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.offset_delete import (
@@ -49,7 +49,7 @@ class Producer:
 
         async def write(cluster: Cluster) -> None:
             shard = await shard_of(cluster, self.group_id)
-            assert shard.staging.write(Writer(7, 0), [(key, CommittedOffset(offset))], None)
+            assert shard.staging.write(writer_for(shard.runtime.partition, 7), [(key, CommittedOffset(offset))], None)
             assert await shard.runtime.wait_committed()
 
         self.brokers.run(write)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from broker.coordinators.runtime.replica_world import writer_for
 
 from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.coordinators.groups.staging import StagedName
@@ -11,7 +12,6 @@ from barnabas_broker.coordinators.groups.state_machine.offsets import size_of
 from barnabas_broker.coordinators.groups.state_machine.records import CommittedOffset, OffsetKey
 from barnabas_broker.coordinators.groups.state_machine.room import OFFSET_BYTES
 from barnabas_broker.coordinators.groups.table import ENDED_STEP
-from barnabas_broker.coordinators.runtime.contracts import Writer
 from barnabas_broker.coordinators.runtime.shard import APPLIED_STEP, REWRITE_BYTES
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.records.header import TRANSACTIONAL, BatchHeader, parse_header
@@ -62,7 +62,7 @@ def stage(
     value = CommittedOffset(offset, commit_timestamp_ms=world.wall_ms(), topic_id=topic_id)
     with world.step():
         assert shard.make_group(key.group_id) is not None
-        shard.staging.write(Writer(producer_id, epoch), [(key, value)], outcome)
+        shard.staging.write(writer_for(world.partition, producer_id, epoch), [(key, value)], outcome)
     return outcome
 
 
@@ -228,7 +228,7 @@ class TestBatchesOfTheProducer:
         offsets = [(KEY._replace(partition=index), CommittedOffset(index, metadata="x" * 150)) for index in range(20)]
         with world.step():
             assert shard.make_group("g") is not None
-            assert shard.staging.write(Writer(7, 0), offsets, outcome)
+            assert shard.staging.write(writer_for(world.partition, 7, 0), offsets, outcome)
         count = world.log.last_index - begin
         assert 4 <= count <= 7
         world.commit(count - 1)
@@ -287,7 +287,7 @@ class TestTheEndOfALeadership:
         world.lose()
         outcomes = [Outcome(), Outcome()]
         with world.step():
-            assert not shard.staging.write(Writer(7, 0), [(KEY, CommittedOffset(1))], outcomes[0])
+            assert not shard.staging.write(writer_for(world.partition, 7, 0), [(KEY, CommittedOffset(1))], outcomes[0])
             shard.staging.end(EndMarker(7, 0, True, 1), outcomes[1], bumps_epoch=False)
         assert [one.code for one in outcomes] == [ErrorCode.NOT_COORDINATOR] * 2
 
@@ -300,7 +300,7 @@ class TestManyOffsets:
         with world.step():
             assert shard.make_group("g") is not None
             offsets = [(KEY._replace(partition=index), CommittedOffset(index)) for index in range(self.COUNT)]
-            assert shard.staging.write(Writer(7, 0), offsets, None)
+            assert shard.staging.write(writer_for(world.partition, 7, 0), offsets, None)
         world.commit()
         world.breathe(5)
         assert len(shard.staging.staged.of_group("g")) == self.COUNT
@@ -334,7 +334,9 @@ class TestManyOffsets:
             keys = [KEY._replace(group_id="h", partition=number) for number in range(100)]
             with world.step():
                 assert shard.make_group("h") is not None
-                shard.staging.write(Writer(producer_id, 0), [(key, CommittedOffset(1)) for key in keys], None)
+                shard.staging.write(
+                    writer_for(world.partition, producer_id, 0), [(key, CommittedOffset(1)) for key in keys], None
+                )
         world.commit()
         world.breathe(10)
         for producer_id in range(100, 100 + count):

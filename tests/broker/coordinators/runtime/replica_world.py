@@ -17,6 +17,7 @@ from copy import deepcopy
 from types import SimpleNamespace
 from typing import Any, Generic, TypeVar, cast
 
+from barnabas_broker.coordinators.runtime.contracts import Writer
 from barnabas_broker.coordinators.runtime.coordinator import CoordinatorRuntime, Replica
 from barnabas_broker.coordinators.runtime.shard import ShardState
 from barnabas_broker.coordinators.runtime.standby import Standby
@@ -34,7 +35,7 @@ from barnabas_raftlog.raft.membership import configuration_of
 from barnabas_raftlog.raft.messages import Buffer, Entry
 from barnabas_raftlog.records.header import ControlKind, control_frame, parse_header, stamp
 
-__all__ = ["NODE", "OTHERS", "WALL_MS", "Log", "Outcome", "ReplicaWorld"]
+__all__ = ["NODE", "OTHERS", "WALL_MS", "Log", "Outcome", "ReplicaWorld", "writer_for"]
 
 NODE = 1
 OTHERS = (2, 3)
@@ -420,6 +421,11 @@ class ReplicaWorld(Generic[N, V, S]):
     def _read_to(self, standby: Standby[Any], commit_index: int) -> None:
         with self.step():
             run_through(standby.advance(cast("Any", self.log), commit_index, lambda: True))
+
+
+def writer_for(_: Partition, producer_id: int, epoch: int = 0) -> Writer:
+    """Return a producer that may write to the partition as part of a transaction."""
+    return Writer(producer_id, epoch)
 
 
 def run_through(coroutine: Coroutine[Any, Any, None]) -> None:

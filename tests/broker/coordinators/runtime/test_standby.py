@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import pytest
 from broker.coordinators.runtime.numbers import Name, NumberTable, NumberWorld
-from broker.coordinators.runtime.replica_world import WALL_MS, Log
+from broker.coordinators.runtime.replica_world import WALL_MS, Log, writer_for
 
 from barnabas_broker.coordinators.runtime.contracts import Writer
 from barnabas_broker.coordinators.runtime.standby import STANDBY_ENTRIES, Standby
@@ -37,7 +37,7 @@ def test_a_table_hears_in_whose_transaction_a_batch_is_and_how_that_ends(world: 
     shard = world.lead()
     with world.step():
         shard.set({A: 1})
-        shard.set({B: 1}, writer=Writer(7, 1))
+        shard.set({B: 1}, writer=writer_for(world.partition, 7, 1))
         shard.runtime.append_marker(marker, (), lambda: None, None, bumps_epoch=True, weight=0)
     world.commit()
     fresh = Standby(NumberTable)
