@@ -284,8 +284,12 @@ class GroupShard:
     def _remove(self, hosted: HostedGroup, done: Done | None) -> Steps:
         group_id = hosted.group_id
         coming = self.under_way.of_owner(group_id)
-        known = (*self.offsets.of_group(group_id), *self.staging.staged.of_group(group_id))
-        places = list(dict.fromkeys((*known, *(name[1:3] for name in coming if name != GroupKey(group_id)))))
+        known = self.offsets.of_group(group_id)
+        others = (
+            *self.staging.staged.of_group(group_id),
+            *(name[1:3] for name in coming if name != GroupKey(group_id)),
+        )
+        places = [*known, *dict.fromkeys(place for place in others if place not in known)]
         is_saved = group_id in self._table.saved or GroupKey(group_id) in coming
         for begin in range(0, len(places), DELETED_STEP):
             is_last = begin + DELETED_STEP >= len(places)
@@ -405,6 +409,7 @@ class GroupShard:
         Raises:
             ValueError: a name or a note does not fit its field; nothing was appended.
         """
+        assert changes
         batches = in_batches(changes, BATCH_BYTES_MAX)
         for number, (batch, records) in enumerate(batches, 1):
             # They commit in order, so the last one speaks for all.

@@ -286,7 +286,6 @@ class ShardRuntime(Generic[T, S]):
     def append_marker(
         self,
         marker: EndMarker,
-        names: Sequence[Name],
         apply: Apply,
         done: Done | None,
         *,
@@ -306,7 +305,7 @@ class ShardRuntime(Generic[T, S]):
         except REFUSALS as error:
             return refusal(error)
         if index > known_index:
-            self._note(index, names, apply, weight)
+            self._note(index, (), apply, weight)
         self._wait_for(index, done)
         return ErrorCode.NONE
 

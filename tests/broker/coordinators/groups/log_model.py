@@ -4,7 +4,7 @@ Every record and every marker is looked at in its order; nothing is summed up, a
 """
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from barnabas_broker.coordinators.groups.staging import StagedName
 from barnabas_broker.coordinators.groups.state_machine.messages import SavedGroup
@@ -27,7 +27,7 @@ from barnabas_raftlog.records.header import CONTROL, parse_header
 from barnabas_raftlog.records.markers import EndMarker, is_marker, marker_batch, read_marker
 from barnabas_raftlog.records.reader import Record, read_batch
 
-__all__ = ["SUPERSEDED", "LogModel", "Said", "Value", "frame_of", "marker_frame", "said_in"]
+__all__ = ["SUPERSEDED", "LogModel", "Read", "Said", "Value", "frame_of", "marker_frame", "said_in"]
 
 Value: TypeAlias = CommittedOffset | SavedGroup
 Said: TypeAlias = dict[Name | StagedName, Value | None]
@@ -88,6 +88,21 @@ def marker_frame(marker: EndMarker, timestamp_ms: int) -> bytes:
     return bytes(marker_batch(marker, timestamp_ms))
 
 
+class Read(NamedTuple):
+    """An entry, read: an entry is fed to many models."""
+
+    entry: Entry
+    said: Said
+    marker: EndMarker | None
+    is_again: bool
+    offset: int
+
+    @classmethod
+    def of(cls, entry: Entry) -> "Read":
+        is_again = any(record.headers == AGAIN for record in records_in(entry))
+        return cls(entry, said_in(entry), marker_in(entry), is_again, parse_header(entry.frame).base_offset)
+
+
 class LogModel:
     """What the entries say that were fed so far. `staged` has the batch's offset of each record beside its value."""
 
@@ -95,17 +110,15 @@ class LogModel:
         self.known: dict[Name, Value] = {}
         self.staged: dict[StagedName, tuple[int, CommittedOffset]] = {}
 
-    def feed(self, entry: Entry) -> None:
-        marker = marker_in(entry)
-        if marker is not None:
-            self._end(marker)
-        is_again = any(record.headers == AGAIN for record in records_in(entry))
-        for name, value in said_in(entry).items():
+    def feed(self, read: Read) -> None:
+        if read.marker is not None:
+            self._end(read.marker)
+        for name, value in read.said.items():
             if isinstance(name, StagedName):
                 assert isinstance(value, CommittedOffset)
-                self.staged[name] = parse_header(entry.frame).base_offset, value
+                self.staged[name] = read.offset, value
             else:
-                self._put(name, value, is_again=is_again)
+                self._put(name, value, is_again=read.is_again)
 
     def pending(self) -> set[OffsetKey]:
         """Return the names under which something is staged."""

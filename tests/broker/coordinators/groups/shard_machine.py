@@ -7,7 +7,6 @@ covers everything that it was asked to cover; nobody stays in a group without be
 from collections.abc import Iterable
 from typing import Any
 
-from broker.coordinators.runtime.replica_world import writer_for
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -19,14 +18,12 @@ from barnabas_broker.coordinators.groups.state_machine.records import CommittedO
 from barnabas_broker.coordinators.groups.state_machine.states import GroupState
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.raft.messages import Entry
-from barnabas_raftlog.records.markers import EndMarker
 from barnabas_raftlog.steps import at_once
 
 from .log_model import Said
 from .shard_world import Member, Outcome, World
 
 GROUPS = ("g", "h")
-PRODUCERS = (1, 2)
 TOPICS = ("t", "u")
 KEYS = [OffsetKey(group_id, topic, index) for group_id in GROUPS for topic, index in (("t", 0), ("t", 1), ("u", 0))]
 NAMES: list[Name] = [*KEYS, *map(GroupKey, GROUPS)]
@@ -82,7 +79,6 @@ class ShardMachine(RuleBasedStateMachine):
             for number in range(2)
         ]
         self.number = 0
-        self.epochs = dict.fromkeys(PRODUCERS, 0)
         self.listens_since_ms = 0
         self._known: tuple[GroupShard | None, bool] = (None, True)
 
@@ -182,45 +178,6 @@ class ShardMachine(RuleBasedStateMachine):
             assert live <= stored.said.keys(), "not covered by the deletion"
             assert not any(stored.said.values())
             stored.appended()
-
-    # Transactions.
-
-    @precondition(serves)
-    @rule(
-        producer_id=st.sampled_from(PRODUCERS),
-        keys=st.lists(st.sampled_from(KEYS[:3]), min_size=1, max_size=3, unique=True),
-        in_other=st.booleans(),
-    )
-    def a_producer_stages(self, producer_id: int, keys: list[OffsetKey], in_other: bool) -> None:
-        hosted = self.shard.make_group(GROUPS[in_other])
-        assert hosted is not None
-        assert self.shard.check_staging(hosted, "", None, -1) is ErrorCode.NONE
-        offsets = {(key := one._replace(group_id=hosted.group_id)): self.value(key) for one in keys}
-        stored = Stored(self.world, {StagedName(*key, producer_id): value for key, value in offsets.items()})
-        with self.world.step():
-            writer = writer_for(self.world.partition, producer_id, self.epochs[producer_id])
-            self.shard.staging.write(writer, list(offsets.items()), stored)
-        stored.appended()
-
-    @precondition(serves)
-    @rule(producer_id=st.sampled_from(PRODUCERS), is_commit=st.booleans(), is_v2=st.booleans())
-    def a_transaction_ends(self, producer_id: int, is_commit: bool, is_v2: bool) -> None:
-        self.epochs[producer_id] += is_v2
-        stored = Stored(self.world, {})
-        with self.world.step():
-            marker = EndMarker(producer_id, self.epochs[producer_id], is_commit, 0)
-            self.shard.staging.end(marker, stored, bumps_epoch=is_v2)
-        stored.appended()
-
-    @precondition(serves)
-    @rule(producer_id=st.sampled_from(PRODUCERS), keys=st.just(KEYS[:2]), turns=st.integers(0, 2))
-    def a_transaction_commits_while_the_log_is_compacted(
-        self, producer_id: int, keys: list[OffsetKey], turns: int
-    ) -> None:
-        self.the_log_is_compacted()
-        self.a_producer_stages(producer_id, keys, in_other=False)
-        self.world.breathe(turns)
-        self.a_transaction_ends(producer_id, is_commit=True, is_v2=True)
 
     # Members.
 
@@ -337,16 +294,6 @@ class ShardMachine(RuleBasedStateMachine):
     @rule(names=st.lists(st.sampled_from(NAMES), min_size=1, max_size=4), is_deletion=st.booleans())
     def another_one_writes(self, names: list[Name], is_deletion: bool) -> None:
         self.world.follow(self._said_elsewhere(names, is_deletion))
-
-    @precondition(lambda self: not self.world.raft.leads)
-    @rule(
-        key=st.sampled_from(KEYS[:3]), producer_id=st.sampled_from(PRODUCERS), end=st.sampled_from([None, True, False])
-    )
-    def a_producer_stages_elsewhere(self, key: OffsetKey, producer_id: int, end: bool | None) -> None:
-        said: list[dict[Any, Any]] = [{StagedName(*key, producer_id): self.value(key)}]
-        if end is not None:
-            said.append({EndMarker(producer_id, 0, end, 0): None})
-        self.world.follow(said)
 
     @precondition(lambda self: not self.world.raft.leads)
     @rule(turns=st.sampled_from([0, 10]))

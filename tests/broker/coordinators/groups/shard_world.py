@@ -42,7 +42,7 @@ from barnabas_raftlog.raft.messages import Entry
 from barnabas_raftlog.records.header import ControlKind
 from barnabas_raftlog.records.markers import EndMarker
 
-from .log_model import SUPERSEDED, LogModel, Value, frame_of, marker_frame, said_in
+from .log_model import SUPERSEDED, LogModel, Read, Value, frame_of, marker_frame, said_in
 
 __all__ = ["Member", "Outcome", "World"]
 
@@ -64,6 +64,7 @@ class World(ReplicaWorld[Name | StagedName, Value, GroupShard]):
     def __init__(self, settings: Mapping[str, str | int] | None = None) -> None:
         super().__init__(OFFSETS_TOPIC)
         self.topic_ids: dict[bytes, object] = {}
+        self._read: dict[int, Read] = {}  # which keep the entries, so no other one gets the id
         self.coordinator = GroupCoordinator(
             BrokerConfig.from_settings({**SETTINGS, **(settings or {})}),
             cast("Any", SimpleNamespace(image=SimpleNamespace(topics=self.topic_ids))),
@@ -104,7 +105,10 @@ class World(ReplicaWorld[Name | StagedName, Value, GroupShard]):
         """Return what these entries, all of a log, say."""
         model = LogModel()
         for entry in entries:
-            model.feed(entry)
+            read = self._read.get(id(entry))
+            if read is None:
+                read = self._read[id(entry)] = Read.of(entry)
+            model.feed(read)
         return model
 
     def truth_of(self, entries: Iterable[Entry]) -> Known:

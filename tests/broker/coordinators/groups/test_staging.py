@@ -488,14 +488,38 @@ class TestRewriting:
             world.commit()
         end(world, is_commit=False, producer_id=8)
         end(world, is_commit=True)
+        assert self.written_again(world) == [OTHER]
+        world.commit()
+        assert offset_at(world) == 20
+
+    def test_what_a_commit_under_way_does_not_touch_is_written_again(self, world: World) -> None:
+        """The next transaction of the same producer has something there, or the one before had, which is aborted."""
+        commit_offset(world, 10)
+        commit_offset(world, 11, OTHER)
+        stage(world, 20, OTHER)
+        end(world, is_commit=True)
+        stage(world, 21)
+        assert self.written_again(world) == [KEY]
+        world.commit()
+        end(world, is_commit=False)
+        stage(world, 22, OTHER)
+        end(world, is_commit=True)
+        assert self.written_again(world) == [KEY]
+        end(world, is_commit=False)
+        assert self.written_again(world) == [KEY]
+        world.commit()
+        assert self.written_again(world) == [KEY, OTHER]
+        world.commit()
+        assert (offset_at(world), offset_at(world, OTHER)) == (10, 22)
+
+    def written_again(self, world: World) -> list[Any]:
+        """Write both names again, as far as it may be, and return which."""
         shard = world.shard
         assert shard is not None
         with world.step():
             record_of = at_once(shard.runtime.standby.table.prepare_in_steps([KEY, OTHER]))
             assert shard.runtime.append_again([KEY, OTHER], record_of) is NONE
-        assert list(world.said_in(world.log.entries[-1])) == [OTHER]
-        world.commit()
-        assert offset_at(world) == 20
+        return list(world.said_in(world.log.entries[-1]))
 
     def test_a_log_without_open_transactions_is_cut_behind_those_that_have_ended(self, world: World) -> None:
         stage(world, 20)

@@ -38,7 +38,7 @@ def test_a_table_hears_in_whose_transaction_a_batch_is_and_how_that_ends(world: 
     with world.step():
         shard.set({A: 1})
         shard.set({B: 1}, writer=writer_for(world.partition, 7, 1))
-        shard.runtime.append_marker(marker, (), lambda: None, None, bumps_epoch=True, weight=0)
+        shard.runtime.append_marker(marker, lambda: None, None, bumps_epoch=True, weight=0)
     world.commit()
     fresh = Standby(NumberTable)
     world.loop.run_until_complete(fresh.advance(cast("Any", world.log), world.log.last_index, lambda: True))
