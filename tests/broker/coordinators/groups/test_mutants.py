@@ -8,7 +8,7 @@ import pytest
 from broker.coordinators.mutants import assert_caught
 
 from .shard_machine import ShardMachine, make_small
-from .transaction_machine import TransactionMachine
+from .staging.transaction_machine import TransactionMachine
 
 MUTANTS = {  # what is broken: (module, the text, the text instead)
     "a deadline that came early is not armed again": (

@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from .shard_machine import ShardMachine, make_small
-from .transaction_machine import TransactionMachine
+from .staging.transaction_machine import TransactionMachine
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ No request stages offsets yet; the coordinator is asked itself.
 """
 
 import pytest
+from broker.coordinators.groups.group_client import GroupClient
 from broker.coordinators.runtime.replica_world import writer_for
 
 from barnabas_broker.coordinators.groups.shard import GroupShard
@@ -22,8 +23,6 @@ from barnabas_clients.protocol.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from barnabas_raftlog.records.markers import EndMarker
-
-from .group_client import GroupClient
 
 NONE = ErrorCode.NONE
 UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT

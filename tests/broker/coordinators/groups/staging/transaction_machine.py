@@ -5,6 +5,7 @@ Not among the rules of `shard_machine`: what is rare there would be rarer still.
 
 from typing import Any
 
+from broker.coordinators.groups.shard_machine import GROUPS, KEYS, ShardMachine, Stored
 from broker.coordinators.runtime.replica_world import writer_for
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
@@ -13,8 +14,6 @@ from barnabas_broker.coordinators.groups.staging import StagedName
 from barnabas_broker.coordinators.groups.state_machine.records import OffsetKey
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.records.markers import EndMarker
-
-from .shard_machine import GROUPS, KEYS, ShardMachine, Stored
 
 __all__ = ["TransactionMachine"]
 

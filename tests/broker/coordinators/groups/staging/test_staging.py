@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from broker.coordinators.groups.shard_world import Outcome, World
 from broker.coordinators.runtime.replica_world import writer_for
 
 from barnabas_broker.coordinators.groups.shard import GroupShard
@@ -17,8 +18,6 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.records.header import TRANSACTIONAL, BatchHeader, parse_header
 from barnabas_raftlog.records.markers import EndMarker, read_marker
 from barnabas_raftlog.steps import at_once
-
-from .shard_world import Outcome, World
 
 KEY = OffsetKey("g", "t", 0)
 OTHER = KEY._replace(partition=1)
