@@ -65,7 +65,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     ),
     "barnabas_broker.coordinators": "runtime producer_ids < groups",
     "barnabas_broker.coordinators.runtime": (
-        "append_errors contracts shard_host < standby under_way upkeep < shard < rewriting < coordinator"
+        "append_errors contracts shard_host < batch standby under_way upkeep < shard < rewriting < coordinator"
     ),
     "barnabas_broker.server": ("cold_window transient_bytes < connections < context request_log < handlers < dispatch"),
     "barnabas_broker.cli": (
@@ -136,7 +136,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_clients.groups": "handler member",
     "barnabas_clients.admin": "offset_resets snapshot_ranges values",
     "barnabas_broker": "access config history coordinators.groups.state_machine",
-    "barnabas_broker.coordinators.runtime": "append_errors contracts under_way",
+    "barnabas_broker.coordinators.runtime": "append_errors batch contracts under_way",
     "barnabas_broker.partition": (
         "aborted_index log_starts producer_state read_replicas record_rules saved_state transactions verifications"
         " waiters"
@@ -289,12 +289,15 @@ def test_no_import_goes_round_in_a_circle(folder: str) -> None:
 
 
 def test_the_coordinator_runtime_knows_none_of_its_users() -> None:
-    """It serves groups now, and transactions and share groups later: what records mean is the coordinators' own."""
+    """It serves groups now, and transactional ids and share groups later: what records mean is the coordinators' own.
+
+    A producer's transaction in one partition is a thing of the log, which any coordinator may meet with.
+    """
     runtime = {"barnabas_broker.coordinators.runtime"}
     paths = [path for path in FILES if within(dotted(path), runtime)]
     named = {name for path in paths for name in imports(path) if within(name, {"barnabas_broker.coordinators"})}
     assert not {name for name in named if not within(name, runtime)}
-    of_users = re.compile(r"\b(groups?|members?|heartbeats?|transactions?|__\w+_(offsets|state))\b")
+    of_users = re.compile(r"\b(groups?|members?|heartbeats?|transactional.ids?|__\w+_(offsets|state))\b")
     text = "".join(path.read_text() for path in paths).replace("partition.group.", "")  # the Raft group
     assert not of_users.findall(text)
 

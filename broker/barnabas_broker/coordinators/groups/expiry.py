@@ -7,7 +7,8 @@ the topics, because to a consumer that comes back it looks like a loss.
 
 *A record under way* is in use: an offset that somebody has just committed anew is not expired, though the old one is
 still the committed one, and is not the deleted topic's either, if there is another topic of that name by now. A
-tombstone would come behind it, and take an offset that was acknowledged. The next round looks again.
+tombstone would come behind it, and take an offset that was acknowledged. The next round looks again. So it is with one
+that is pending in a transaction: it is looked at when the transaction has ended.
 
 *Deleted topics.* The image tells of a deletion at once. Offsets that were missed then (nobody led their partition, or
 they were under way) are found here by their topic's id; they go when the id has been missing from the image in two
@@ -94,6 +95,9 @@ class Expiry:
             for place in places
             if place in known and not (coming and OffsetKey(hosted.group_id, *place) in coming)
         }
+        pending = shard.staging.staged.of_group(hosted.group_id)
+        for place in [place for place in offsets if shard.staging.is_pending(OffsetKey(hosted.group_id, *place))]:
+            del offsets[place]
         gone = dict.fromkeys(expired(offsets, membership_of(hosted), self._host.wall_ms(), self._retention_ms))
         expired_count = len(gone)
         for place, value in offsets.items():
@@ -106,7 +110,7 @@ class Expiry:
             text = f"{expired_count} of {len(known)} offsets of {names}, unused for {self._retention_ms // 60_000} min"
             self._tell_group("offsets expired", hosted.group_id, text)
         is_empty = hosted.group.state is GroupState.EMPTY and hosted.group.deadline_ms is None
-        if is_whole and is_empty and len(gone) == len(offsets) and not coming and not hosted.saves:
+        if is_whole and is_empty and len(gone) == len(offsets) and not coming and not pending and not hosted.saves:
             shard.remove_group(hosted)
         elif gone:
             shard.write_offsets([(OffsetKey(hosted.group_id, *place), None) for place in gone], None)
@@ -124,7 +128,9 @@ class Expiry:
                     and (topic, partition) in known
                     and known[topic, partition].topic_id in {NO_TOPIC_ID, topic_ids[topic]}
                 ]
-                changes: list[Change] = [(key, None) for key in keys if key not in shard.under_way]
+                changes: list[Change] = [
+                    (key, None) for key in keys if key not in shard.under_way and not shard.staging.is_pending(key)
+                ]
                 if changes:
                     shard.write_offsets(changes, None)
 

@@ -12,6 +12,9 @@ answers to the requests that carry their tickets, a record to save, a line for t
 the node's one heap of deadlines; a deadline that has moved away (every heartbeat does that) costs nothing until the old
 one fires.
 
+*Transactions.* Offsets that are part of a transaction are pending until a marker ends it (`staging`). A group with
+pending offsets is not forgotten, and they do not expire; a deletion takes them along.
+
 *Many at once.* Work for the thousands of members of one group, or for all groups of a shard, is done in slices
 (`ShardRuntime.in_slices`). A step of a state machine has decided everything by then; each later piece looks first
 whether the group and the shard are still there. A long record is encoded so, too; the saves of a group are appended in
@@ -35,12 +38,14 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.callbacks import call_each
 
 from .hosted_group import HostedGroup, Parked, Save
+from .staging import Staging
 from .state_machine.group import ConsumerGroup
 from .state_machine.messages import Answer, Effects, GroupConfig, JoinRequest, SavedGroup, SyncRequest
-from .state_machine.offsets import OffsetTable, record_of
+from .state_machine.offsets import OffsetTable, in_batches
 from .state_machine.records import (
     CommittedOffset,
     GroupKey,
+    Name,
     OffsetKey,
     encode_group_in_steps,
     encode_group_key,
@@ -65,7 +70,7 @@ class GroupShard:
     """See the module. Owned by the loop; `groups` has every group that this partition knows, also empty ones.
 
     `runtime` is the partition and its log, `under_way` the runtime's. `offsets` are those of the table, once it is
-    loaded.
+    loaded. `staging` has those of transactions.
     """
 
     def __init__(
@@ -79,6 +84,7 @@ class GroupShard:
         self.under_way = runtime.under_way
         self.groups: dict[str, HostedGroup] = {}
         self.offsets = OffsetTable()
+        self.staging = Staging(runtime, room)
         self._table = GroupTable()
         self._host = runtime.host
         self._config = config
@@ -105,7 +111,8 @@ class GroupShard:
         """Bytes that this shard holds for its clients (`room`): none before it serves, and none afterwards."""
         if self.runtime.state is not ShardState.ACTIVE:
             return 0
-        offsets_bytes = self.offsets.held_bytes + self.under_way.count * OFFSET_BYTES
+        offsets_bytes = self.offsets.held_bytes + self.staging.staged.held_bytes
+        offsets_bytes += self.under_way.count * OFFSET_BYTES
         return self._groups_bytes + self._table.group_bytes + offsets_bytes
 
     def saved(self, group_id: str) -> SavedGroup | None:
@@ -124,7 +131,7 @@ class GroupShard:
             hosted = self.groups[group_id] = HostedGroup(group_id, group)
             hosted.changed_at_ms = record.current_state_timestamp_ms
             yield
-        for group_id in self.offsets.group_ids():
+        for group_id in (*self.offsets.group_ids(), *table.staged.group_ids()):
             if group_id not in self.groups:
                 self.groups[group_id] = HostedGroup(group_id, ConsumerGroup(group_id, self._config))
                 yield
@@ -158,6 +165,10 @@ class GroupShard:
                 yield from _give(hosted.group.end(error).answers)
             if not number % GROUPS_STEP:
                 yield
+
+    def is_ending(self, name: Name) -> bool:
+        """Tell whether a transaction with an offset of that name is being committed."""
+        return self.staging.is_ending(name)
 
     def settle_account(self) -> None:
         """Count towards the node's room everything that is held now."""
@@ -221,6 +232,15 @@ class GroupShard:
             self.settle(hosted)
         return code
 
+    def check_staging(
+        self, hosted: HostedGroup, member_id: str, group_instance_id: str | None, generation_id: int
+    ) -> ErrorCode:
+        """Say whether these may stage offsets now (`ConsumerGroup.check_staging`)."""
+        code = hosted.group.check_staging(member_id, group_instance_id, generation_id)
+        if code is not ErrorCode.NONE:
+            self.settle(hosted)
+        return code
+
     def carry_out(self, hosted: HostedGroup, effects: Effects) -> None:
         """Carry out what a group's state machine has asked for, and see to its next deadline."""
         if hosted.is_removed:
@@ -246,6 +266,7 @@ class GroupShard:
             and not hosted.is_deleting
             and group_id not in self._table.saved
             and not self.offsets.of_group(group_id)
+            and not self.staging.staged.of_group(group_id)
             and not self.under_way.of_owner(group_id)
         ):
             self._take_out(hosted)
@@ -264,8 +285,11 @@ class GroupShard:
         group_id = hosted.group_id
         coming = self.under_way.of_owner(group_id)
         known = self.offsets.of_group(group_id)
-        places = list(known)
-        places += [name[1:] for name in coming if isinstance(name, OffsetKey) and name[1:] not in known]
+        others = (
+            *self.staging.staged.of_group(group_id),
+            *(name[1:3] for name in coming if name != GroupKey(group_id)),
+        )
+        places = [*known, *dict.fromkeys(place for place in others if place not in known)]
         is_saved = group_id in self._table.saved or GroupKey(group_id) in coming
         for begin in range(0, len(places), DELETED_STEP):
             is_last = begin + DELETED_STEP >= len(places)
@@ -385,22 +409,13 @@ class GroupShard:
         Raises:
             ValueError: a name or a note does not fit its field; nothing was appended.
         """
-        batches: list[list[tuple[Change, tuple[bytes, bytes | None]]]] = [[]]
-        size = 0
-        for change in changes:
-            key, value = record = record_of(*change)
-            size += len(key) + len(value or b"")
-            if size > BATCH_BYTES_MAX and batches[-1]:
-                batches.append([])
-                size = 0
-            batches[-1].append((change, record))
-        for number, batch in enumerate(batches):
-            written = [change for change, _ in batch]
+        assert changes
+        batches = in_batches(changes, BATCH_BYTES_MAX)
+        for number, (batch, records) in enumerate(batches, 1):
             # They commit in order, so the last one speaks for all.
-            last = done if number == len(batches) - 1 else None
-            names = [key for key, _ in written]
-            put = partial(self._put_offsets, written)
-            error = self.runtime.append([record for _, record in batch], names, put, last)
+            last = done if number == len(batches) else None
+            names = [key for key, _ in batch]
+            error = self.runtime.append(records, names, partial(self._put_offsets, batch), last)
             if error is not ErrorCode.NONE:
                 _tell(done, error)
                 return False
@@ -408,7 +423,7 @@ class GroupShard:
 
     def _put_offsets(self, changes: Iterable[Change]) -> None:
         for key, value in changes:
-            self.offsets.put(key, value)
+            self._table.put_offset(key, value)
 
 
 def _give(answers: Collection[Answer]) -> Steps:

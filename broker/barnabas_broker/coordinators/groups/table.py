@@ -1,14 +1,20 @@
-"""Keeps what the committed records of one offsets partition say, as the runtime's table."""
+"""Keeps what the committed records of one offsets partition say, as the runtime's table.
+
+An offset that is part of a transaction is staged (`state_machine.staged`) until a marker ends that.
+"""
 
 from collections.abc import Generator, Iterable
 from functools import partial
 
-from barnabas_broker.coordinators.runtime.contracts import KeyAndValue, RecordOf, Steps
+from barnabas_broker.coordinators.runtime.contracts import AGAIN, KeyAndValue, RecordOf, Steps, writer_of
+from barnabas_raftlog.records.header import BatchHeader
+from barnabas_raftlog.records.markers import EndMarker
 from barnabas_raftlog.records.reader import Record
 
 from .state_machine.messages import SavedGroup
 from .state_machine.offsets import OffsetTable, record_of, size_of
 from .state_machine.records import (
+    CommittedOffset,
     GroupKey,
     Name,
     OffsetKey,
@@ -19,11 +25,13 @@ from .state_machine.records import (
     encode_group_in_steps,
     encode_group_key,
 )
+from .state_machine.staged import StagedOffsets
 
 __all__ = ["NAMES_STEP", "GroupTable"]
 
 # How much is done between two yields.
 RECORDS_STEP = 100  # records that are taken in
+ENDED_STEP = 500  # offsets of a transaction that are taken in at its end
 NAMES_STEP = 1_000  # names that are listed
 ENCODED_AT_ONCE = 200  # members
 
@@ -32,15 +40,16 @@ Encoded = dict[Name, tuple[SavedGroup, bytes]]
 
 
 class GroupTable:
-    """The committed offsets and the saved groups, with the size of each group's record.
+    """The committed offsets, those that transactions have staged, and the saved groups, with their records' sizes.
 
     Invariant: `group_bytes` is the sum of the sizes in `saved`.
     """
 
-    __slots__ = ("group_bytes", "offsets", "saved")
+    __slots__ = ("group_bytes", "offsets", "saved", "staged")
 
     def __init__(self) -> None:
         self.offsets = OffsetTable()
+        self.staged = StagedOffsets()
         self.saved: dict[str, tuple[SavedGroup, int]] = {}
         self.group_bytes = 0
 
@@ -49,15 +58,25 @@ class GroupTable:
         """About how many bytes of the log the records take that count."""
         return self.offsets.live_bytes + self.group_bytes
 
-    def take(self, records: Iterable[Record]) -> Steps:
+    @property
+    def first_open_offset(self) -> int | None:
+        """Where the oldest transaction begins that has something staged."""
+        return self.staged.first_offset
+
+    def take(self, header: BatchHeader, records: Iterable[Record]) -> Steps:
         """Take in committed records; a group of thousands is one record, and is read in steps, too."""
+        writer = writer_of(header)
         for number, record in enumerate(records, 1):
             if not number % RECORDS_STEP:
                 yield
             key = None if record.key is None else decode_key(record.key)
             match key:
                 case OffsetKey():
-                    self.offsets.put(key, None if record.value is None else decode_offset(record.value))
+                    value = None if record.value is None else decode_offset(record.value)
+                    if value is not None and writer is not None:
+                        self.staged.stage(writer.producer_id, key, value, header.base_offset)
+                    else:
+                        self.put_offset(key, value, is_again=record.headers == AGAIN)
                 case GroupKey(group_id) if record.value is None:
                     self.put_group(group_id, None, 0)
                 case GroupKey(group_id):
@@ -66,6 +85,31 @@ class GroupTable:
                     self.put_group(group_id, (yield from decode_group_in_steps(record.value)), size_bytes)
                 case None:
                     pass
+
+    def take_marker(self, marker: EndMarker) -> Steps:
+        """Take in the end of a transaction, a part at a time."""
+        while self.end_some(marker):
+            yield
+
+    def end_some(self, marker: EndMarker) -> bool:
+        """Take in a part of the end of a transaction; return whether there may be more."""
+        ended = self.staged.pop(marker.producer_id, ENDED_STEP)
+        if marker.is_commit:
+            for key, value in ended:
+                if value is not None:
+                    self.offsets.put(key, value)
+        return len(ended) == ENDED_STEP
+
+    def put_offset(self, key: OffsetKey, value: CommittedOffset | None, *, is_again: bool = False) -> None:
+        """Take in the committed record of an offset that is part of no transaction; None is a tombstone.
+
+        `is_again`: it says only what was committed before.
+        """
+        self.offsets.put(key, value)
+        if value is None:
+            self.staged.drop(key)
+        elif not is_again:
+            self.staged.supersede(key)
 
     def put_group(self, group_id: str, saved: SavedGroup | None, size_bytes: int) -> None:
         """Take in a group's committed record of `size_bytes`, key and value; None is a tombstone, of 0 bytes."""

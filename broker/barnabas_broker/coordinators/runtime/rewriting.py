@@ -4,6 +4,14 @@ The leader writes everything that counts once more behind the log's end, and whe
 goes, on every replica. Both sides of the cut tell the same, so a replay from anywhere finds nothing else, and neither
 does one after a leader that is lost half-way. The order of records is kept: a name that has a newer record under way is
 not written again, because that record is behind the cut already.
+
+*Open transactions.* What a producer has written as part of a transaction that has not ended counts later, by a marker
+behind the end, or never. So the log is cut no further than where the first transaction begins that is open when the
+names are listed. What others have brought that had ended by then is among the names, and what these bring is told by
+their records and markers, all of which stay. Two things follow. A record that is written again says nothing new, and
+says so itself (`contracts.AGAIN`): otherwise it would pass for newer than what a transaction wrote before it. And it
+must not come behind a marker that replaces it, so it is left out while there is one under way
+(`CoordinatorShard.is_ending`). Rewriting does not begin while an open transaction would keep most of the log.
 """
 
 from typing import Any
@@ -21,8 +29,8 @@ async def rewrite(runtime: ShardRuntime[Any, Any]) -> None:
     """Append all that counts once more, then drop the log's beginning before that."""
     log = runtime.partition.log
     size_bytes = log.size_bytes
-    start_offset = log.log_end_offset
-    if await _append_all(runtime):
+    start_offset = await _append_all(runtime)
+    if start_offset is not None and start_offset > log.log_start_offset:
         try:
             runtime.partition.drop_before(start_offset)
         except (NotLeaderError, StorageFailedError):
@@ -34,13 +42,17 @@ async def rewrite(runtime: ShardRuntime[Any, Any]) -> None:
     runtime.is_rewriting = False
 
 
-async def _append_all(runtime: ShardRuntime[Any, Any]) -> bool:
-    """Return whether everything that was committed before the log's present end is committed again behind it."""
+async def _append_all(runtime: ShardRuntime[Any, Any]) -> int | None:
+    """Append all that counts behind the log's present end; return where the log may start then, None: nowhere else."""
+    start_offset = runtime.partition.log.log_end_offset
     # First the records under way: each is behind the end, or it is committed before the rewriting begins.
     if not await runtime.wait_committed():
-        return False
+        return None
     slices = Slices()
     table = runtime.standby.table
+    open_offset = table.first_open_offset
+    if open_offset is not None:
+        start_offset = min(start_offset, open_offset)
     names = await taken(table.names_in_steps())
     position = 0
     while position < len(names):
@@ -52,7 +64,7 @@ async def _append_all(runtime: ShardRuntime[Any, Any]) -> bool:
         batch = names[position:end]
         record_of = await taken(table.prepare_in_steps(batch))
         if runtime.append_again(batch, record_of) is not ErrorCode.NONE or not await runtime.wait_committed():
-            return False
+            return None
         position = end
         await slices.yield_if_due()
-    return True
+    return start_offset

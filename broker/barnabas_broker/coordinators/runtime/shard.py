@@ -32,15 +32,17 @@ from enum import Enum
 from typing import Any, Generic, TypeVar
 
 from barnabas_broker.partition.partition import Partition
+from barnabas_broker.partition.verifications import Verification
 from barnabas_broker.partition.waiters import CommitWaiters
 from barnabas_broker.timing.slices import Slices, taken
 from barnabas_clients.protocol.error_codes import ErrorCode
-from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
-from barnabas_raftlog.records.builder import NewRecord, build_batch
+from barnabas_raftlog.errors import NotLeaderError
 from barnabas_raftlog.records.header import parse_header
+from barnabas_raftlog.records.markers import EndMarker
 
-from .append_errors import coordinator_error
-from .contracts import CoordinatorShard, Done, KeyAndValue, Name, RecordOf, Steps, Table
+from .append_errors import REFUSALS, coordinator_error, refusal
+from .batch import batch_of
+from .contracts import AGAIN, Apply, CoordinatorShard, Done, KeyAndValue, Name, RecordOf, Steps, Table, Writer
 from .shard_host import ShardHost
 from .standby import Standby
 from .under_way import UnderWay
@@ -248,55 +250,103 @@ class ShardRuntime(Generic[T, S]):
     # The log.
 
     def append(
-        self, records: Sequence[KeyAndValue], names: Sequence[Name], apply: Callable[[], None], done: Done | None
+        self,
+        records: Sequence[KeyAndValue],
+        names: Sequence[Name],
+        apply: Apply,
+        done: Done | None,
+        *,
+        writer: Writer | None = None,
     ) -> ErrorCode:
-        """Append one batch of records that change what is known under `names`.
+        """Append one batch of records that change what is known under `names`; with `writer`, in its transaction.
 
         `apply` is called when it commits, `done` then or later: when as many replicas have it as the topic asks for, or
         when nobody here will know. Or return why it is not appended, and call neither.
         """
-        timestamp_ms = self.host.wall_ms()
-        frame = build_batch(NewRecord(key, value, timestamp_ms) for key, value in records)
-        try:
-            if self.state is not ShardState.ACTIVE:
-                raise NotLeaderError
-            _, index = self.partition.append(parse_header(frame), frame)
-        except NotLeaderError:
-            return ErrorCode.NOT_COORDINATOR
-        except StorageFailedError:
-            # The disk is behind or full, or the log has failed: in time this coordinator or another can again.
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        self.under_way.add(index, names, apply)
-        self.shard.settle_account()
-        if done is not None:
-            is_pending = self.partition.wait_for(index, _Answer(done))
-            assert is_pending, "what was appended a moment ago cannot be committed yet"
-        self._appended_bytes += len(frame)
-        self._consider_rewriting()
-        return ErrorCode.NONE
+        frame = batch_of(records, self.host.wall_ms(), writer=writer, producers=self.partition.producers)
+        return self._append(frame, names, apply, done, None if writer is None else writer.guard)
 
     def append_again(self, names: Iterable[Name], record_of: RecordOf[Any]) -> ErrorCode:
         """Append the committed records of these names once more, so that the older ones may go.
 
-        A name that has a newer record under way is left out: a replay must not come back to the older one.
+        A name that has a newer record under way is left out: a replay must not come back to the older one. Nor to one
+        that a marker under way is about to replace.
         """
         records: list[KeyAndValue] = []
         for name in names:
-            if name in self.under_way:
+            if name in self.under_way or self.shard.is_ending(name):
                 continue
             record = record_of(name)
             if record is not None:
                 records.append(record)
-        return self.append(records, (), _nothing, None) if records else ErrorCode.NONE
+        if not records:
+            return ErrorCode.NONE
+        frame = batch_of(records, self.host.wall_ms(), writer=None, producers=self.partition.producers, headers=AGAIN)
+        return self._append(frame, (), _nothing, None, None)
+
+    def append_marker(
+        self,
+        marker: EndMarker,
+        apply: Apply,
+        done: Done | None,
+        *,
+        bumps_epoch: bool,
+        weight: int,
+    ) -> ErrorCode:
+        """Append the end of a producer's transaction in this partition, or find that it is there; as `append`.
+
+        `apply` takes in so many records (`weight`), if need be a part at a time. It is not called if the marker was in
+        the log: then that one's is. `bumps_epoch`: the marker has the epoch of the producer's next transaction.
+        """
+        known_index = self.partition.log.last_index
+        try:
+            if self.state is not ShardState.ACTIVE:
+                raise NotLeaderError
+            index = self.partition.append_marker(marker, bumps_epoch=bumps_epoch, needs_replicas=False)
+        except REFUSALS as error:
+            return refusal(error)
+        if index > known_index:
+            self._note(index, (), apply, weight)
+        self._wait_for(index, done)
+        return ErrorCode.NONE
+
+    def _append(
+        self, frame: bytearray, names: Sequence[Name], apply: Apply, done: Done | None, guard: Verification | None
+    ) -> ErrorCode:
+        try:
+            if self.state is not ShardState.ACTIVE:
+                raise NotLeaderError
+            _, index = self.partition.append(parse_header(frame), frame, guard=guard)
+        except REFUSALS as error:
+            return refusal(error)
+        self._note(index, names, apply, 0)
+        self._wait_for(index, done)
+        self._appended_bytes += len(frame)
+        self._consider_rewriting()
+        return ErrorCode.NONE
+
+    def _note(self, index: int, names: Sequence[Name], apply: Apply, weight: int) -> None:
+        self.under_way.add(index, names, apply, weight=weight)
+        self.shard.settle_account()
+
+    def _wait_for(self, index: int, done: Done | None) -> None:
+        if done is not None and not self.partition.wait_for(index, _Answer(done)):
+            done(ErrorCode.NONE)
 
     def _consider_rewriting(self) -> None:
         size_bytes = self.partition.log.size_bytes
         if self.is_rewriting or self._appended_bytes < REWRITE_BYTES // 4 or size_bytes <= REWRITE_BYTES:
             return
-        if size_bytes > REWRITE_FACTOR * self.standby.table.live_bytes:
+        if size_bytes > REWRITE_FACTOR * self.standby.table.live_bytes and self._would_shorten():
             self.is_rewriting = True
             self._appended_bytes = 0
             self._on_long(self)
+
+    def _would_shorten(self) -> bool:
+        """Tell whether half of the log's records would go: they stay from the first open transaction on."""
+        log = self.partition.log
+        open_offset = self.standby.table.first_open_offset
+        return open_offset is None or 2 * open_offset >= log.log_start_offset + log.log_end_offset
 
 
 def _nothing() -> None:

@@ -17,10 +17,11 @@ from typing import Any, Generic, TypeVar
 
 from barnabas_broker.partition.contracts import PartitionLog
 from barnabas_broker.timing.slices import Slices
-from barnabas_raftlog.records.header import CONTROL, parse_header
+from barnabas_raftlog.records.header import CONTROL, BatchHeader, parse_header
+from barnabas_raftlog.records.markers import is_marker, read_marker
 from barnabas_raftlog.records.reader import read_batch
 
-from .contracts import Table
+from .contracts import Steps, Table
 
 __all__ = ["STANDBY_ENTRIES", "Standby"]
 
@@ -61,13 +62,21 @@ class Standby(Generic[T]):
                 self._forget()
             frame = memoryview(entry.frame)
             header = parse_header(frame)
-            if not (header.attributes & CONTROL or header.is_raft_control):
-                # A single record may be long. If this is cancelled meanwhile, the entry is taken in once more.
-                for _ in self.table.take(read_batch(header, frame)):
-                    await slices.yield_if_due()
-                self.record_count += header.record_count
+            # A single record may be long. If this is cancelled meanwhile, the entry is taken in once more.
+            for _ in self._take(header, frame):
+                await slices.yield_if_due()
             self.applied_index = entry.index
             await slices.yield_if_due()
+
+    def _take(self, header: BatchHeader, frame: memoryview) -> Steps:
+        """Take in what an entry says, if it is not Raft's own."""
+        if is_marker(header):
+            marker = read_marker(header, frame)
+            if marker is not None:
+                yield from self.table.take_marker(marker)
+        elif not (header.attributes & CONTROL or header.is_raft_control):
+            yield from self.table.take(header, read_batch(header, frame))
+            self.record_count += header.record_count
 
     def _forget(self) -> None:
         # A shard that has ended may still be asked for the table that it had: that one is left as it is.

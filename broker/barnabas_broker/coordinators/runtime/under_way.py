@@ -15,13 +15,11 @@ coordinator counts records under way towards its own limit.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
-from .contracts import Name
+from .contracts import Apply, Name
 
 __all__ = ["UnderWay"]
-
-Apply = Callable[[], None]
 
 
 class UnderWay:
@@ -34,7 +32,7 @@ class UnderWay:
     __slots__ = ("_batches", "_counts", "count")
 
     def __init__(self) -> None:
-        self._batches: deque[tuple[int, Sequence[Name], Apply]] = deque()
+        self._batches: deque[tuple[int, Sequence[Name], Apply, int]] = deque()
         self._counts: dict[object, dict[Name, int]] = {}
         self.count = 0
 
@@ -46,10 +44,13 @@ class UnderWay:
         """Return the names of an owner's records that are under way, each once; a view, not to be kept."""
         return self._counts.get(owner, {}).keys()
 
-    def add(self, index: int, names: Sequence[Name], apply: Apply) -> None:
-        """Note a batch that was appended at `index`, behind all others; `apply` takes it in."""
+    def add(self, index: int, names: Sequence[Name], apply: Apply, *, weight: int = 0) -> None:
+        """Note a batch that was appended at `index`, behind all others; `apply` takes it in.
+
+        `weight`: how many things it takes in, if those are more than `names`.
+        """
         assert not self._batches or self._batches[-1][0] < index
-        self._batches.append((index, names, apply))
+        self._batches.append((index, names, apply, max(1, len(names), weight)))
         self.count += len(names)
         for name in names:
             counts = self._counts.setdefault(name[0], {})
@@ -58,18 +59,21 @@ class UnderWay:
     def commit(self, commit_index: int, names_max: int = 1 << 62) -> int:
         """Take in, in the order of the log, what is committed up to `commit_index`, inclusive, or so many names of it.
 
-        Return up to which index everything is taken in; less than `commit_index`: there is more.
+        Return up to which index everything is taken in; less than `commit_index`: there is more. A batch that is taken
+        in by parts (`Apply`) ends a turn with each of them, and is under way until its last one.
         """
         batches = self._batches
         while batches and batches[0][0] <= commit_index:
             if names_max <= 0:
                 return batches[0][0] - 1
-            _, names, apply = batches.popleft()
-            names_max -= max(1, len(names))
+            index, names, apply, weight = batches[0]
+            if apply() is True:
+                return index - 1
+            batches.popleft()
+            names_max -= weight
             self.count -= len(names)
             for name in names:
                 self._arrived(name)
-            apply()
         return commit_index
 
     def clear(self) -> None:

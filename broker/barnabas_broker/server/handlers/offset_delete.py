@@ -73,7 +73,8 @@ class _Deletion:
 
     def add(self, topic: str, result: OffsetDeleteResponsePartition) -> None:
         key = OffsetKey(self._group_id, topic, result.partition_index)
-        if self._shard.offsets.get(key) is not None or key in self._shard.under_way:
+        shard = self._shard
+        if shard.offsets.get(key) is not None or key in shard.under_way or shard.staging.is_pending(key):
             self._changes.append((key, None))
             self._results.append(result)
 

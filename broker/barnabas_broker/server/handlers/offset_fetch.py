@@ -4,11 +4,16 @@ A majority confirms this broker's leadership before it answers (ReadIndex), once
 coordinator that was deposed and does not know it yet never hands out an old position. Only committed positions are
 shown. A group or a partition without one is answered with offset -1 and no error, as in Kafka.
 
+A client that asks for stable positions (`require_stable`) is told UNSTABLE_OFFSET_COMMIT for each that a transaction
+has written and that is not decided yet, and asks again. If it asks for all positions of a group, those are among them
+that have an older one; the others are left out, as in Kafka.
+
 Positions that were committed for an earlier topic of the same name are not shown: that topic's offsets mean nothing
 now. All positions of a group are answered once, however often they are asked for; named ones each time, as in Kafka.
 """
 
 from collections.abc import Generator, Hashable, Mapping, Sequence
+from typing import NamedTuple
 
 from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.coordinators.groups.state_machine.records import NO_TOPIC_ID, CommittedOffset, OffsetKey
@@ -68,7 +73,8 @@ async def handle(broker: BrokerContext, exchange: Exchange, request: OffsetFetch
         shard = shards[group.group_id]
         code = confirmed[shard] if isinstance(shard, GroupShard) else shard
         if isinstance(shard, GroupShard) and code is ErrorCode.NONE:
-            results.append(await taken(_read(broker, shard, group, by_id=version >= IDS_SINCE)))
+            reading = _Reading(broker, shard, group.group_id, version >= IDS_SINCE, request.require_stable)
+            results.append(await taken(reading.all() if group.topics is None else reading.named(group.topics)))
         else:
             results.append(_failed(group, code))
     if version >= MANY_SINCE:
@@ -87,46 +93,55 @@ def refuse(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
     return OffsetFetchResponse(error_code=code, topics=at_once(_failed_topics(request, code)), groups=groups)
 
 
-def _read(
-    broker: BrokerContext, shard: GroupShard, group: OffsetFetchRequestGroup, *, by_id: bool
-) -> Generator[None, None, OffsetFetchResponseGroup]:
-    if group.topics is None:
-        return (yield from _everything(broker, shard, group.group_id, by_id=by_id))
-    topics = []
-    for asked in group.topics:
-        hosted = broker.topic(asked.name, asked.topic_id, by_id=by_id)
-        name = asked.name if hosted is None else hosted.topic.name
-        topic_id = NO_TOPIC_ID if hosted is None else hosted.topic.topic_id
-        partitions = []
-        for index in asked.partition_indexes:
-            if hosted is None and by_id:
-                partitions.append(_none(index, ErrorCode.UNKNOWN_TOPIC_ID))
-            else:
-                value = shard.offsets.get_for(OffsetKey(group.group_id, name, index), topic_id)
-                partitions.append(_position(index, value))
-            if not len(partitions) % PIECE:
-                yield
-        yield
-        topics.append(OffsetFetchResponseTopics(name=asked.name, topic_id=asked.topic_id, partitions=partitions))
-    return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
+class _Reading(NamedTuple):
+    """What is read of one group, and how."""
 
+    broker: BrokerContext
+    shard: GroupShard
+    group_id: str
+    by_id: bool
+    require_stable: bool
 
-def _everything(
-    broker: BrokerContext, shard: GroupShard, group_id: str, *, by_id: bool
-) -> Generator[None, None, OffsetFetchResponseGroup]:
-    topics: dict[str, OffsetFetchResponseTopics] = {}
-    offsets: Mapping[tuple[str, int], CommittedOffset] = shard.offsets.of_group(group_id)
-    for number, ((name, index), value) in enumerate(sorted(offsets.items()), 1):
-        if not number % PIECE:
+    def named(self, topics: Sequence[OffsetFetchRequestTopics]) -> Generator[None, None, OffsetFetchResponseGroup]:
+        """Return the positions that were asked for by name."""
+        results = []
+        for asked in topics:
+            hosted = self.broker.topic(asked.name, asked.topic_id, by_id=self.by_id)
+            name = asked.name if hosted is None else hosted.topic.name
+            topic_id = NO_TOPIC_ID if hosted is None else hosted.topic.topic_id
+            partitions = []
+            for index in asked.partition_indexes:
+                if hosted is None and self.by_id:
+                    partitions.append(_none(index, ErrorCode.UNKNOWN_TOPIC_ID))
+                else:
+                    value = self.shard.offsets.get_for(OffsetKey(self.group_id, name, index), topic_id)
+                    partitions.append(self._position(name, index, value))
+                if not len(partitions) % PIECE:
+                    yield
             yield
-        hosted = broker.partitions.topics.get(name)
-        topic_id = NO_TOPIC_ID if hosted is None else hosted.topic.topic_id
-        is_other = NO_TOPIC_ID not in {topic_id, value.topic_id} and value.topic_id != topic_id
-        if is_other or (by_id and hosted is None):
-            continue
-        topic = topics.setdefault(name, OffsetFetchResponseTopics(name=name, topic_id=topic_id))
-        topic.partitions.append(_position(index, value))
-    return OffsetFetchResponseGroup(group_id=group_id, topics=list(topics.values()))
+            results.append(OffsetFetchResponseTopics(name=asked.name, topic_id=asked.topic_id, partitions=partitions))
+        return OffsetFetchResponseGroup(group_id=self.group_id, topics=results)
+
+    def all(self) -> Generator[None, None, OffsetFetchResponseGroup]:
+        """Return every position that the group has."""
+        topics: dict[str, OffsetFetchResponseTopics] = {}
+        offsets: Mapping[tuple[str, int], CommittedOffset] = self.shard.offsets.of_group(self.group_id)
+        for number, ((name, index), value) in enumerate(sorted(offsets.items()), 1):
+            if not number % PIECE:
+                yield
+            hosted = self.broker.partitions.topics.get(name)
+            topic_id = NO_TOPIC_ID if hosted is None else hosted.topic.topic_id
+            is_other = NO_TOPIC_ID not in {topic_id, value.topic_id} and value.topic_id != topic_id
+            if is_other or (self.by_id and hosted is None):
+                continue
+            topic = topics.setdefault(name, OffsetFetchResponseTopics(name=name, topic_id=topic_id))
+            topic.partitions.append(self._position(name, index, value))
+        return OffsetFetchResponseGroup(group_id=self.group_id, topics=list(topics.values()))
+
+    def _position(self, name: str, index: int, value: CommittedOffset | None) -> OffsetFetchResponsePartitions:
+        if self.require_stable and self.shard.staging.is_pending(OffsetKey(self.group_id, name, index)):
+            return _none(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        return _position(index, value)
 
 
 def _position(index: int, value: CommittedOffset | None) -> OffsetFetchResponsePartitions:

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from barnabas_broker.coordinators.groups.hosted_group import HostedGroup
 from barnabas_broker.coordinators.groups.shard import GroupShard
+from barnabas_broker.coordinators.groups.staging import StagedName
 from barnabas_broker.coordinators.groups.state_machine.messages import SavedGroup
 from barnabas_broker.coordinators.groups.state_machine.records import CommittedOffset, GroupKey, Name, OffsetKey
 from barnabas_broker.coordinators.groups.state_machine.states import GroupState
@@ -19,7 +20,8 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.raft.messages import Entry
 from barnabas_raftlog.steps import at_once
 
-from .shard_world import Member, Outcome, Said, World
+from .log_model import Said
+from .shard_world import Member, Outcome, World
 
 GROUPS = ("g", "h")
 TOPICS = ("t", "u")
@@ -165,7 +167,8 @@ class ShardMachine(RuleBasedStateMachine):
         if hosted is None or hosted.group.state is not GroupState.EMPTY:
             return
         begin = log.last_index
-        live = {name for name in self.world.truth_of(self.world.all_entries()) if name.group_id == group_id}
+        coming = self.world.truth_of(self.world.all_entries())
+        live = {OffsetKey(*name[:3]) if name[1:] else name for name in coming if name.group_id == group_id}
         stored = Stored(self.world, {})
         with self.world.step():
             self.shard.remove_group(hosted, stored)
@@ -334,10 +337,13 @@ class ShardMachine(RuleBasedStateMachine):
         for position in range(same, len(entries)):
             entry = entries[position]
             if entry.term % 2 and not any(entry is one for one in self.asked_for):  # By this node's upkeep.
-                before = self.world.truth_of(entries[:position])
+                before = self.world.model_of(entries[:position])
                 for name, value in self.world.said_in(entry).items():
-                    if value is None and (last := before.get(name)) is not None:
+                    if isinstance(name, StagedName):
+                        continue
+                    if value is None and (last := before.known.get(name)) is not None:
                         assert self._has_outlived_its_use(last), f"{name} was in use: {last}"
+                    assert value is not None or name not in before.pending(), f"{name} was pending"
         self.looked_at = entries
 
     def _has_outlived_its_use(self, value: CommittedOffset | SavedGroup) -> bool:
@@ -367,6 +373,8 @@ class ShardMachine(RuleBasedStateMachine):
 def make_small(patch: Any) -> None:
     """Have small batches, and tasks that let others go first at every occasion."""
     patch.setattr("barnabas_broker.coordinators.groups.shard.BATCH_BYTES_MAX", 150)
+    patch.setattr("barnabas_broker.coordinators.groups.staging.BATCH_BYTES_MAX", 150)
+    patch.setattr("barnabas_broker.coordinators.groups.table.ENDED_STEP", 1)
     patch.setattr("barnabas_broker.coordinators.runtime.rewriting.BATCH_BYTES_MAX", 150)
     patch.setattr("barnabas_broker.timing.slices.SLICE_S", 0)
     patch.setattr("barnabas_broker.coordinators.runtime.coordinator.STANDBY_ENTRIES", 2)

@@ -4,7 +4,7 @@ Everything that the coordinator believes is compared with what the log says (`ch
 `broker.coordinators.runtime.replica_world`'s.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any, TypeAlias, cast
 
@@ -15,6 +15,7 @@ from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.groups.hosted_group import HostedGroup
 from barnabas_broker.coordinators.groups.shard import GroupShard
+from barnabas_broker.coordinators.groups.staging import StagedName
 from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC
 from barnabas_broker.coordinators.groups.state_machine.messages import (
     Answer,
@@ -23,29 +24,27 @@ from barnabas_broker.coordinators.groups.state_machine.messages import (
     SavedGroup,
     SyncRequest,
 )
-from barnabas_broker.coordinators.groups.state_machine.offsets import record_of, size_of
+from barnabas_broker.coordinators.groups.state_machine.offsets import size_of
 from barnabas_broker.coordinators.groups.state_machine.records import (
-    CommittedOffset,
     GroupKey,
     Name,
     OffsetKey,
-    decode_group,
-    decode_key,
-    decode_offset,
     encode_group,
     encode_group_key,
 )
 from barnabas_broker.coordinators.groups.state_machine.room import OFFSET_BYTES
 from barnabas_broker.coordinators.groups.state_machine.states import GroupState
 from barnabas_broker.coordinators.groups.table import GroupTable
+from barnabas_broker.partition.log_starts import encode_start
 from barnabas_broker.status.events import EventHistory
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.raft.messages import Entry
-from barnabas_raftlog.records.builder import NewRecord, build_batch
-from barnabas_raftlog.records.header import parse_header
-from barnabas_raftlog.records.reader import read_batch
+from barnabas_raftlog.records.header import ControlKind
+from barnabas_raftlog.records.markers import EndMarker
 
-__all__ = ["Member", "Outcome", "Said", "World"]
+from .log_model import SUPERSEDED, LogModel, Read, Value, frame_of, marker_frame, said_in
+
+__all__ = ["Member", "Outcome", "World"]
 
 SETTINGS: dict[str, str | int] = {
     "node.id": NODE,
@@ -56,16 +55,16 @@ SETTINGS: dict[str, str | int] = {
     "group.min.session.timeout.ms": 100,
     "offsets.retention.minutes": 1,
 }
-Value: TypeAlias = CommittedOffset | SavedGroup
-Said: TypeAlias = dict[Name, Value | None]
+Known: TypeAlias = dict[Name | StagedName, Value]
 
 
-class World(ReplicaWorld[Name, Value, GroupShard]):
+class World(ReplicaWorld[Name | StagedName, Value, GroupShard]):
     """See the module."""
 
     def __init__(self, settings: Mapping[str, str | int] | None = None) -> None:
         super().__init__(OFFSETS_TOPIC)
         self.topic_ids: dict[bytes, object] = {}
+        self._read: dict[int, Read] = {}  # which keep the entries, so no other one gets the id
         self.coordinator = GroupCoordinator(
             BrokerConfig.from_settings({**SETTINGS, **(settings or {})}),
             cast("Any", SimpleNamespace(image=SimpleNamespace(topics=self.topic_ids))),
@@ -77,45 +76,59 @@ class World(ReplicaWorld[Name, Value, GroupShard]):
         )
         self.observe(self.coordinator.runtime)
 
-    def known_to(self, table: GroupTable) -> dict[Name, Value]:
+    def known_to(self, table: GroupTable) -> Known:
         """Return what a table knows; its sums must be right."""
-        found: dict[Name, Value] = {key: value for key in table.offsets.keys() if (value := table.offsets.get(key))}  # noqa: SIM118
+        found: Known = {key: value for key in table.offsets.keys() if (value := table.offsets.get(key))}  # noqa: SIM118
         for group_id, (saved, size_bytes) in table.saved.items():
             found[GroupKey(group_id)] = saved
             assert size_bytes == len(encode_group_key(group_id)) + len(encode_group(saved))
         assert table.group_bytes == sum(size_bytes for _, size_bytes in table.saved.values())
+        staged: Known = {
+            StagedName(*key, producer_id): value or SUPERSEDED
+            for producer_id in table.staged.producer_ids()
+            for key, value in table.staged.of_producer(producer_id).items()
+        }
+        assert recounted(staged) == table.staged.held_bytes
+        found.update(staged)
         return found
 
     async def close_coordinator(self) -> None:
         await self.coordinator.close()
 
-    def said_in(self, entry: Entry) -> Said:
-        frame = memoryview(entry.frame)
-        header = parse_header(frame)
-        if header.is_raft_control:
-            return {}
-        said: Said = {}
-        for record in read_batch(header, frame):
-            name = decode_key(bytes(record.key or b""))
-            assert name is not None
-            if record.value is None:
-                said[name] = None
-            else:
-                said[name] = decode_offset(record.value) if isinstance(name, OffsetKey) else decode_group(record.value)
-        return said
+    said_in = staticmethod(said_in)
 
-    def frame_of(self, said: Mapping[Name, Value | None]) -> bytes:
-        records = []
-        for name, value in said.items():
-            if isinstance(name, OffsetKey):
-                assert value is None or isinstance(value, CommittedOffset)
-                key, body = record_of(name, value)
-            else:
-                assert value is None or isinstance(value, SavedGroup)
-                key = encode_group_key(name.group_id)
-                body = None if value is None else encode_group(value)
-            records.append(NewRecord(key, body, WALL_MS))
-        return bytes(build_batch(records))
+    def frame_of(self, said: Mapping[Any, Value | None]) -> bytes:
+        (name, *_) = said
+        return marker_frame(name, WALL_MS) if isinstance(name, EndMarker) else frame_of(said, WALL_MS)
+
+    def model_of(self, entries: Iterable[Entry]) -> LogModel:
+        """Return what these entries, all of a log, say."""
+        model = LogModel()
+        for entry in entries:
+            read = self._read.get(id(entry))
+            if read is None:
+                read = self._read[id(entry)] = Read.of(entry)
+            model.feed(read)
+        return model
+
+    def truth_of(self, entries: Iterable[Entry]) -> Known:
+        return self.model_of(entries).all()
+
+    def rewrite_elsewhere(self) -> None:
+        """Hear from another leader, which has written again all that counts, and keeps what may count yet."""
+        log = self.log
+        assert not self.raft.leads
+        model = self.model_of(self.history)
+        start_offset = min([log.log_end_offset, *(offset for offset, _ in model.staged.values())])
+        with self.step():
+            appended = [
+                log.put_batch(self.raft.term, bytearray(frame_of({name: value}, WALL_MS, is_again=True)))
+                for name, value in model.known.items()
+            ]
+            control = encode_start(max(start_offset, log.log_start_offset))
+            appended.append(log.put_control(self.raft.term, ControlKind.PREFIX_TRUNCATION, control))
+            self.partition.on_appended(appended)
+            self._commit(log.last_index)
 
     # Invariants.
 
@@ -131,7 +144,8 @@ class World(ReplicaWorld[Name, Value, GroupShard]):
                 value = table.offsets.get(key)
                 assert value is not None
                 held_bytes += OFFSET_BYTES + size_of(key, value)
-            held_bytes += OFFSET_BYTES * sum(len(names) for _, names, _ in shard.under_way._batches)
+            held_bytes += table.staged.held_bytes
+            held_bytes += OFFSET_BYTES * sum(len(names) for _, names, _, _ in shard.under_way._batches)
         assert self.coordinator.room.held_bytes == held_bytes
 
     def check(self) -> None:
@@ -144,8 +158,32 @@ class World(ReplicaWorld[Name, Value, GroupShard]):
         coming = self.truth_of(self.all_entries())
         nobodys = {name.group_id for name in coming} - shard.groups.keys()
         assert not nobodys, "can be neither listed, deleted nor expired"
+        if shard.runtime.standby.applied_index == len(self.history):
+            self.check_pending(shard)
         for hosted in shard.groups.values():
             check_group(shard, hosted, self.now_ms)
+
+    def check_pending(self, shard: GroupShard) -> None:
+        """What a transaction has written is pending from its append to the commit of its end, and is kept."""
+        model = self.model_of(self.history)
+        under_way = self.all_entries()[len(self.history) :]
+        coming = {
+            OffsetKey(*name[:3]) for entry in under_way for name in said_in(entry) if isinstance(name, StagedName)
+        }
+        names = coming | model.pending() | set(shard.offsets.keys())
+        assert {name for name in names if shard.staging.is_pending(name)} == coming | model.pending()
+        first_offset = shard.runtime.standby.table.first_open_offset
+        for offset, _ in model.staged.values():
+            assert first_offset is not None
+            assert first_offset <= offset
+
+
+def recounted(staged: Mapping[Any, Any]) -> int:
+    """Return what `StagedOffsets.held_bytes` must be."""
+    return sum(
+        OFFSET_BYTES + (0 if value is SUPERSEDED else size_of(OffsetKey(*name[:3]), value))
+        for name, value in staged.items()
+    )
 
 
 def check_group(shard: GroupShard, hosted: HostedGroup, now_ms: int) -> None:

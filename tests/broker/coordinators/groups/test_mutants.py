@@ -8,6 +8,7 @@ import pytest
 from broker.coordinators.mutants import assert_caught
 
 from .shard_machine import ShardMachine, make_small
+from .staging.transaction_machine import TransactionMachine
 
 MUTANTS = {  # what is broken: (module, the text, the text instead)
     "a deadline that came early is not armed again": (
@@ -22,8 +23,8 @@ MUTANTS = {  # what is broken: (module, the text, the text instead)
     ),
     "a deletion covers only what is committed": (
         "coordinators.groups.shard",
-        "places += [name[1:] for name in coming if isinstance(name, OffsetKey) and name[1:] not in known]",
-        "pass",
+        "            *(name[1:3] for name in coming if name != GroupKey(group_id)),\n",
+        "",
     ),
     "a deletion leaves a group's record that is under way": (
         "coordinators.groups.shard",
@@ -42,8 +43,8 @@ MUTANTS = {  # what is broken: (module, the text, the text instead)
     ),
     "a group that is in use expires": (
         "coordinators.groups.expiry",
-        "and not coming and not hosted.saves:",
-        "and not hosted.saves:",
+        "and not coming and not pending and not hosted.saves:",
+        "and not pending and not hosted.saves:",
     ),
     "nobody is listened to anew after a stall": (
         "coordinators.groups.shard",
@@ -53,8 +54,20 @@ MUTANTS = {  # what is broken: (module, the text, the text instead)
 }
 
 
+WITH_TRANSACTIONS = {
+    "a transaction with many offsets ends with a part of them": (
+        "coordinators.groups.table",
+        "return len(ended) == ENDED_STEP",
+        "return False",
+    ),
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", [*MUTANTS, *WITH_TRANSACTIONS])
 def test_the_machine_catches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     make_small(monkeypatch)
-    assert_caught(ShardMachine, *MUTANTS[name])
+    if name in MUTANTS:
+        assert_caught(ShardMachine, *MUTANTS[name])
+    else:
+        assert_caught(TransactionMachine, *WITH_TRANSACTIONS[name])

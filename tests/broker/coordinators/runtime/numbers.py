@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from broker.coordinators.runtime.replica_world import WALL_MS, ReplicaWorld
 
-from barnabas_broker.coordinators.runtime.contracts import Done, KeyAndValue, RecordOf, Steps
+from barnabas_broker.coordinators.runtime.contracts import Done, KeyAndValue, RecordOf, Steps, Writer, writer_of
 from barnabas_broker.coordinators.runtime.coordinator import CoordinatorRuntime
 from barnabas_broker.coordinators.runtime.shard import ShardRuntime, ShardState
 from barnabas_broker.coordinators.runtime.shard_host import ShardHost
@@ -17,7 +17,8 @@ from barnabas_metadata_quorum.controller.commands import NewTopic
 from barnabas_raftlog.loop_meter import LoopMeter
 from barnabas_raftlog.raft.messages import Entry
 from barnabas_raftlog.records.builder import NewRecord, build_batch
-from barnabas_raftlog.records.header import parse_header
+from barnabas_raftlog.records.header import CONTROL, BatchHeader, parse_header
+from barnabas_raftlog.records.markers import EndMarker
 from barnabas_raftlog.records.reader import Record, read_batch
 
 __all__ = ["LOOK_MS", "TICK_MS", "Name", "NumberShard", "NumberTable", "NumberWorld"]
@@ -45,10 +46,16 @@ def meaning_of(record: Record) -> tuple[Name, int | None]:
 
 
 class NumberTable:
-    """Numbers by name (Table). Yields at every occasion."""
+    """Numbers by name (Table). Yields at every occasion.
+
+    It knows no transactions: `heard` is what the runtime has told of them, producers and markers.
+    """
+
+    first_open_offset: int | None = None
 
     def __init__(self) -> None:
         self.numbers: dict[Name, int] = {}
+        self.heard: list[Writer | EndMarker] = []
 
     @property
     def live_bytes(self) -> int:
@@ -59,10 +66,17 @@ class NumberTable:
         if number is not None:
             self.numbers[name] = number
 
-    def take(self, records: Iterable[Record]) -> Steps:
+    def take(self, header: BatchHeader, records: Iterable[Record]) -> Steps:
+        writer = writer_of(header)
+        if writer is not None:
+            self.heard.append(writer)
         for record in records:
             self.put(*meaning_of(record))
             yield
+
+    def take_marker(self, marker: EndMarker) -> Steps:
+        self.heard.append(marker)
+        yield
 
     def names_in_steps(self) -> Generator[None, None, list[Name]]:
         names = list(self.numbers)
@@ -101,13 +115,16 @@ class NumberShard:
     def get(self, name: Name) -> int | None:
         return self.table.numbers.get(name)
 
-    def set(self, numbers: Mapping[Name, int | None], done: Done | None = None) -> ErrorCode:
+    def set(
+        self, numbers: Mapping[Name, int | None], done: Done | None = None, *, writer: Writer | None = None
+    ) -> ErrorCode:
         """Append these in one batch; None deletes."""
         return self.runtime.append(
             [record_of(name, number) for name, number in numbers.items()],
             list(numbers),
             partial(self._put, numbers),
             done,
+            writer=writer,
         )
 
     def _put(self, numbers: Mapping[Name, int | None]) -> None:
@@ -136,6 +153,9 @@ class NumberShard:
         for done in self.parked:
             yield
             done(error)
+
+    def is_ending(self, name: Name) -> bool:
+        return False
 
     def settle_account(self) -> None:
         is_active = self.runtime.state is ShardState.ACTIVE
@@ -188,7 +208,8 @@ class NumberWorld(ReplicaWorld[Name, int, NumberShard]):
     def said_in(self, entry: Entry) -> dict[Name, int | None]:
         frame = memoryview(entry.frame)
         header = parse_header(frame)
-        return {} if header.is_raft_control else dict(map(meaning_of, read_batch(header, frame)))
+        is_said = not (header.is_raft_control or header.attributes & CONTROL)
+        return dict(map(meaning_of, read_batch(header, frame))) if is_said else {}
 
     def frame_of(self, said: Mapping[Name, int | None]) -> bytes:
         return bytes(build_batch(NewRecord(*record_of(*one), WALL_MS) for one in said.items()))

@@ -13,8 +13,8 @@ from broker.coordinators.runtime.number_machine import NumberMachine, make_small
 MUTANTS = {  # what is broken: (module, the text, the text instead)
     "rewriting writes what has a newer record under way": (
         "coordinators.runtime.shard",
-        "if name in self.under_way:",
-        "if False:",
+        "if name in self.under_way or",
+        "if",
     ),
     "what is committed counts when it may be answered": (
         "partition.partition",
@@ -33,7 +33,7 @@ MUTANTS = {  # what is broken: (module, the text, the text instead)
     ),
     "rewriting does not wait for what is under way": (
         "coordinators.runtime.rewriting",
-        "    if not await runtime.wait_committed():\n        return False\n    slices",
+        "    if not await runtime.wait_committed():\n        return None\n    slices",
         "    slices",
     ),
     "a log that was cut is read on as if nothing had gone": (

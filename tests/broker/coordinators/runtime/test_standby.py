@@ -4,9 +4,13 @@ from typing import Any, cast
 
 import pytest
 from broker.coordinators.runtime.numbers import Name, NumberTable, NumberWorld
-from broker.coordinators.runtime.replica_world import Log
+from broker.coordinators.runtime.replica_world import WALL_MS, Log, writer_for
 
+from barnabas_broker.coordinators.runtime.contracts import Writer
 from barnabas_broker.coordinators.runtime.standby import STANDBY_ENTRIES, Standby
+from barnabas_raftlog.records.builder import write_header
+from barnabas_raftlog.records.header import CONTROL
+from barnabas_raftlog.records.markers import EndMarker, marker_batch
 
 A, B = Name("a"), Name("b")
 COORDINATOR = "barnabas_broker.coordinators.runtime.coordinator"
@@ -26,6 +30,31 @@ def test_a_follower_reads_on_when_so_many_entries_are_committed_that_it_has_not_
     world.breathe(4 * STANDBY_ENTRIES)
     assert ahead(world).applied_index == world.log.last_index
     assert ahead(world).table.numbers == {A: STANDBY_ENTRIES, B: 1}
+
+
+def test_a_table_hears_in_whose_transaction_a_batch_is_and_how_that_ends(world: NumberWorld) -> None:
+    marker = EndMarker(7, 2, True, 5)
+    shard = world.lead()
+    with world.step():
+        shard.set({A: 1})
+        shard.set({B: 1}, writer=writer_for(world.partition, 7, 1))
+        shard.runtime.append_marker(marker, lambda: None, None, bumps_epoch=True, weight=0)
+    world.commit()
+    fresh = Standby(NumberTable)
+    world.loop.run_until_complete(fresh.advance(cast("Any", world.log), world.log.last_index, lambda: True))
+    assert fresh.table.heard == [Writer(7, 1), marker]
+    assert fresh.record_count == 2, "a marker is no record of anybody's"
+
+
+def test_a_control_batch_that_is_no_marker_says_nothing(world: NumberWorld) -> None:
+    frame = marker_batch(EndMarker(7, 0, True, 5), WALL_MS)
+    write_header(frame, attributes=CONTROL, record_count=1, base_timestamp=WALL_MS, max_timestamp=WALL_MS)
+    world.lose()
+    world.log.put_batch(world.raft.term, frame)
+    fresh = Standby(NumberTable)
+    world.loop.run_until_complete(fresh.advance(cast("Any", world.log), world.log.last_index, lambda: True))
+    assert (fresh.table.heard, fresh.applied_index) == ([], world.log.last_index)
+    world.log.truncate_from(world.log.last_index)
 
 
 def test_a_new_leader_reads_only_what_was_not_read_ahead(world: NumberWorld, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,3 +40,31 @@ def test_what_is_under_way_is_taken_in_once_and_in_order(taken: list[tuple[str, 
         assert {name for name in NAMES if name in under_way} == names
         for owner in OWNERS:
             assert set(under_way.of_owner(owner)) == {name for name in names if name.owner == owner}
+
+
+def test_a_batch_that_is_taken_in_by_parts_is_under_way_until_its_last_one() -> None:
+    under_way = UnderWay()
+    said = list[str]()
+    parts = iter(["a", "b", "c"])
+
+    def take_part() -> bool:
+        said.append(next(parts))
+        return said[-1] != "c"
+
+    under_way.add(3, [NAMES[0]], take_part)
+    under_way.add(4, [NAMES[1]], partial(said.append, "next"))
+    assert [under_way.commit(4) for _ in range(2)] == [2, 2]
+    assert said == ["a", "b"]
+    assert NAMES[0] in under_way
+    assert under_way.commit(4) == 4
+    assert said == ["a", "b", "c", "next"]
+    assert not under_way.count
+
+
+def test_a_batch_counts_for_as_much_as_it_takes_in() -> None:
+    under_way = UnderWay()
+    said = list[int]()
+    for index in range(1, 5):
+        under_way.add(index, (), partial(said.append, index), weight=10)
+    assert under_way.commit(4, 20) == 2
+    assert said == [1, 2]

@@ -391,6 +391,19 @@ class ConsumerGroup(Phases):
             self._start_session(self._members.by_id[member_id], now_ms)
         return error
 
+    def check_staging(self, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
+        """Say whether these may commit offsets as part of a transaction now (TxnOffsetCommit).
+
+        Members of before Kafka 2.5 name neither themselves nor a generation: member, instance and generation are looked
+        at only if any of them is given. The state of the group does not matter, and nobody counts as heard of.
+        """
+        if self.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        is_anonymous = generation_id < 0 and member_id == "" and group_instance_id is None
+        if is_anonymous or (generation_id < 0 and self.state is GroupState.EMPTY):
+            return ErrorCode.NONE
+        return self._member_error(member_id, group_instance_id, generation_id)
+
     # The caller's side of it.
 
     def forget(self, ticket: object) -> None:

@@ -15,17 +15,18 @@ and made again has another id; an offset of the old one says nothing about the n
 Limit: none of its own; offsets count towards that of all groups of a node (`room`).
 """
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from .records import NO_TIMESTAMP, NO_TOPIC_ID, CommittedOffset, OffsetKey, encode_offset, encode_offset_key
 from .room import OFFSET_BYTES
 
-__all__ = ["Membership", "OffsetTable", "expired", "record_of", "size_of"]
+__all__ = ["Membership", "OffsetTable", "expired", "in_batches", "record_of", "size_of"]
 
 RECORD_OVERHEAD_BYTES = 12
 """Bytes that a record takes beside key and value: lengths, deltas, its share of a batch's header."""
 
+V = TypeVar("V", bound=CommittedOffset | None)
 PartitionOffsets = dict[tuple[str, int], CommittedOffset]
 
 
@@ -123,6 +124,23 @@ def size_of(key: OffsetKey, value: CommittedOffset) -> int:
 def record_of(key: OffsetKey, value: CommittedOffset | None) -> tuple[bytes, bytes | None]:
     """Return key and value of the record that says so. Raises ValueError as `encode_offset_key`."""
     return encode_offset_key(key), None if value is None else encode_offset(value)
+
+
+def in_batches(
+    changes: Sequence[tuple[OffsetKey, V]], bytes_max: int
+) -> list[tuple[list[tuple[OffsetKey, V]], list[tuple[bytes, bytes | None]]]]:
+    """Return the changes with their records, cut into batches of about so many bytes. Raises ValueError as above."""
+    batches: list[tuple[list[tuple[OffsetKey, V]], list[tuple[bytes, bytes | None]]]] = []
+    size_bytes = bytes_max
+    for change in changes:
+        key, value = record = record_of(*change)
+        size_bytes += len(key) + len(value or b"")
+        if size_bytes > bytes_max:
+            batches.append(([], []))
+            size_bytes = len(key) + len(value or b"")
+        batches[-1][0].append(change)
+        batches[-1][1].append(record)
+    return batches
 
 
 def expired(
