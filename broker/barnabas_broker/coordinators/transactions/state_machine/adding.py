@@ -1,0 +1,65 @@
+"""Decides what AddPartitionsToTxn and AddOffsetsToTxn get: which partitions a transaction has. Pure.
+
+The first partition opens the transaction. A partition may be written to once the record that names it has committed,
+since from then on whoever coordinates knows that it needs a marker.
+
+*Verification* changes nothing. The leader of a partition asks, for a client that does not do so itself, whether a
+batch belongs to an open transaction of this partition. The answer is what has committed.
+"""
+
+from collections.abc import Collection, Mapping
+
+from barnabas_clients.protocol.error_codes import ErrorCode
+
+from .messages import Answer, Decision, Place, SavedTransaction, Transition
+from .producers import Producer
+from .states import TransactionEvent, TransactionState
+
+__all__ = ["add", "not_owner", "verify"]
+
+
+def not_owner(saved: SavedTransaction | None, producer: Producer) -> ErrorCode:
+    """Return why `producer` may do nothing under this transactional id; NONE if it may."""
+    if saved is None or saved.owner.producer_id != producer.producer_id:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    return ErrorCode.NONE if saved.owner == producer else ErrorCode.PRODUCER_FENCED
+
+
+def add(
+    saved: SavedTransaction | None, producer: Producer, places: Collection[Place], client_version: int, now_ms: int
+) -> Decision:
+    """Decide about partitions that are to be in the transaction."""
+    error = not_owner(saved, producer)
+    if error != ErrorCode.NONE:
+        return Answer(error)
+    assert saved is not None
+    if saved.state.is_prepared:
+        # Of v2, a client is the owner already when the markers of its last transaction are on their way.
+        return Answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+    if saved.is_kept:
+        return Answer(ErrorCode.INVALID_TXN_STATE)
+    if saved.places.issuperset(places):
+        return Answer()
+    begins = saved.state is not TransactionState.ONGOING
+    added = saved._replace(
+        state=TransactionState.ONGOING,
+        places=saved.places.union(places),
+        started_ms=now_ms if begins else saved.started_ms,
+        updated_ms=max(saved.updated_ms, now_ms),
+        previous_producer_id=producer.producer_id,
+        last_epoch=-1,  # Whoever acts has heard what it was told.
+        client_version=client_version,
+    )
+    return Transition(TransactionEvent.ADD, added)
+
+
+def verify(saved: SavedTransaction | None, producer: Producer, places: Collection[Place]) -> Mapping[Place, ErrorCode]:
+    """Say of each partition whether it is in the open transaction of `producer`."""
+    error = not_owner(saved, producer)
+    if error == ErrorCode.NONE:
+        assert saved is not None
+        if not saved.state.is_prepared:
+            absent = ErrorCode.TRANSACTION_ABORTABLE
+            return {place: ErrorCode.NONE if place in saved.places else absent for place in places}
+        error = ErrorCode.CONCURRENT_TRANSACTIONS
+    return dict.fromkeys(places, error)
