@@ -25,7 +25,7 @@ told the epoch of one of v1. A fence that uses up the last epoch goes on to a ne
 from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .adding import not_owner
-from .messages import PRODUCER_ID_WANTED, V2, Answer, Decision, EndRequest, SavedTransaction, Transition
+from .messages import PRODUCER_ID_WANTED, V1, V2, Answer, Decision, EndRequest, SavedTransaction, Transition
 from .producers import EPOCH_MAX, NOBODY, Producer, successor_of
 from .states import TransactionEvent, TransactionState
 
@@ -106,7 +106,7 @@ def prepare(
         next_producer=NOBODY if successor == producer else successor,
         previous_producer_id=owner.producer_id,
         last_epoch=owner.epoch if version >= V2 else -1,
-        client_version=version,
+        client_version=V2 if version >= V2 else V1,
     )
 
 

@@ -27,10 +27,10 @@ __all__ = [
     "Transition",
 ]
 
-V1 = 1
+V1 = 0
 V2 = 2
-"""Transactions as they always were, and those of KIP-890, in which every end raises the epoch. A record may also say 0,
-which is no different from 1."""
+"""Transactions as they always were, and those of KIP-890, in which every end raises the epoch, as Kafka's records name
+them. (Of the levels of `transaction.version`, 1 only changes Kafka's records, not what a client sees.)"""
 
 NO_TIMEOUT_MS = 2**31 - 1
 """The timeout of a transaction that somebody else decides about (two-phase commit, KIP-939): it has none."""

@@ -104,7 +104,7 @@ def encode_value(saved: SavedTransaction) -> bytes:
         previous_producer_id=saved.previous_producer_id,
         next_producer_id=saved.next_producer.producer_id,
         producer_epoch=saved.producer.epoch,
-        next_producer_epoch=saved.next_producer.epoch,
+        next_producer_epoch=saved.next_producer.epoch or -1,  # Kafka leaves out the 0 of an id that begins
         transaction_timeout_ms=saved.timeout_ms,
         transaction_status=saved.state,
         transaction_partitions=None if is_empty else _by_topic(saved.places),
@@ -141,7 +141,6 @@ def decode_value(data: Buffer) -> SavedTransaction:
         raise MalformedMessageError(f"a transaction's record: nothing is saved as {state.title}")
     next_producer = NOBODY
     if value.next_producer_id != -1:
-        # A writer that knows no epoch here has begun a new id (KIP-890), so it is the first.
         next_producer = Producer(value.next_producer_id, max(0, value.next_producer_epoch))
     saved = SavedTransaction(
         state=state,
