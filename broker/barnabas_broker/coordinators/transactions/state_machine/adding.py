@@ -58,8 +58,11 @@ def verify(saved: SavedTransaction | None, producer: Producer, places: Collectio
     error = not_owner(saved, producer)
     if error == ErrorCode.NONE:
         assert saved is not None
-        if not saved.state.is_prepared:
+        if saved.state.is_prepared:
+            error = ErrorCode.CONCURRENT_TRANSACTIONS
+        elif saved.is_kept:
+            error = ErrorCode.INVALID_TXN_STATE
+        else:
             absent = ErrorCode.TRANSACTION_ABORTABLE
             return {place: ErrorCode.NONE if place in saved.places else absent for place in places}
-        error = ErrorCode.CONCURRENT_TRANSACTIONS
     return dict.fromkeys(places, error)

@@ -267,7 +267,8 @@ class TestTwoPhaseCommit:
         if moves:
             desk.move()
         assert desk.end(old, commit=commit).code == desk.add(old, B0) == FENCED
-        assert desk.add(new, B0) == ErrorCode.INVALID_TXN_STATE
+        assert desk.verify(old, A0) == FENCED
+        assert desk.add(new, A0) == desk.add(new, B0) == desk.verify(new, A0) == ErrorCode.INVALID_TXN_STATE
         ended = desk.end(new, commit=commit)
         markers = desk.transaction.markers
         assert markers is not None
