@@ -92,8 +92,8 @@ MUTANTS = {  # what is broken: (module, the text, the text instead)
     ),
     "partitions are forgotten when another is added": (
         "adding",
-        "places=saved.places.union(places)",
-        "places=frozenset(places)",
+        "places=all_places,",
+        "places=frozenset(places),",
     ),
     "a marker of another transaction counts": (
         "transaction",

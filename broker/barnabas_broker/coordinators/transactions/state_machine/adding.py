@@ -1,7 +1,9 @@
 """Decides what AddPartitionsToTxn and AddOffsetsToTxn get: which partitions a transaction has. Pure.
 
 The first partition opens the transaction. A partition may be written to once the record that names it has committed,
-since from then on whoever coordinates knows that it needs a marker.
+since from then on whoever coordinates knows that it needs a marker. All partitions stand in each record of the
+transaction, so there are at most `PLACES_MAX` of them: to encode a record of so many takes a few milliseconds. (In
+Kafka the length of a record is the limit.) Whoever wants more is told to abort.
 
 *Verification* changes nothing. The leader of a partition asks, for a client that does not do so itself, whether a
 batch belongs to an open transaction of this partition. The answer is what has committed.
@@ -15,7 +17,9 @@ from .messages import Answer, Decision, Place, SavedTransaction, Transition
 from .producers import Producer
 from .states import TransactionEvent, TransactionState
 
-__all__ = ["add", "not_owner", "verify"]
+__all__ = ["PLACES_MAX", "add", "not_owner", "verify"]
+
+PLACES_MAX = 4_000
 
 
 def not_owner(saved: SavedTransaction | None, producer: Producer) -> ErrorCode:
@@ -40,10 +44,13 @@ def add(
         return Answer(ErrorCode.INVALID_TXN_STATE)
     if saved.places.issuperset(places):
         return Answer()
+    all_places = saved.places.union(places)
+    if len(all_places) > PLACES_MAX:
+        return Answer(ErrorCode.TRANSACTION_ABORTABLE)
     begins = saved.state is not TransactionState.ONGOING
     added = saved._replace(
         state=TransactionState.ONGOING,
-        places=saved.places.union(places),
+        places=all_places,
         started_ms=now_ms if begins else saved.started_ms,
         updated_ms=max(saved.updated_ms, now_ms),
         previous_producer_id=producer.producer_id,

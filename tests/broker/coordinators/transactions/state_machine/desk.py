@@ -52,6 +52,10 @@ class Desk:
     def state(self) -> TransactionState:
         return self.transaction.state
 
+    def is_in(self, state: TransactionState) -> bool:
+        """As `state`, for tests that ask before and after."""
+        return self.state is state
+
     def init(
         self,
         producer: Producer = NOBODY,

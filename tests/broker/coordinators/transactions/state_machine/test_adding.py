@@ -2,6 +2,7 @@
 
 import pytest
 
+from barnabas_broker.coordinators.transactions.state_machine.adding import PLACES_MAX
 from barnabas_broker.coordinators.transactions.state_machine.messages import V1, V2
 from barnabas_broker.coordinators.transactions.state_machine.producers import Producer
 from barnabas_broker.coordinators.transactions.state_machine.states import TransactionState
@@ -23,7 +24,11 @@ def test_the_first_partition_opens_the_transaction_and_starts_its_time() -> None
     desk.now_ms += 10
     assert desk.add(producer, A0, B0) == NONE
     assert desk.state is TransactionState.ONGOING
-    assert (desk.saved.places, desk.saved.started_ms, desk.saved.updated_ms) == ({A0, B0}, began_ms, desk.now_ms)
+    assert (sorted(desk.saved.places), desk.saved.started_ms, desk.saved.updated_ms) == (
+        [A0, B0],
+        began_ms,
+        desk.now_ms,
+    )
 
 
 @pytest.mark.parametrize("version", [V1, V2])
@@ -32,7 +37,7 @@ def test_each_transaction_begins_without_partitions_and_at_its_own_time(version:
     following = desk.ended(desk.begun(A0, version=version), commit=True, version=version)
     desk.now_ms += 1_000
     assert desk.add(following, B0, version=version) == NONE
-    assert (desk.saved.places, desk.saved.started_ms) == ({B0}, desk.now_ms)
+    assert (sorted(desk.saved.places), desk.saved.started_ms) == ([B0], desk.now_ms)
 
 
 def test_partitions_that_are_in_already_cost_no_record() -> None:
@@ -57,6 +62,16 @@ def test_others_than_the_owner_add_nothing() -> None:
     assert desk.add(old, A0) == ErrorCode.PRODUCER_FENCED
     assert desk.add(Producer(new.producer_id, new.epoch + 1), A0) == ErrorCode.PRODUCER_FENCED
     assert desk.add(Producer(7, new.epoch), A0) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+def test_a_transaction_of_too_many_partitions_is_to_be_aborted() -> None:
+    desk = Desk()
+    producer = desk.begun(A0)
+    places = [("many", partition) for partition in range(PLACES_MAX)]
+    assert desk.add(producer, *places) == ABORTABLE
+    assert desk.saved.places == {A0}
+    assert desk.add(producer, *places[1:]) == NONE
+    assert len(desk.saved.places) == PLACES_MAX
 
 
 class TestVerification:

@@ -6,6 +6,7 @@ from barnabas_broker.coordinators.transactions.state_machine.messages import (
     V1,
     V2,
     Answer,
+    Markers,
     TransactionSettings,
 )
 from barnabas_broker.coordinators.transactions.state_machine.producers import EPOCH_MAX, LAST_EPOCH, NOBODY, Producer
@@ -42,8 +43,8 @@ def test_an_outcome_is_decided_then_markers_are_owed_then_it_is_complete(commit:
     producer = desk.begun(A0, A1, B0, version=version)
     desk.commits = False
     desk.end(producer, commit=commit, version=version)
-    assert desk.state is TransactionState.ONGOING
-    assert desk.transaction.markers is None, "nothing leaves before it has committed"
+    assert desk.is_in(TransactionState.ONGOING)
+    assert desk.saved.markers is None, "nothing leaves before it has committed"
     desk.transaction.committed()
     desk.commits = True
     markers = desk.transaction.markers
@@ -291,10 +292,10 @@ class TestTime:
         assert desk.transaction.times_out_at_ms == desk.now_ms + 1
         desk.now_ms += 1
         assert desk.time_out()
-        assert desk.transaction.times_out_at_ms is None
+        assert desk.saved.times_out_at_ms is None
         markers = desk.transaction.markers
         assert markers is not None
-        assert markers == (raised(producer), False, version, {A0, B0})
+        assert markers == Markers(raised(producer), False, version, frozenset({A0, B0}))
         assert not desk.time_out()
         assert desk.mark()
         assert desk.saved.owner == raised(producer)
@@ -398,7 +399,7 @@ class TestAfterAMove:
         desk.transaction.marked(first, A0)
         assert desk.transaction.unmarked == {A0}
         desk.transaction.marked(raised(following), A0)
-        assert not desk.transaction.unmarked
+        assert desk.transaction.unmarked == frozenset()
 
     def test_a_marker_that_is_said_to_be_written_twice_or_to_no_such_partition_is_no_harm(self) -> None:
         desk = Desk()

@@ -146,7 +146,7 @@ class TestAnOpenTransaction:
         assert desk.init().code == CONCURRENT
         markers = desk.transaction.markers
         assert markers is not None
-        assert (markers.is_commit, markers.places, markers.version) == (False, {A0, B0}, version)
+        assert (markers.is_commit, sorted(markers.places), markers.version) == (False, [A0, B0], version)
         assert desk.mark()
         new = desk.init()
         assert new.code == ErrorCode.NONE
