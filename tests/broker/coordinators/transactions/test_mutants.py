@@ -50,11 +50,6 @@ MUTANTS = {  # what is broken: (module, the text, the text instead)
         "if saved.state is _COMPLETE[request.is_commit]:",
         "if saved.state in _COMPLETE.values():",
     ),
-    "an end of v1 is repeated under v2": (
-        "ending",
-        "has_ended and saved.client_version >= V2 and request",
-        "has_ended and request",
-    ),
     "a commit ends nothing but succeeds": (
         "ending",
         "    if request.is_commit:\n        return Answer(ErrorCode.INVALID_TXN_STATE)\n",
@@ -114,11 +109,6 @@ MUTANTS = {  # what is broken: (module, the text, the text instead)
         "adding",
         "        if saved.state.is_prepared:\n            error",
         "        if False:\n            error",
-    ),
-    "what was kept keeps its owner": (
-        "initializing",
-        "    if given not in {NOBODY, owner}:\n        return Answer(ErrorCode.PRODUCER_FENCED)\n    successor",
-        "    successor",
     ),
     "the last epoch of an id is not recognised after a move": (
         "records",

@@ -58,7 +58,7 @@ def end(saved: SavedTransaction | None, request: EndRequest, now_ms: int, new_pr
 
 def _is_repeated(saved: SavedTransaction, request: EndRequest) -> bool:
     has_ended = saved.state.is_prepared or saved.state in _COMPLETE.values()
-    return has_ended and saved.client_version >= V2 and request.producer == saved.predecessor
+    return has_ended and request.producer == saved.predecessor
 
 
 def _repeated(saved: SavedTransaction, request: EndRequest, done: Answer) -> Answer:
