@@ -261,6 +261,21 @@ class TransactionMachine(RuleBasedStateMachine):
     def nothing_waits_that_nothing_will_answer(self) -> None:
         assert self.parked is None or self.transaction.pending is not None
 
+    def teardown(self) -> None:
+        """Once nothing fails any more, a new process gets the id, and its transaction commits."""
+        self.underway.clear()
+        client = Client("new", V2)
+        for _ in range(3):  # One may abort what is open, and one may come while that ends.
+            self.settle()
+            if client.producer == NOBODY:
+                self.send(client, InitRequest(TIMEOUT_MS), Fate.THROUGH)
+        assert client.producer == self.ledger.owners[-1]
+        self.send(client, frozenset(PLACES), Fate.THROUGH)
+        self.send(client, EndRequest(client.producer, True, V2), Fate.THROUGH)
+        self.settle()
+        assert self.transaction.state is TransactionState.COMPLETE_COMMIT
+        assert client.producer == self.ledger.owners[-1]
+
 
 TestTransactionMachine = TransactionMachine.TestCase
 TestTransactionMachine.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
