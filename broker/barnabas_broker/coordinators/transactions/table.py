@@ -10,7 +10,7 @@ from barnabas_raftlog.records.reader import Record
 from .state_machine.messages import SavedTransaction
 from .state_machine.records import decode_key, decode_value, encode_key, encode_value
 
-__all__ = ["TransactionName", "TransactionTable"]
+__all__ = ["TransactionName", "TransactionalIdTable"]
 
 # How much is done between two yields.
 RECORDS_STEP = 100  # records that are taken in
@@ -29,7 +29,7 @@ class TransactionName(NamedTuple):
     transactional_id: str
 
 
-class TransactionTable:
+class TransactionalIdTable:
     """The state of each transactional id, with the size of its record.
 
     Invariant: `live_bytes` is the sum of the sizes in `saved`.

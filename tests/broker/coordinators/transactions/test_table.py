@@ -12,8 +12,8 @@ from barnabas_broker.coordinators.transactions.table import (
     ENCODED_AT_ONCE,
     PLACES_STEP,
     RECORDS_STEP,
+    TransactionalIdTable,
     TransactionName,
-    TransactionTable,
 )
 from barnabas_raftlog.records.reader import Record
 from barnabas_raftlog.steps import at_once
@@ -37,7 +37,7 @@ def record(transactional_id: str, value: SavedTransaction | None) -> Record:
     return Record(0, -1, encode_key(transactional_id), None if value is None else encode_value(value))
 
 
-def states_of(table: TransactionTable) -> dict[str, SavedTransaction]:
+def states_of(table: TransactionalIdTable) -> dict[str, SavedTransaction]:
     return {transactional_id: value for transactional_id, (value, _) in table.saved.items()}
 
 
@@ -50,7 +50,7 @@ says = st.tuples(
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.lists(says, max_size=4), max_size=6))
 def test_the_newest_record_of_each_id_counts(batches: list[list[Said]]) -> None:
-    table = TransactionTable()
+    table = TransactionalIdTable()
     model: dict[str, SavedTransaction] = {}
     for batch in batches:
         at_once(table.take([record(*said) for said in batch]))
@@ -67,13 +67,13 @@ def test_the_newest_record_of_each_id_counts(batches: list[list[Said]]) -> None:
 @settings(max_examples=50, deadline=None)
 @given(st.lists(says, max_size=6), says)
 def test_a_rewritten_log_says_the_same_also_of_what_changes_meanwhile(batch: list[Said], late: Said) -> None:
-    table: Table[TransactionName] = TransactionTable()
-    assert isinstance(table, TransactionTable)
+    table: Table[TransactionName] = TransactionalIdTable()
+    assert isinstance(table, TransactionalIdTable)
     at_once(table.take([record(*said) for said in batch]))
     names = at_once(table.names_in_steps())
     record_of = at_once(table.prepare_in_steps(names))
     at_once(table.take([record(*late)]))
-    again = TransactionTable()
+    again = TransactionalIdTable()
     written = [found for name in names if (found := record_of(name)) is not None]
     at_once(again.take([Record(0, -1, key, value) for key, value in written]))
     expected = states_of(table)
@@ -83,14 +83,14 @@ def test_a_rewritten_log_says_the_same_also_of_what_changes_meanwhile(batch: lis
 
 
 def test_keys_of_another_kind_and_records_without_one_are_skipped() -> None:
-    table = TransactionTable()
+    table = TransactionalIdTable()
     at_once(table.take([Record(0, -1, None, b"x"), Record(1, -1, b"\0\7what", b"x"), record("a", saved(1))]))
     assert list(table.saved) == ["a"]
 
 
 def test_a_batch_taken_in_twice_counts_once() -> None:
     """The first time it may have been cancelled half-way."""
-    table = TransactionTable()
+    table = TransactionalIdTable()
     batch = [record(f"t{number}", saved(number)) for number in range(2 * RECORDS_STEP)]
     steps = table.take(batch)
     next(steps)
@@ -101,7 +101,7 @@ def test_a_batch_taken_in_twice_counts_once() -> None:
 
 
 def test_long_work_pauses() -> None:
-    table = TransactionTable()
+    table = TransactionalIdTable()
     assert len(list(table.take([record(f"t{number}", saved(number)) for number in range(3 * RECORDS_STEP)]))) == 3
     many = [record(f"many{number}", saved(number, PLACES_STEP // 2)) for number in range(6)]
     assert len(list(table.take(many))) == 3
@@ -111,7 +111,7 @@ def test_long_work_pauses() -> None:
 
 def test_what_is_committed_keeps_what_only_its_coordinator_knows() -> None:
     """The epoch before the present one is not in a record; a new coordinator makes it out."""
-    table = TransactionTable()
+    table = TransactionalIdTable()
     value = saved(1)._replace(last_epoch=7)
     table.put("a", value, 10)
     assert table.get("a") is value
