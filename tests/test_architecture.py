@@ -63,7 +63,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         "access config history process status timing < environment local_cluster partition < leadership < replicas"
         " < coordinators < server < node < main testing < cli pytest_plugin"
     ),
-    "barnabas_broker.coordinators": "runtime producer_ids < groups",
+    "barnabas_broker.coordinators": "runtime producer_ids < groups < transactions",
     "barnabas_broker.coordinators.runtime": (
         "append_errors contracts shard_host < batch standby under_way upkeep < shard < rewriting < coordinator"
     ),
@@ -135,7 +135,9 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     ),
     "barnabas_clients.groups": "handler member",
     "barnabas_clients.admin": "offset_resets snapshot_ranges values",
-    "barnabas_broker": "access config history coordinators.groups.state_machine",
+    "barnabas_broker": (
+        "access config history coordinators.groups.state_machine coordinators.transactions.state_machine"
+    ),
     "barnabas_broker.coordinators.runtime": "append_errors batch contracts under_way",
     "barnabas_broker.partition": (
         "aborted_index log_starts producer_state read_replicas record_rules saved_state transactions verifications"

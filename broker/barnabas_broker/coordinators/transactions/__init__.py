@@ -1,0 +1,1 @@
+"""Coordinates transactions: the life of each transactional id, in `__transaction_state`."""

@@ -1,0 +1,1 @@
+"""Decides for transactional ids, without clock, log or socket: pure data and rules."""
