@@ -19,12 +19,15 @@ from barnabas_raftlog.records.pieces import small_body
 from barnabas_raftlog.records.reader import read_batch
 from barnabas_raftlog.records.walker.faults import Fault
 from barnabas_raftlog.records.walker.pure.check import check
+from barnabas_raftlog.records.walker.twins import IS_COMPILED
 
 from .bombs import BOMBS, MIB, framed, value
 from .strategies import new_records
 
 CODECS = [codec for codec in Compression if codec is not Compression.NONE]
 MOST_MIB = 64
+# Bombs are up to 65 million headers, at a microsecond each where the walker is not compiled.
+long_in_python = pytest.mark.timeout(120 if IS_COMPILED else 900)
 
 
 def inside(batch: bytes | bytearray, plain_bytes_max: int = 128 * MIB) -> Inside:
@@ -104,6 +107,7 @@ def answer(batch: bytes) -> str:
 
 
 @pytest.mark.slow
+@long_in_python
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_is_answered_as_its_line_says(name: str) -> None:
     assert answer(BOMBS[name].batch()) == BOMBS[name].answer
@@ -154,6 +158,7 @@ def framed_for_the_meter() -> Iterator[bytes]:
 
 
 @pytest.mark.slow
+@long_in_python
 def test_no_bomb_takes_more_than_64_mib_beyond_its_own_size() -> None:
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     batches = b"".join(framed_for_the_meter()) + bytes(8)
