@@ -64,8 +64,8 @@ KEPT: list[Kept] = [
     Kept(
         what="a producer is out of order after its last number",
         file="broker/barnabas_broker/partition/producer_state.py",
-        line="if base_sequence == (last.last_sequence + 1) % SEQUENCE_MODULUS:",
-        instead="if base_sequence == last.last_sequence + 1:",
+        line="elif base_sequence != (last.last_sequence + 1) % SEQUENCE_MODULUS:",
+        instead="elif base_sequence != last.last_sequence + 1:",
         test="tests/broker/partition/test_producer_state.py",
     ),
     Kept(
