@@ -10,11 +10,13 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from . import runtimes, workload
 
 NewTopicMaker = Callable[..., str]
+NOT_YET = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART}
 
 
 @pytest.fixture(scope="session")
@@ -66,13 +68,23 @@ def codec_topic(new_topic: NewTopicMaker) -> str:
 
 
 def wait_for_leaders(admin: AdminClient, topic: str, partitions: int) -> None:
+    """Wait until every partition has a leader that answers as one: Kafka may name a broker before that knows it."""
     deadline = time.monotonic() + 20
-    while True:
-        found = admin.list_topics(topic, timeout=10).topics[topic].partitions.values()
-        if len(found) == partitions and all(partition.leader >= 0 for partition in found):
-            return
+    while not has_leaders(admin, topic, partitions):
         assert time.monotonic() < deadline, f"{topic} has no leaders"
         time.sleep(0.02)  # between two questions; nothing announces a leader to a client
+
+
+def has_leaders(admin: AdminClient, topic: str, partitions: int) -> bool:
+    found = admin.list_topics(topic, timeout=10).topics[topic].partitions.values()
+    if len(found) != partitions or any(partition.leader < 0 for partition in found):
+        return False
+    ends = {TopicPartition(topic, index): OffsetSpec.latest() for index in range(partitions)}
+    errors = [end.exception(20) for end in admin.list_offsets(ends, request_timeout=10).values()]
+    for error in errors:
+        if error is not None and error.args[0].code() not in NOT_YET:
+            raise error
+    return not any(errors)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
