@@ -427,7 +427,7 @@ def test_a_saved_state_that_covers_markers_lists_what_they_aborted_only_as_long_
     partition.install(snapshot_of(0, b""))
     partition.state.install(4, encode_replica_state(0, producers.image(), transactions.committed()), 0)
     assert len(partition.aborted_between(0, 100)) == 2
-    log.offset_after = lambda index: {9: 27}[index]  # type: ignore[method-assign]
+    log.offset_after = lambda index: {9: 27}[index]  # type: ignore[method-assign]  # nothing else is asked of it
     partition.on_truncated(10)
     assert partition.aborted_between(0, 100) == [AbortedTransaction(PID, 20, 23)]
 

@@ -78,7 +78,7 @@ class World(ReplicaWorld[Name | StagedName, Value, GroupShard]):
 
     def known_to(self, table: GroupTable) -> Known:
         """Return what a table knows; its sums must be right."""
-        found: Known = {key: value for key in table.offsets.keys() if (value := table.offsets.get(key))}  # noqa: SIM118
+        found: Known = {key: value for key in table.offsets.keys() if (value := table.offsets.get(key))}  # noqa: SIM118 - as below
         for group_id, (saved, size_bytes) in table.saved.items():
             found[GroupKey(group_id)] = saved
             assert size_bytes == len(encode_group_key(group_id)) + len(encode_group(saved))

@@ -30,12 +30,8 @@ TURNS_MAX = 3
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr("barnabas_broker.timing.slices.SLICE_S", 0)
-    world = World({"group.initial.rebalance.delay.ms": 500})
-    try:
+    with World({"group.initial.rebalance.delay.ms": 500}) as world:
         yield world
-        world.check()
-    finally:
-        world.close()
 
 
 class Parked:
@@ -342,12 +338,8 @@ def test_a_shard_with_many_groups_begins_and_ends_with_some_of_them_at_a_time(wo
 class TestTheNodesLimit:
     @pytest.fixture
     def world(self) -> Iterator[World]:
-        world = World({"group.state.max.bytes": MIB})
-        try:
+        with World({"group.state.max.bytes": MIB}) as world:
             yield world
-            world.check()
-        finally:
-            world.close()
 
     def test_groups_that_only_commit_are_as_many_as_there_is_room_for(self, world: World) -> None:
         shard = world.lead()

@@ -38,12 +38,8 @@ INTERVAL_MS = 600_000  # between two rounds of upkeep
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    world = World()
-    try:
+    with World() as world:
         yield world
-        world.check()
-    finally:
-        world.close()
 
 
 def commit_offset(

@@ -9,9 +9,5 @@ from broker.coordinators.runtime.numbers import NumberWorld
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[NumberWorld]:
     monkeypatch.setattr("barnabas_broker.timing.slices.SLICE_S", 0)
-    world = NumberWorld()
-    try:
+    with NumberWorld() as world:
         yield world
-        world.check()
-    finally:
-        world.close()

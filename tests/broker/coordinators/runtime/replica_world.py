@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mappin
 from contextlib import contextmanager
 from copy import deepcopy
 from types import SimpleNamespace
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Self, TypeVar, cast
 
 from barnabas_broker.coordinators.runtime.contracts import Writer
 from barnabas_broker.coordinators.runtime.coordinator import CoordinatorRuntime, Replica
@@ -242,6 +242,17 @@ class ReplicaWorld(Generic[N, V, S]):
         for _ in range(turns):
             self.loop.run_until_complete(asyncio.sleep(0))
         assert not self.failures, self.failures
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Check what must always hold, unless something has gone wrong already, and close."""
+        try:
+            if kind is None:
+                self.check()
+        finally:
+            self.close()
 
     def close(self) -> None:
         self.loop.run_until_complete(self.close_coordinator())

@@ -27,6 +27,8 @@ RECORD_OVERHEAD_BYTES = 12
 """Bytes that a record takes beside key and value: lengths, deltas, its share of a batch's header."""
 
 V = TypeVar("V", bound=CommittedOffset | None)
+Batch = tuple[list[tuple[OffsetKey, V]], list[tuple[bytes, bytes | None]]]
+"""Changes, and the record of each."""
 PartitionOffsets = dict[tuple[str, int], CommittedOffset]
 
 
@@ -126,18 +128,17 @@ def record_of(key: OffsetKey, value: CommittedOffset | None) -> tuple[bytes, byt
     return encode_offset_key(key), None if value is None else encode_offset(value)
 
 
-def in_batches(
-    changes: Sequence[tuple[OffsetKey, V]], bytes_max: int
-) -> list[tuple[list[tuple[OffsetKey, V]], list[tuple[bytes, bytes | None]]]]:
+def in_batches(changes: Sequence[tuple[OffsetKey, V]], bytes_max: int) -> "list[Batch[V]]":
     """Return the changes with their records, cut into batches of about so many bytes. Raises ValueError as above."""
-    batches: list[tuple[list[tuple[OffsetKey, V]], list[tuple[bytes, bytes | None]]]] = []
+    batches: list[Batch[V]] = []
     size_bytes = bytes_max
     for change in changes:
         key, value = record = record_of(*change)
-        size_bytes += len(key) + len(value or b"")
+        record_bytes = len(key) + len(value or b"")
+        size_bytes += record_bytes
         if size_bytes > bytes_max:
             batches.append(([], []))
-            size_bytes = len(key) + len(value or b"")
+            size_bytes = record_bytes
         batches[-1][0].append(change)
         batches[-1][1].append(record)
     return batches

@@ -29,12 +29,8 @@ MINUTE_MS = 60_000  # the retention of offsets in the world's settings
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr("barnabas_broker.timing.slices.SLICE_S", 0)
-    world = World()
-    try:
+    with World() as world:
         yield world
-        world.check()
-    finally:
-        world.close()
 
 
 def commit_offset(world: World, offset: int, key: OffsetKey = KEY) -> None:
