@@ -7,9 +7,8 @@ split: one answer ahead. So a task holds at most two answers and the memory of o
 most, are under way, too: a task with many of them does not wait for a round trip for each.
 
 Batches have at least `TARGET_BYTES` of plain record bytes if the answer has so many, and end with a record batch of the
-log. Where only columns of numbers are wanted, and no key or value is copied, they have `NARROW_TARGET_BYTES`: each batch
-costs the same on its way through Spark, however little it holds. A task that is ended early (LIMIT) leaves nothing
-running.
+log. Where neither keys, values nor headers are wanted they have `NARROW_TARGET_BYTES`: each batch costs the same on its
+way through Spark, however little it holds. A task that is ended early (LIMIT) leaves nothing running.
 """
 
 import asyncio
