@@ -65,11 +65,13 @@ from barnabas_broker.server.handlers import (
     open_challenge,
     produce,
     sync_group,
+    update_features,
 )
 from barnabas_broker.timing.turns import Work
 from barnabas_clients.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.registry import APIS, Message, read_request_header, response_frame
+from barnabas_metadata_quorum.controller.features import NEWEST
 from barnabas_raftlog.errors import MalformedMessageError
 from barnabas_raftlog.printable import printable
 
@@ -180,6 +182,7 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (45, range(2), 0, alter_partition_reassignments),
     (46, range(1), 0, list_partition_reassignments),
     (47, range(1), 0, offset_delete),
+    (57, range(3), 0, update_features),
     (60, range(3), 0, describe_cluster),
     (25185, range(1), 0, describe_health),
     (25186, range(1), 0, open_challenge),
@@ -189,7 +192,7 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (25191, range(1), 0, describe_snapshots),
     (25192, range(1), 0, delete_snapshot),
 )
-_GATES: Mapping[int, Gate] = dict.fromkeys((24, 25, 26, 27, 28, 61, 65, 66), UNSTABLE)  # transactions
+_GATES: Mapping[int, Gate] = dict.fromkeys((24, 25, 26, 27, 28, 57, 61, 65, 66), UNSTABLE)  # transactions, features
 ROUTES = {
     key: Route(
         key=key,
@@ -217,7 +220,8 @@ class Dispatcher:
         self._broker = broker
         offered = {key: route.offered(broker.config) for key, route in sorted(ROUTES.items())}
         self._offered = {key: versions for key, versions in offered.items() if versions}
-        broker.offer = Offer(self._offered)
+        features = NEWEST if UNSTABLE.is_open(broker.config) else {}
+        broker.offer = Offer(self._offered, features, lambda: broker.image)
         self._counts = {
             (key, version): 0
             for key, versions in self._offered.items()
