@@ -4,11 +4,10 @@ What a request does and how it is answered is the test's: `trouble` may refuse i
 """
 
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 from clients.fake_broker import Answer, FakeBroker, Hangup
-from clients.producer.leaders import Fate
+from clients.producer.leaders import PartitionLog
 from clients.producer.virtual import Stage
 
 from barnabas_clients import Producer
@@ -16,6 +15,7 @@ from barnabas_clients.protocol.add_offsets_to_txn import AddOffsetsToTxnRequest
 from barnabas_clients.protocol.add_partitions_to_txn import AddPartitionsToTxnRequest
 from barnabas_clients.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse, FinalizedFeatureKey
 from barnabas_clients.protocol.end_txn import EndTxnRequest
+from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -25,7 +25,6 @@ from barnabas_clients.protocol.init_producer_id import InitProducerIdRequest
 from barnabas_clients.protocol.produce import ProduceRequest
 from barnabas_clients.protocol.txn_offset_commit import TxnOffsetCommitRequest
 from barnabas_raftlog.records.header import TRANSACTIONAL, parse_header
-from barnabas_raftlog.records.reader import Record
 from barnabas_raftlog.wire.schema import Message
 
 from .naive_coordinator import NaiveCoordinator, answer_with
@@ -44,6 +43,31 @@ LOST = "lost"
 SERVED = "served"
 """The connection ends when the request has been carried out."""
 Trouble = int | str | None
+SECOND_SINCE = 5
+"""The version of EndTxn and TxnOffsetCommit with which the second protocol begins."""
+PRODUCE_SECOND_SINCE = 12
+
+
+class TransactionLog(PartitionLog):
+    """One partition, whose leader asks the coordinator about each batch. `transactional`: whether each was marked."""
+
+    def __init__(self, coordinator: NaiveCoordinator, number: int) -> None:
+        super().__init__()
+        self.is_second = False
+        self.transactional: list[bool] = []
+        self._coordinator = coordinator
+        self._number = number
+
+    def take(self, frame: bytes) -> tuple[ErrorCode, int]:
+        header = parse_header(frame)
+        self.transactional.append(bool(header.attributes & TRANSACTIONAL))
+        owner = header.producer_id, header.producer_epoch
+        if code := self._coordinator.write(owner, ("t", self._number), set(), is_second=self.is_second):
+            return ErrorCode(code), -1
+        before = len(self.records)
+        taken = super().take(frame)
+        self._coordinator.written |= {record.value for record in self.records[before:]}
+        return taken
 
 
 class TransactionStage(Stage):
@@ -56,8 +80,8 @@ class TransactionStage(Stage):
         self.coordinator_node = 1
         self.asked: list[Message] = []
         self.trouble: dict[type[Message], deque[Trouble]] = {}
-        self.before_produce: Callable[[], object] = lambda: None
-        self.transactional: list[bool] = []
+        self.logs = [TransactionLog(self.coordinator, number) for number in range(partitions)]
+        self.leaders.logs[:] = self.logs
         for broker in self.brokers:
             broker.answers[ApiVersionsRequest] = lambda request, broker=broker: self._versions(broker, request)  # type: ignore[misc]
             broker.answers[FindCoordinatorRequest] = self._find
@@ -66,8 +90,9 @@ class TransactionStage(Stage):
             broker.answers[ProduceRequest] = lambda request, broker=broker: self._produce(broker, request)  # type: ignore[misc]
 
     @property
-    def is_second(self) -> bool:
-        return self.level >= 2
+    def transactional(self) -> list[bool]:
+        """Whether each batch was marked as one of a transaction."""
+        return [is_marked for log in self.logs for is_marked in log.transactional]
 
     @property
     def committed(self) -> list[set[Any]]:
@@ -105,42 +130,21 @@ class TransactionStage(Stage):
         return FindCoordinatorResponse(coordinators=[row])
 
     async def _serve(self, broker: FakeBroker, request: Message) -> Answer:
+        version = broker.seen[-1][1]
         self.asked.append(request)
         code = self._next_trouble(request)
         if code == LOST:
             return Hangup()
         if isinstance(code, int):
             return answer_with(request, code)
-        answer = self.coordinator.serve(request, is_second=self.is_second)
+        answer = self.coordinator.serve(request, is_second=version >= SECOND_SINCE)
         return Hangup() if code == SERVED else answer
 
     async def _produce(self, broker: FakeBroker, request: ProduceRequest) -> Answer:
-        self.before_produce()
-        frames = [part.records for topic in request.topic_data for part in topic.partition_data]
-        for frame in frames:
-            assert isinstance(frame, bytes | bytearray | memoryview)
-            header = parse_header(frame)
-            self.transactional.append(bool(header.attributes & TRANSACTIONAL))
-            self._owner = header.producer_id, header.producer_epoch
         assert request.transactional_id == "tx"
-        fate, self.leaders.fate = self.leaders.fate, self._fate(self.leaders.fate)
-        try:
-            return await self.leaders.produce(broker, request)
-        finally:
-            self.leaders.fate = fate
-
-    def _fate(self, given: Callable[[int, list[Record]], Fate]) -> Callable[[int, list[Record]], Fate]:
-        """Let the coordinator have its say, too, about what a leader takes."""
-
-        def fate(partition: int, records: list[Record]) -> Fate:
-            found = given(partition, records)
-            if not found.is_taken:
-                return found
-            tags = {record.value for record in records}
-            code = self.coordinator.write(self._owner, ("t", partition), tags, is_second=self.is_second)
-            return Fate(code, is_taken=False) if code else found
-
-        return fate
+        for log in self.logs:
+            log.is_second = broker.seen[-1][1] >= PRODUCE_SECOND_SINCE
+        return await self.leaders.produce(broker, request)
 
     def _next_trouble(self, request: Message) -> Trouble:
         waiting = self.trouble.get(type(request))

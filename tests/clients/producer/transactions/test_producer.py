@@ -313,7 +313,7 @@ def test_records_fail_as_fenced_with_their_producer() -> None:
             assert (caught.value.fenced, caught.value.abortable) == (True, False)
 
     stage.run(work())
-    assert len(stage.transactional) == 1
+    assert stage.count(InitProducerIdRequest) == 1
 
 
 @both
