@@ -85,6 +85,10 @@ SENSIBLE: dict[str, Any] = {
     "best_effort": True,
     "snapshot": NamedSnapshot("n", bytes(16), 0, False, 0, 0, ()),
     "snapshot_id": bytes(16),
+    "transactional_id": "x",
+    "transactional_ids": ["x"],
+    "producer_ids": [1],
+    "start_offset": 1,
 }
 OF_ONE_CALL: dict[str, Any] = {
     "Admin.create_topic(partitions)": 3,

@@ -50,13 +50,7 @@ class TransactionNumbers(Sequences[Item]):
         """Say whether a new batch may be numbered and sent now."""
         if (self._owner.producer_id, self._owner.epoch) != (self.producer_id, self.epoch):
             self._restart = True
-            if self.pipeline:
-                return False
         return super().may_begin()
-
-    def take_lost(self) -> list[UnderWay[Item]]:
-        """Return nothing: no batch is lost here without having failed."""
-        return []
 
     def on_outcome(self, batch: UnderWay[Item], outcome: Outcome) -> Verdict:
         """Record how an attempt ended. What waits behind a batch that is back has seen a gap before it is there."""

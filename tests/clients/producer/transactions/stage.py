@@ -103,8 +103,8 @@ class TransactionStage(Stage):
     def aborted(self) -> list[set[Any]]:
         return [set(tags) for is_commit, tags in self.coordinator.ends if not is_commit]
 
-    def refuse(self, api: type[Message], *codes: Trouble) -> None:
-        """Answer the next requests of this API so."""
+    def answer(self, api: type[Message], *codes: Trouble) -> None:
+        """Let this become of the next requests of this API."""
         self.trouble.setdefault(api, deque()).extend(codes)
 
     def count(self, api: type[Message]) -> int:
@@ -124,6 +124,7 @@ class TransactionStage(Stage):
         code = self._next_trouble(request)
         if isinstance(code, str):
             return Hangup()
+        assert request.key_type == (request.coordinator_keys[0] == "tx")
         broker = self.brokers[self.coordinator_node - 1]
         row = Coordinator(key=request.coordinator_keys[0], node_id=broker.node_id, host=broker.host, port=broker.port)
         row.error_code = code or 0
@@ -135,6 +136,8 @@ class TransactionStage(Stage):
         code = self._next_trouble(request)
         if code == LOST:
             return Hangup()
+        if broker.node_id != self.coordinator_node:
+            code = ErrorCode.NOT_COORDINATOR
         if isinstance(code, int):
             return answer_with(request, code)
         answer = self.coordinator.serve(request, is_second=version >= SECOND_SINCE)

@@ -106,14 +106,14 @@ class Life:
         async with producer.transaction() as transaction:
             for number in range(chance.randint(0, 6)):
                 value = b"%d-%d" % (len(self.blocks), number)
-                await producer.send("t", value, partition=chance.randrange(3), timestamp_ms=0)
+                _ = await producer.send("t", value, partition=chance.randrange(3), timestamp_ms=0)
                 tags.add(value)
                 if is_last:
                     continue
                 if chance.random() < 0.3:
                     self.chaos.strike()
                 if chance.random() < 0.3:
-                    self.stage.refuse(chance.choice(APIS), chance.choice(TROUBLE))
+                    self.stage.answer(chance.choice(APIS), chance.choice(TROUBLE))
                 await asyncio.sleep(chance.choice([0, 0.001, 0.01, 1]))
             if chance.random() < 0.4:
                 tags.add(("offset", "", len(self.blocks)))
