@@ -291,7 +291,7 @@ async def test_what_the_brokers_tell_of_transactions(place: Place) -> None:
                 row for row in await admin.list_transactions(states=["Ongoing"]) if row.transactional_id == place.name
             ]
             described = (await admin.describe_transactions([place.name]))[place.name]
-            assert (described.state, described.partitions, described.timeout_s) == ("Ongoing", {at}, 50)
+            assert (described.state, described.partitions, described.timeout_s) == ("Ongoing", frozenset({at}), 50.0)
             assert (described.coordinator_id, described.producer_id) == (listed.coordinator_id, listed.producer_id)
             assert described.started_at_ms is not None
             (known,) = (await admin.describe_producers([at]))[at]

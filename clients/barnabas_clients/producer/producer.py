@@ -261,6 +261,9 @@ class Producer:
     def transaction(self, timeout_s: float | None = None) -> Transaction:
         """Return a transaction, to be used as `async with`; see transaction.py.
 
+        A producer with a transactional id sends in transactions only: outside of one, `send` raises RuntimeError, and
+        in one that has failed, the error of that.
+
         `timeout_s` is the deadline of its beginning, and of its end; None is the producer's. It is no limit for what is
         between, which `transaction_timeout_s` is.
 
@@ -288,7 +291,7 @@ class Producer:
     ) -> Delivery:
         """Put a record on its way, and return its delivery, which may be awaited, kept, or dropped.
 
-        Waits only for the metadata of a topic that is new to this producer, and for room in the buffer.
+        Waits only for metadata of a topic that is new here, and for room in the buffer. See also `transaction`.
 
         Args:
             topic: created by the brokers if it is missing and they are configured so.
@@ -301,8 +304,6 @@ class Producer:
 
         Raises:
             DeadlineExceededError: no metadata or no room in time. ClientClosedError: it is closed, or was meanwhile.
-            RuntimeError: it has a transactional id, and no transaction is open. Of a transaction that has failed, the
-                error of that.
             MessageTooLargeError: larger than `request_bytes_max`. UnknownTopicOrPartitionError: no such partition.
             TypeError, ValueError: an argument has the wrong type, or an impossible value.
 

@@ -593,7 +593,9 @@ def test_a_record_that_waits_does_not_get_into_the_next_transaction(waits_for: s
             if waits_for == "room":
                 stage.leaders.fate = too_few
                 _ = await producer.send("t", bytes(2_500))
-            late = asyncio.create_task(producer.send("u" if waits_for == "metadata" else "t", bytes(2_500)))
+            late: asyncio.Task[Delivery] = asyncio.create_task(
+                producer.send("u" if waits_for == "metadata" else "t", bytes(2_500))
+            )
             await asyncio.sleep(0.5)
             assert not late.done()
             stage.leaders.fate = lambda _partition, _records: Fate()
@@ -601,7 +603,7 @@ def test_a_record_that_waits_does_not_get_into_the_next_transaction(waits_for: s
             async with producer.transaction():
                 stage.leaders.topics["u"] = [(1, 1)]
                 with pytest.raises(RuntimeError, match=r"was ended before|is being aborted"):
-                    await late
+                    _ = await late
 
     stage.run(work())
     assert stage.committed == []
