@@ -77,7 +77,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     ),
     "barnabas_clients": (
         "arguments backoff chance errors protocol topic_partition < assignors place_arguments wording < cluster"
-        " < groups producer < admin < consumer"
+        " < groups < producer < admin < consumer"
     ),
     "barnabas_clients.producer.transactions": "meanings requests situations < state_machine",
     "barnabas_spark": (
@@ -128,9 +128,10 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_metadata_quorum": "controller image descriptions replica topic_configs topic_names leaders.table",
     "barnabas_metadata_quorum.voters": "membership steps",
     "barnabas_clients": "protocol assignors arguments backoff errors place_arguments topic_partition wording",
-    "barnabas_clients.cluster": "bootstrap changes framing topic_view trouble view",
+    "barnabas_clients.cluster": "bootstrap changes features framing topic_view trouble view",
     "barnabas_clients.producer": (
-        "accumulator encoded exchange metrics partitioner sequences settings topic_queues transactions"
+        "accumulator encoded exchange metrics partitioner sequences settings topic_queues transaction_numbers"
+        " transactions"
     ),
     "barnabas_clients.consumer": (
         "decoder errors fetch_plan metrics partition_queue record runs settings subscription topic_places"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from barnabas_clients.producer.delivery import Delivery, Receipt, RecordsLostError
     from barnabas_clients.producer.metrics import ProducerMetrics
     from barnabas_clients.producer.producer import Producer
+    from barnabas_clients.producer.transaction import Transaction
     from barnabas_clients.protocol.errors import (
         ErrorCode,
         FencedInstanceIdError,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         NotEnoughReplicasError,
         OffsetOutOfRangeError,
         PolicyViolationError,
+        ProducerFencedError,
         ResourceNotFoundError,
         TopicAlreadyExistsError,
         TopicAuthorizationFailedError,
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
         ConnectionLostError,
         DeadlineExceededError,
         SnapshotExistsError,
+        TransactionAbortedError,
         UnknownLeaderError,
         UnsupportedVersionError,
     )
@@ -95,6 +98,7 @@ __all__ = [
     "OffsetSpec",
     "PolicyViolationError",
     "Producer",
+    "ProducerFencedError",
     "ProducerMetrics",
     "Receipt",
     "RecordBatch",
@@ -105,6 +109,8 @@ __all__ = [
     "TopicAlreadyExistsError",
     "TopicAuthorizationFailedError",
     "TopicPartition",
+    "Transaction",
+    "TransactionAbortedError",
     "UnknownLeaderError",
     "UnknownTopicOrPartitionError",
     "UnsupportedVersionError",
@@ -141,6 +147,7 @@ _HOMES = {
         "ConnectionLostError",
         "DeadlineExceededError",
         "SnapshotExistsError",
+        "TransactionAbortedError",
         "UnknownLeaderError",
         "UnsupportedVersionError",
     ),
@@ -151,6 +158,7 @@ _HOMES = {
     ),
     "producer.metrics": ("ProducerMetrics",),
     "producer.producer": ("Producer",),
+    "producer.transaction": ("Transaction",),
     "protocol.errors": (
         "ErrorCode",
         "FencedInstanceIdError",
@@ -170,6 +178,7 @@ _HOMES = {
         "NotEnoughReplicasError",
         "OffsetOutOfRangeError",
         "PolicyViolationError",
+        "ProducerFencedError",
         "ResourceNotFoundError",
         "TopicAlreadyExistsError",
         "TopicAuthorizationFailedError",

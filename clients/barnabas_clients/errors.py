@@ -18,6 +18,7 @@ __all__ = [
     "ConnectionLostError",
     "DeadlineExceededError",
     "SnapshotExistsError",
+    "TransactionAbortedError",
     "UnknownLeaderError",
     "UnsupportedVersionError",
 ]
@@ -29,7 +30,7 @@ class ClientError(BarnabasError):
     retriable = False
     may_be_done: bool = False
     abortable: bool = False
-    fenced = False
+    fenced: bool = False
 
 
 class ConnectionLostError(ClientError):
@@ -85,3 +86,19 @@ class CommitFailedError(ClientError):
     """Positions were not stored, because this member had lost the partitions, or its membership."""
 
     hint = "go on: the new owner of the partitions reads the records again"
+
+
+class TransactionAbortedError(ClientError):
+    """A record was not delivered, because its transaction was aborted, or has failed; `because` is why, if it failed.
+
+    No reader of committed records is shown it, whatever has become of it.
+    """
+
+    hint = "send it again in another transaction"
+
+    def __init__(self, partition: str, because: BarnabasError | None = None) -> None:
+        why = "was aborted" if because is None else f"has failed: {because}"
+        super().__init__(f"a record for {partition} was not delivered: its transaction {why}")
+        self.because = because
+        self.abortable = getattr(because, "abortable", False)
+        self.fenced = getattr(because, "fenced", False)

@@ -257,6 +257,8 @@ def kafka(*, synced: bool, setup: Setup = ALONE, nodes: int = NODES) -> Iterator
                 "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
                 "log.dirs": home / f"data{k + 1}",
                 "offsets.topic.replication.factor": nodes,
+                "transaction.state.log.replication.factor": nodes,
+                "transaction.state.log.min.isr": min(nodes, 2),
                 "min.insync.replicas": setup.min_insync,
             }
             if synced:

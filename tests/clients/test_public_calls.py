@@ -87,6 +87,10 @@ SENSIBLE: dict[str, Any] = {
     "change": FeatureChange.UPGRADE,
     "snapshot": NamedSnapshot("n", bytes(16), 0, False, 0, 0, ()),
     "snapshot_id": bytes(16),
+    "transactional_id": "x",
+    "transactional_ids": ["x"],
+    "producer_ids": [1],
+    "start_offset": 1,
 }
 OF_ONE_CALL: dict[str, Any] = {
     "Admin.create_topic(partitions)": 3,
@@ -95,8 +99,8 @@ OF_ONE_CALL: dict[str, Any] = {
     # Without a limit of its own it might wait for longer than anybody wants to.
     "Consumer.get_many(timeout_s)": 0.1,
 }
-LATER = {"Admin.reset_group_offsets", "Consumer.commit"}
-"""Their refusals may depend on the group, and on its stored offsets."""
+LATER = {"Admin.reset_group_offsets", "Consumer.commit", "Consumer.offsets_to_send"}
+"""Their refusals may depend on the group, on its stored offsets, and on the settings."""
 NO_CALLS = {"assignment", "subscription", "paused", "metrics", "trouble"}
 
 

@@ -1,7 +1,8 @@
 """Administers a cluster: topics, records, configurations, groups and their offsets.
 
 `Admin` has one set of connections. Functions over a `Cluster` do the work (topics.py, configs.py, offsets.py,
-reassignments.py, groups.py, log_dirs.py, snapshots.py, surveys.py, features.py), for callers who have one already.
+reassignments.py, groups.py, transactions.py, log_dirs.py, snapshots.py, surveys.py, features.py), for callers who have
+one already.
 These rules hold for every method:
 
 *Deadline.* `timeout_s` bounds the whole call, retries included; None takes the one given to `Admin`. At the deadline
@@ -17,7 +18,7 @@ Several calls may be under way at once. Memory: the answers, and the metadata of
 
 The functions are loaded when the first of their module is called: nobody needs all of them.
 
-Not here: ACLs, quotas; transactions; the groups of KIP-848, beyond their place in a list.
+Not here: ACLs, quotas; the groups of KIP-848, beyond their place in a list.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from barnabas_clients.place_arguments import (
     deadline_s,
     group_states,
     offsets_of,
+    partition_of,
     partitions_of,
     replicas_of,
     several,
@@ -76,11 +78,14 @@ from .values import (
     NewTopic,
     OffsetSpec,
     PartitionLag,
+    PartitionProducer,
     PartitionReassignment,
     ReachableGroups,
     ReplicaSize,
     TopicsSurvey,
     TotalLag,
+    TransactionDescription,
+    TransactionListing,
     total_lag,
 )
 
@@ -94,6 +99,7 @@ if TYPE_CHECKING:
     from . import snapshots as admin_snapshots
     from . import surveys as admin_surveys
     from . import topics as admin_topics
+    from . import transactions as admin_transactions
 
 __all__ = [
     "Admin",
@@ -116,6 +122,7 @@ __all__ = [
     "OffsetChange",
     "OffsetSpec",
     "PartitionLag",
+    "PartitionProducer",
     "PartitionReassignment",
     "PinnedRange",
     "RangeCheck",
@@ -125,6 +132,8 @@ __all__ = [
     "SnapshotTopic",
     "TopicsSurvey",
     "TotalLag",
+    "TransactionDescription",
+    "TransactionListing",
     "total_lag",
 ]
 
@@ -154,6 +163,7 @@ if not TYPE_CHECKING:
     admin_snapshots = _Late(".snapshots")
     admin_surveys = _Late(".surveys")
     admin_topics = _Late(".topics")
+    admin_transactions = _Late(".transactions")
 
 
 class Admin:
@@ -676,6 +686,60 @@ class Admin:
         group_id = text("group_id", group_id)
         wanted = partitions_of("partitions", partitions)
         await admin_groups.delete_group_offsets(self._cluster, group_id, wanted, self._limit(timeout_s))
+
+    # Transactions.
+
+    async def list_transactions(
+        self, *, states: Iterable[str] = (), producer_ids: Iterable[int] = (), timeout_s: float | None = None
+    ) -> list[TransactionListing]:
+        """Return all transactional ids, sorted; with `states` ("Ongoing", "PrepareCommit") or `producer_ids` some.
+
+        Raises:
+            KafkaError: there is no such state. DeadlineExceededError: a broker did not answer.
+        """
+        chosen = [whole_number("producer_ids", one, 0) for one in several("producer_ids", producer_ids, "numbers")]
+        limit_s = self._limit(timeout_s)
+        return await admin_transactions.list_transactions(
+            self._cluster, limit_s, states=names_of("states", states), producer_ids=chosen
+        )
+
+    async def describe_transactions(
+        self, transactional_ids: Collection[str], *, timeout_s: float | None = None
+    ) -> dict[str, TransactionDescription]:
+        """Return the state of transactional ids, and the partitions in their transactions.
+
+        Raises:
+            KafkaError: one of them is unknown (TRANSACTIONAL_ID_NOT_FOUND).
+        """
+        names = names_of("transactional_ids", transactional_ids)
+        return await admin_transactions.describe_transactions(self._cluster, names, self._limit(timeout_s))
+
+    async def describe_producers(
+        self, partitions: Iterable[TopicPartition], *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, list[PartitionProducer]]:
+        """Return the producers that the leader of each partition remembers, with their open transactions.
+
+        Raises:
+            DeadlineExceededError: a partition has no leader, or does not exist.
+        """
+        named = partitions_of("partitions", partitions)
+        return await admin_transactions.describe_producers(self._cluster, named, self._limit(timeout_s))
+
+    async def abort_transaction(
+        self, partition: TopicPartition, start_offset: int, *, timeout_s: float | None = None
+    ) -> PartitionProducer:
+        """Abort the transaction that begins at `start_offset`, in this partition alone, whatever its coordinator says.
+
+        It is for a transaction that hangs: `describe_producers` shows it, and `list_transactions` has no id with its
+        producer. One that goes on elsewhere would be torn.
+
+        Raises:
+            KafkaError: no open transaction begins there (INVALID_TXN_STATE), or its coordinator was quicker.
+        """
+        start_offset = whole_number("start_offset", start_offset, 0)
+        return await admin_transactions.abort_transaction(
+            self._cluster, partition_of(partition), start_offset, self._limit(timeout_s)
+        )
 
     def _limit(self, timeout_s: float | None) -> float:
         """Return how long a call may take. Raises if this client is not open."""

@@ -36,10 +36,12 @@ from .topics import known_topics
 from .values import GroupDescription, GroupListing, GroupMember, OffsetSpec, PartitionLag
 
 __all__ = [
+    "ATTEMPT_TIMEOUT_S",
     "alter_group_offsets",
     "delete_group_offsets",
     "delete_groups",
     "describe_groups",
+    "each",
     "group_lag",
     "group_offsets",
     "list_groups",
@@ -65,7 +67,7 @@ async def list_groups(cluster: Cluster, timeout_s: float, *, states: Iterable[st
 
     async def attempt(deadline: float) -> list[GroupListing]:
         # Every attempt asks all brokers: the groups of one that failed go to others, which may have answered before.
-        answers = await _each(cluster.view.brokers, lambda node_id: ask_groups(cluster, node_id, wanted, deadline))
+        answers = await each(cluster.view.brokers, lambda node_id: ask_groups(cluster, node_id, wanted, deadline))
         # Two brokers may have named a group that moved meanwhile.
         return sorted({row.group_id: row for rows in answers.values() for row in rows}.values())
 
@@ -119,7 +121,7 @@ async def describe_groups(
 
         return await coordinator.retry("description", timeout_s, attempt)
 
-    return await _each(group_ids, describe)
+    return await each(group_ids, describe)
 
 
 async def delete_groups(cluster: Cluster, group_ids: Collection[str], timeout_s: float) -> None:
@@ -148,7 +150,7 @@ async def delete_groups(cluster: Cluster, group_ids: Collection[str], timeout_s:
 
         await coordinator.retry("deletion", timeout_s, attempt)
 
-    await _each(group_ids, delete)
+    await each(group_ids, delete)
 
 
 async def group_offsets(
@@ -319,7 +321,7 @@ def _member(row: DescribedGroupMember, protocol_type: str) -> GroupMember:
     )
 
 
-async def _each(keys: Iterable[K], act: Callable[[K], Awaitable[T]]) -> dict[K, T]:
+async def each(keys: Iterable[K], act: Callable[[K], Awaitable[T]]) -> dict[K, T]:
     """Return the result of `act` for each key, `AT_ONCE` at a time. The first failure stops the rest and is raised."""
     done: dict[K, T] = {}
     left = list(dict.fromkeys(keys))

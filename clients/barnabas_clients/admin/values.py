@@ -31,11 +31,14 @@ __all__ = [
     "NewTopic",
     "OffsetSpec",
     "PartitionLag",
+    "PartitionProducer",
     "PartitionReassignment",
     "ReachableGroups",
     "ReplicaSize",
     "TopicsSurvey",
     "TotalLag",
+    "TransactionDescription",
+    "TransactionListing",
     "total_lag",
 ]
 
@@ -302,3 +305,44 @@ def total_lag(lags: Mapping[TopicPartition, PartitionLag]) -> TotalLag:
     known = sum(found.lag or 0 for found in lags.values())
     without_commit = sum(found.committed is None and found.end_offset is not None for found in lags.values())
     return TotalLag(known if lags and not without_commit else None, known, without_commit)
+
+
+class TransactionListing(NamedTuple):
+    """A transactional id, and the broker that coordinates it. States have Kafka's spelling: "Ongoing", "Empty"."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+    coordinator_id: int
+
+
+class TransactionDescription(NamedTuple):
+    """A transactional id as its coordinator knows it.
+
+    `started_at_ms` counts from 1970, and is None if no transaction is open. `partitions` are those in it; while it is
+    being ended, those that lack the marker.
+    """
+
+    transactional_id: str
+    state: str
+    coordinator_id: int
+    producer_id: int
+    producer_epoch: int
+    timeout_s: float
+    started_at_ms: int | None
+    partitions: frozenset[TopicPartition]
+
+
+class PartitionProducer(NamedTuple):
+    """A producer as the leader of a partition remembers it.
+
+    `start_offset` is where its open transaction begins there, None without one. `last_timestamp_ms` is that of its last
+    batch, `coordinator_epoch` that of its last marker; they are -1 if there is none.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    start_offset: int | None

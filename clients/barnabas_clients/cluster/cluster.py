@@ -46,6 +46,7 @@ from barnabas_raftlog.wire.schema import Message
 from .bootstrap import Endpoint, parse_bootstrap
 from .cluster_log import ClusterLog
 from .connection import IN_FLIGHT_MAX, Connection
+from .features import Features
 from .topic_view import BrokerAddress
 from .trouble import Trouble, listed
 from .view import ClusterView
@@ -81,7 +82,8 @@ class _Flight(NamedTuple):
 class Cluster:
     """The cluster behind some bootstrap servers. Use it as `async with`, from one event loop.
 
-    `view` is the metadata known now. Entering fills it, or fails within `timeout_s` (None: `request_timeout_s`).
+    `view` is the metadata known now, `features` are the newest that a broker has named. Entering fills it, or fails
+    within `timeout_s` (None: `request_timeout_s`).
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class Cluster:
         jitter: Jitter | None = None,
     ) -> None:
         self.view = ClusterView()
+        self.features = Features()
         self.client_id = text("client_id", client_id, may_be_empty=True)
         self.request_timeout_s = request_timeout_s
         self._timeout_s = request_timeout_s if timeout_s is None else timeout_s
@@ -165,11 +168,11 @@ class Cluster:
 
     # Asking once.
 
-    async def ask_any(self, message: Message, timeout_s: float) -> Any:
-        """Ask any broker, once."""
+    async def ask_any(self, message: Message, timeout_s: float, versions: range | None = None) -> Any:
+        """Ask any broker, once; in one of `versions`, if only these will do."""
         deadline = self._now() + timeout_s
         connection = await self._any_connection(deadline, self._endpoints())
-        return await self._request_on(connection, message, deadline)
+        return await self._request_on(connection, message, deadline, None, versions)
 
     async def ask_controller(self, message: Message, timeout_s: float) -> Any:
         """Ask the controller, once; any broker if the controller is not known."""
@@ -177,8 +180,10 @@ class Cluster:
             return await self.ask_any(message, timeout_s)
         return await self.ask_broker(self.view.controller_id, message, timeout_s)
 
-    async def ask_broker(self, node_id: int, message: Message, timeout_s: float, lane: str = "") -> Any:
-        """Ask one broker, once, in the lane for requests of this kind.
+    async def ask_broker(
+        self, node_id: int, message: Message, timeout_s: float, lane: str = "", versions: range | None = None
+    ) -> Any:
+        """Ask one broker, once, in the lane for requests of this kind; in one of `versions`, if only these will do.
 
         Raises:
             UnknownLeaderError: the metadata does not list this broker.
@@ -186,7 +191,7 @@ class Cluster:
         broker = self.view.brokers.get(node_id)
         if broker is None:
             raise UnknownLeaderError(f"broker {node_id} is not in the metadata")
-        return await self._ask(broker, message, self._now() + timeout_s, lane)
+        return await self._ask(broker, message, self._now() + timeout_s, lane, versions)
 
     async def drop(self, node_id: int, lane: str, because: str = "") -> None:
         """Close the connection in a lane, if there is one. The next request there dials anew. Waits for no broker.
@@ -340,13 +345,21 @@ class Cluster:
 
     # Connections.
 
-    async def _ask(self, broker: BrokerAddress, message: Message, deadline: float, lane: str = "") -> Any:
+    async def _ask(
+        self, broker: BrokerAddress, message: Message, deadline: float, lane: str, versions: range | None
+    ) -> Any:
         connection = await self._connection((broker.host, broker.port), deadline, lane)
         # A caller who names a lane knows how long a request there may take.
-        return await self._request_on(connection, message, deadline, math.inf if lane else self.request_timeout_s)
+        limit_s = math.inf if lane else self.request_timeout_s
+        return await self._request_on(connection, message, deadline, limit_s, versions)
 
     async def _request_on(
-        self, connection: Connection, message: Message, deadline: float, limit_s: float | None = None
+        self,
+        connection: Connection,
+        message: Message,
+        deadline: float,
+        limit_s: float | None = None,
+        versions: range | None = None,
     ) -> Any:
         limit_s = self.request_timeout_s if limit_s is None else limit_s
         left_s = deadline - self._now()
@@ -360,7 +373,7 @@ class Cluster:
 
         watch = loop.call_later(SUSPICION_S, suspect)
         try:
-            return await connection.request(message, min(left_s, limit_s))
+            return await connection.request(message, min(left_s, limit_s), versions)
         except DeadlineExceededError as error:
             if left_s >= limit_s:
                 await connection.close(str(error))
@@ -426,6 +439,7 @@ class Cluster:
             connection.on_lost = lambda reason: self._log.lost(self._broker_at(way.endpoint), reason)
             self._log.reached(self._broker_at(way.endpoint))
             self._connections[way] = connection
+            self.features = self.features.newer(connection.features)
             self._trouble.reached(way.endpoint)
             return connection
         finally:

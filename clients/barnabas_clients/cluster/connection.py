@@ -36,6 +36,7 @@ from barnabas_raftlog.version import __version__
 from barnabas_raftlog.wire.schema import Message
 
 from .bootstrap import shown_endpoint
+from .features import Features
 from .framing import FRAME_BYTES_MAX, FrameReader
 
 __all__ = ["CLIENT_SOFTWARE_NAME", "CLIENT_SOFTWARE_VERSION", "CLOSED_AT_ONCE", "IN_FLIGHT_MAX", "Connection"]
@@ -62,13 +63,15 @@ class _Pending(NamedTuple):
 class Connection(asyncio.BufferedProtocol):
     """A negotiated connection; `open` makes one. Owned by one event loop; any number of tasks may use it.
 
-    `_pending` holds at most `in_flight_max` requests, in the order in which they were sent. When `lost_because` is set,
+    `features` are those that the broker has named. `_pending` holds at most `in_flight_max` requests, in the order in
+    which they were sent. When `lost_because` is set,
     nothing is pending and every request fails.
     """
 
     def __init__(self, broker: str, client_id: str, in_flight_max: int, frame_bytes_max: int) -> None:
         self.broker = broker
         self.lost_because: str | None = None
+        self.features = Features()
         self.on_lost: Callable[[str], None] | None = None
         """Called with the reason if the connection ends although requests wait, and this client does not want it."""
         self._client_id = client_id
@@ -137,13 +140,15 @@ class Connection(asyncio.BufferedProtocol):
         """The number of requests that are unanswered, abandoned ones included."""
         return len(self._pending)
 
-    def version_of(self, request_type: type[Message]) -> int:
-        """Return the newest version of an API that both sides speak.
+    def version_of(self, request_type: type[Message], versions: range | None = None) -> int:
+        """Return the newest version of an API that both sides speak; of `versions`, if only these will do.
 
         Raises:
             UnsupportedVersionError: there is none; the message names the versions of each side.
         """
         ours = request_type.versions
+        if versions is not None:
+            ours = range(max(ours[0], versions[0]), min(ours[-1], versions[-1]) + 1)
         theirs = self._versions.get(request_type.api_key)
         if theirs is None:
             raise UnsupportedVersionError(f"{self.broker} does not offer {request_type.__name__}")
@@ -155,8 +160,10 @@ class Connection(asyncio.BufferedProtocol):
             )
         return version
 
-    async def request(self, message: Message, timeout_s: float) -> Any:
+    async def request(self, message: Message, timeout_s: float, versions: range | None = None) -> Any:
         """Send a request and return its answer, an instance of the response class of the same API.
+
+        `versions` are those that say what is meant; None: all do.
 
         Raises:
             ConnectionLostError: the connection is or was lost; the request may have been carried out.
@@ -166,7 +173,7 @@ class Connection(asyncio.BufferedProtocol):
         Cancellation: the request may have been sent; its answer is discarded.
         """
         deadline = self._loop.time() + timeout_s
-        return await self._request(message, self.version_of(type(message)), deadline)
+        return await self._request(message, self.version_of(type(message), versions), deadline)
 
     @property
     def has_room(self) -> bool:
@@ -183,7 +190,7 @@ class Connection(asyncio.BufferedProtocol):
         while not self._has_room():
             await self._wait_for_room(deadline)
 
-    def submit(self, message: Message, timeout_s: float) -> "asyncio.Future[Any]":
+    def submit(self, message: Message, timeout_s: float, versions: range | None = None) -> "asyncio.Future[Any]":
         """Send a request now; there must be room. The future has its answer, or an error as `request` raises it.
 
         Cancel the future to discard the answer. Buffers of the message belong to the connection until it is done.
@@ -192,7 +199,7 @@ class Connection(asyncio.BufferedProtocol):
             ConnectionLostError: the connection was lost before; nothing was sent.
             UnsupportedVersionError: the broker does not offer this API.
         """
-        version = self.version_of(type(message))
+        version = self.version_of(type(message), versions)
         if self.lost_because is not None:
             raise ConnectionLostError(self.broker, self.lost_because)
         answer, timer = self._send(message, version, self._loop.time() + timeout_s)
@@ -370,6 +377,7 @@ class Connection(asyncio.BufferedProtocol):
         if response.error_code != ErrorCode.NONE:
             raise ConnectionLostError(self.broker, f"refused to name its versions (error {response.error_code})")
         self._versions = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
+        self.features = Features.of(response)
 
     def _lose(self, reason: str) -> None:
         """Give the connection up, once; the first reason stays."""

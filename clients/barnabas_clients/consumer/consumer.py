@@ -27,7 +27,7 @@ Limits: `buffer_bytes` of fetched and unread records; two fetches in flight to e
 What reads (connections, messages, decoders, the membership) is loaded with the first consumer that is made, not with
 this module: a program that imports the class, or one of the errors, starts 15 ms sooner.
 
-Not here: transactions (KIP-447), the server-side group protocol (KIP-848), rack-aware assignment.
+Not here: the server-side group protocol (KIP-848), rack-aware assignment.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from barnabas_clients.arguments import callable_of, names, seconds, shown, topic
 from barnabas_clients.assignors.assignor import Assignor
 from barnabas_clients.errors import DeadlineExceededError
 from barnabas_clients.place_arguments import offsets_of, partitions_of, timestamps_of
+from barnabas_clients.producer.transaction import GroupOffsets
 from barnabas_clients.protocol.errors import ErrorCode, error_for
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
 
@@ -475,6 +476,14 @@ class Consumer:
         """Go behind the last record that can be read now. Without names, in every partition read."""
         await self._seek_to(OffsetSpec.LATEST, partitions, timeout_s)
 
+    async def seek_to_committed(self, *partitions: TopicPartition) -> None:
+        """Go back to the group's stored positions, or where `auto_offset_reset` says. Without names, in all partitions.
+
+        So what was read since the last commit is read again, as it must be after a transaction that was aborted. Never
+        waits: the positions are looked up as after an assignment.
+        """
+        self._core.go_back(self._chosen(partitions))
+
     async def begin_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout_s: float | None = None
     ) -> dict[TopicPartition, int]:
@@ -549,6 +558,19 @@ class Consumer:
         chosen = partitions_of("partitions", partitions)
         self._core.check_open(or_closing=True)
         return await self._core.committed(chosen or self.assignment, limit_s)
+
+    def offsets_to_send(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None) -> GroupOffsets:
+        """Return what a transaction of a producer stores for this consumer; `Transaction.send_offsets` calls it.
+
+        That is the offsets given, or those behind all records that you were handed, in the name of this member.
+
+        Raises:
+            ValueError: the consumer has no group, or `auto_commit` would store them outside of the transaction.
+            CommitFailedError: it is not a member of its group at the moment.
+        """
+        given = None if offsets is None else offsets_of("offsets", offsets)
+        self._core.check_open(or_closing=True)
+        return self._core.to_send(self._reader.handed_offsets() if given is None else given)
 
     # Ending.
 

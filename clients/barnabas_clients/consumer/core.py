@@ -12,6 +12,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 
 from barnabas_clients.arguments import text
 from barnabas_clients.cluster.cluster import Cluster
@@ -19,6 +20,8 @@ from barnabas_clients.errors import ClientClosedError, ClientError, DeadlineExce
 from barnabas_clients.groups.coordinator import Coordinator, commit_offsets, fetch_offsets, look_up_offsets
 from barnabas_clients.groups.session import GroupSettings
 from barnabas_clients.place_arguments import deadline_s, partition_of
+from barnabas_clients.producer.transaction import GroupOffsets
+from barnabas_clients.producer.transactions.requests import GroupMember
 from barnabas_clients.protocol.errors import KafkaError
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
 from barnabas_clients.wording import shown_name, shown_reason
@@ -321,6 +324,37 @@ class ConsumerCore:
             # A refusal of some partitions says nothing of the others.
             for partition in stored & self.fetcher.queues.keys():
                 self.fetcher.queues[partition].committed = offsets[partition].offset
+
+    def go_back(self, partitions: Collection[TopicPartition]) -> None:
+        """Read partitions again from the positions that the group has stored."""
+        for partition in partitions:
+            queue = self.queue(partition)
+            self.reader.forget(queue)
+            queue.begin_by(COMMITTED)
+        self.reader.wake()
+        self.fetcher.pump()
+
+    def to_send(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> GroupOffsets:
+        """Return offsets for a transaction that stores them.
+
+        Raises:
+            ValueError: there is no group, or offsets are committed outside of transactions, too.
+            CommitFailedError: this consumer is not a member at the moment.
+        """
+        group_id = self.settings.group_id
+        if group_id is None:
+            raise ValueError("without a group_id there is nowhere to store offsets")
+        if self.settings.auto_commit:
+            raise ValueError("auto_commit=True stores offsets outside of transactions; make the consumer without it")
+        member = GroupMember(group_id) if self.group is None else GroupMember(group_id, *self.group.session.identity)
+        return GroupOffsets(member, offsets, partial(self._note_stored, offsets))
+
+    def _note_stored(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        for partition, stored in offsets.items():
+            if (queue := self.fetcher.queues.get(partition)) is not None:
+                queue.committed = stored.offset
+                if stored.offset <= queue.position:
+                    queue.finished = max(queue.finished, stored.offset)
 
     async def committed(
         self, partitions: Collection[TopicPartition], timeout_s: float

@@ -1,8 +1,8 @@
-"""Finds a group's coordinator and asks it, for stored offsets above all.
+"""Finds the coordinator of a group or a transactional id and asks it, for stored offsets above all.
 
-A `Coordinator` remembers the broker that coordinates one group, and asks it. If an answer or a failure may mean "not
-here", it forgets the broker. The next request then looks for the coordinator again, with growing pauses until its
-deadline, since after a broker's death a new one is elected within a second or so.
+A `Coordinator` remembers the broker that coordinates one group or transactional id, and asks it. If an answer or a
+failure may mean "not here", it forgets the broker. The next request then looks for the coordinator again, with growing
+pauses until its deadline, since after a broker's death a new one is elected within a second or so.
 
 *Frozen brokers.* A broker that is stopped, or cut off without a word, closes nothing and answers nothing, while a
 healthy coordinator answers at once. So every attempt has a short deadline of its own, `ATTEMPT_TIMEOUT_S`, whatever the
@@ -14,13 +14,13 @@ whether the coordinator is there.
 The functions below serve `Consumer` and `Admin`. They retry within their deadlines. Storing the same position twice
 does no harm.
 
-Not here: joining a group and staying in it (session.py); transactional coordinators.
+Not here: joining a group and staying in it (session.py); what a transactional id's coordinator is asked.
 """
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.errors import ClientError, ConnectionLostError, DeadlineExceededError, UnknownLeaderError
@@ -73,6 +73,9 @@ DOUBT_INTERVAL_S = 0.5
 FIND_TIMEOUT_S = 2.0
 """Brokers answer this from memory too; ours after the election that is under way, which takes 1 s at most."""
 _GROUP_KEY_TYPE = 0
+_TRANSACTION_KEY_TYPE = 1
+_KEY_TYPE_VERSIONS = range(1, 7)
+"""A version that lacks the type of the key would find the group of that name."""
 _ELSEWHERE = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT})
 """Answers that may mean that the coordinator is another broker."""
 
@@ -91,11 +94,15 @@ NOT_A_MEMBER = Membership()
 
 
 class Coordinator:
-    """The coordinator of one group. Any number of tasks may use it; each sends at most one search at a time."""
+    """The coordinator of one group. Any number of tasks may use it; each sends at most one search at a time.
+
+    It may also be that of a transactional id, which then stands in `group_id` (`of_transactions`).
+    """
 
     def __init__(self, cluster: Cluster, group_id: str) -> None:
         self.cluster = cluster
         self.group_id = group_id
+        self._key_type = _GROUP_KEY_TYPE
         self.node_id: int | None = None
         """The broker, or None if it has to be looked for."""
         self.on_found: Callable[[int], None] | None = None
@@ -106,6 +113,18 @@ class Coordinator:
         # The number of requests that wait at the moment, and the question to other brokers on their behalf.
         self._waiting = 0
         self._question: asyncio.Task[None] | None = None
+
+    @classmethod
+    def of_transactions(cls, cluster: Cluster, transactional_id: str) -> Self:
+        """Return the coordinator of a transactional id."""
+        coordinator = cls(cluster, transactional_id)
+        coordinator._key_type = _TRANSACTION_KEY_TYPE
+        return coordinator
+
+    @property
+    def subject(self) -> str:
+        """What it coordinates, for people."""
+        return f"{'transactional id' if self._key_type else 'group'} {self.group_id}"
 
     async def find(self, deadline: float) -> int:
         """Return the coordinator's node id; asks one broker if it is unknown.
@@ -129,7 +148,12 @@ class Coordinator:
         return self.node_id
 
     async def ask(
-        self, message: Message, deadline: float, attempt_s: float | None = None, lane: str = GROUP_LANE
+        self,
+        message: Message,
+        deadline: float,
+        attempt_s: float | None = None,
+        lane: str = GROUP_LANE,
+        versions: range | None = None,
     ) -> Any:
         """Ask the coordinator once, for at most `attempt_s` (None: `ATTEMPT_TIMEOUT_S`).
 
@@ -143,7 +167,7 @@ class Coordinator:
         left_s = deadline - _now()
         try:
             async with self._doubts(node_id) if lane == GROUP_LANE else contextlib.nullcontext():
-                return await self.cluster.ask_broker(node_id, message, max(0.0, min(left_s, limit_s)), lane)
+                return await self.cluster.ask_broker(node_id, message, max(0.0, min(left_s, limit_s)), lane, versions)
         except DeadlineExceededError:
             # A shorter deadline of the caller says nothing about the broker.
             if left_s >= limit_s:
@@ -166,9 +190,14 @@ class Coordinator:
         The one for metadata goes too, or the broker would be asked for its own successor.
         """
         self.forget(node_id)
+        because = f"it does not answer as the coordinator of {'transactions' if self._key_type else 'a group'}"
         # This may be called for requests in the last lane: when it goes they end, and so may their question.
         for lane in (JOIN_LANE, "", GROUP_LANE):
-            await self.cluster.drop(node_id, lane, "it does not answer as the coordinator of a group")
+            await self.cluster.drop(
+                node_id,
+                lane,
+                because,
+            )
 
     async def forget_if_moved(self, error_code: int) -> bool:
         """Forget the coordinator, and return true, if the code of an answer says that it is elsewhere.
@@ -187,7 +216,7 @@ class Coordinator:
         if error_code in _ELSEWHERE:
             self.forget(self.node_id)
         if error_code:
-            raise error_for(error_code, subject or f"group {self.group_id}")
+            raise error_for(error_code, subject or self.subject)
 
     async def retry(
         self, what: str, timeout_s: float, attempt: Callable[[float], Awaitable[T]], topics: Collection[str] = ()
@@ -198,19 +227,21 @@ class Coordinator:
             DeadlineExceededError: no attempt succeeded within `timeout_s`; names `what`, the group and the last
             failure.
         """
-        return await self.cluster.retry(f"{what} of group {self.group_id}", timeout_s, attempt, topics)
+        return await self.cluster.retry(f"{what} of {self.subject}", timeout_s, attempt, topics)
 
     async def _look_up(self, deadline: float, suspect: int | None) -> int:
         """Ask a broker for the coordinator's id: `suspect` only if there is no other."""
-        message = FindCoordinatorRequest(key=self.group_id, key_type=_GROUP_KEY_TYPE, coordinator_keys=(self.group_id,))
+        key = self.group_id
+        message = FindCoordinatorRequest(key=key, key_type=self._key_type, coordinator_keys=(key,))
+        versions = _KEY_TYPE_VERSIONS if self._key_type else None
         limit_s = max(0.0, min(deadline - _now(), FIND_TIMEOUT_S))
         others = sorted(node_id for node_id in self.cluster.view.brokers if node_id != suspect)
         response: FindCoordinatorResponse
         if suspect is None or not others:
-            response = await self.cluster.ask_any(message, limit_s)
+            response = await self.cluster.ask_any(message, limit_s, versions)
         else:
             self._turn += 1
-            response = await self.cluster.ask_broker(others[self._turn % len(others)], message, limit_s)
+            response = await self.cluster.ask_broker(others[self._turn % len(others)], message, limit_s, "", versions)
         error_code = response.error_code
         text = response.error_message
         node_id = response.node_id
@@ -219,7 +250,7 @@ class Coordinator:
             text = row.error_message
             node_id = row.node_id
         if error_code:
-            raise error_for(error_code, f"coordinator of group {self.group_id}" + (f": {text}" if text else ""))
+            raise error_for(error_code, f"coordinator of {self.subject}" + (f": {text}" if text else ""))
         if node_id not in self.cluster.view.brokers:
             # It may be new. If the view still lacks it after this, the next attempt asks again.
             await self.cluster.refresh(timeout_s=max(0.0, min(deadline - _now(), FIND_TIMEOUT_S)))

@@ -50,7 +50,7 @@ from .coordinator import (
 from .group_log import GroupLog
 from .handler import GroupHandler
 from .heartbeats import LEAVE_TIMEOUT_S, Heartbeats, known_counts, send_leave
-from .member import GroupMember, GroupSettings, Situation, Verdict
+from .member import GroupMember, GroupSettings, Identity, Situation, Verdict
 
 __all__ = ["GroupHandler", "GroupSession", "GroupSettings"]
 
@@ -134,6 +134,19 @@ class GroupSession:
         return self._member.generation_id
 
     @property
+    def identity(self) -> Identity:
+        """The member as it stores offsets.
+
+        Raises:
+            CommitFailedError: this consumer is not a member at the moment.
+        """
+        self._raise_failure()
+        identity = self._member.identity
+        if identity.generation_id < 0:
+            raise CommitFailedError(f"group {self._settings.group_id}: this consumer is not a member")
+        return identity
+
+    @property
     def coordinator_id(self) -> int | None:
         """The broker that coordinates the group; None while it is unknown."""
         return self._coordinator.node_id
@@ -206,10 +219,7 @@ class GroupSession:
         takings = self._takings
         attempts = 0
         while True:
-            self._raise_failure()
-            identity = self._member.identity
-            if identity.generation_id < 0:
-                raise CommitFailedError(f"group {self._settings.group_id}: this consumer is not a member")
+            identity = self.identity
             try:
                 left_s = max(0.0, deadline - self._now())
                 await commit_offsets(self._coordinator, offsets, left_s, Membership(*identity), stored)

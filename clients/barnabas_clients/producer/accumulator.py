@@ -120,13 +120,16 @@ class Batch(OpenRecords):
             self.frame += content
         self.buffer = bytearray()
 
-    def number(self, compression: Compression, producer_id: int, epoch: int, base_sequence: int) -> Frame:
-        """Write the header and return the whole batch, whose memory stays ours: nobody may hold it at the next call."""
+    def number(self, attributes: int, producer_id: int, epoch: int, base_sequence: int) -> Frame:
+        """Write the header and return the whole batch, whose memory stays ours: nobody may hold it at the next call.
+
+        `attributes` name the compression, and say whether it is one of a transaction.
+        """
         frame = self.frame
         assert frame is not None
         write_header(
             frame,
-            attributes=compression,
+            attributes=attributes,
             record_count=self.count,
             base_timestamp=self.base_timestamp_ms,
             max_timestamp=self.max_timestamp_ms,

@@ -41,6 +41,8 @@ _NOT_NOW: Final = frozenset(
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.CORRUPT_MESSAGE,
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        # The producer's transaction before this one is being completed.
+        ErrorCode.CONCURRENT_TRANSACTIONS,
     }
 )
 # Checked before the append. The result stays the same.
@@ -66,7 +68,7 @@ _REFUSED: Final = TOO_LARGE | {
 def request_of(chosen: Sequence[UnderWay[Batch]], view: ClusterView, settings: ProducerSettings) -> ProduceRequest:
     """Return the request for these numbered batches, at most one of a partition, of topics in `view`.
 
-    It holds views of the batches' own memory.
+    Those of a transactional producer are all of its present transaction. It holds views of the batches' own memory.
     """
     topics: dict[str, TopicProduceData] = {}
     for under_way in chosen:
@@ -80,7 +82,10 @@ def request_of(chosen: Sequence[UnderWay[Batch]], view: ClusterView, settings: P
                 data.topic_id = topic_id
         data.partition_data.append(PartitionProduceData(index=batch.queue.partition, records=batch.frame))
     return ProduceRequest(
-        acks=settings.acks, timeout_ms=int(settings.request_timeout_s * 1000), topic_data=list(topics.values())
+        transactional_id=settings.transactional_id,
+        acks=settings.acks,
+        timeout_ms=int(settings.request_timeout_s * 1000),
+        topic_data=list(topics.values()),
     )
 
 

@@ -27,7 +27,10 @@ which joins its writes), and the deliveries that the caller keeps, 56 bytes each
 What sends (connections, messages, batches) is loaded with the first producer that is made, not with this module: a
 program that imports the class, or one of the errors, starts 10 ms sooner.
 
-Not here: transactions, interceptors and serializers. Keys and values are bytes.
+*Transactions.* With a `transactional_id` records are sent in transactions only (transaction.py), and none is lost
+silently: the commit raises instead of `flush` and `close`.
+
+Not here: interceptors and serializers. Keys and values are bytes.
 """
 
 from __future__ import annotations
@@ -60,9 +63,11 @@ from .encoded import EncodedBatch
 from .metrics import ProducerMetrics
 from .partitioner import Partitioner
 from .settings import Acks, CompressionName, ProducerSettings
+from .transaction import Transaction, leave_nothing_open
 
 if TYPE_CHECKING:
     from .accumulator import Batch, PartitionQueue
+    from .conversation import Conversation
     from .sender import Sender
     from .topic_queues import TopicQueues
 
@@ -97,6 +102,10 @@ class Producer:
         partitioner: see partitioner.py.
         timeout_s: the deadline of calls that are given none.
         metadata_max_age_s: how soon new partitions of a topic are noticed (metadata.max.age.ms).
+        transactional_id: makes `transaction` possible, and nothing else. A producer takes it over from the one before,
+            when it is opened: what that has left open is aborted, and its further calls raise `ProducerFencedError`.
+        transaction_timeout_s: a transaction that is open for so long is aborted by the brokers
+            (transaction.timeout.ms).
 
     Raises:
         ValueError: settings that are out of range or contradict each other.
@@ -120,12 +129,15 @@ class Producer:
         partitioner: Partitioner = "murmur2",
         timeout_s: float = 30.0,
         metadata_max_age_s: float = 300.0,
+        transactional_id: str | None = None,
+        transaction_timeout_s: float = 60.0,
     ) -> None:
         settings = ProducerSettings.of(
             acks,
             idempotent,
             compression,
             partitioner,
+            transactional_id,
             linger_s=linger_s,
             batch_bytes=batch_bytes,
             request_bytes_max=request_bytes_max,
@@ -135,6 +147,7 @@ class Producer:
             in_flight_max=in_flight_max,
             timeout_s=timeout_s,
             metadata_max_age_s=metadata_max_age_s,
+            transaction_timeout_s=transaction_timeout_s,
         )
         self._make_parts(bootstrap, client_id, settings)
 
@@ -161,6 +174,9 @@ class Producer:
         self._record_bytes_max = min(settings.request_bytes_max, self._accumulator.record_bytes_max)
         self._room = BufferRoom(self._accumulator)
         self._identity = Identity() if settings.is_idempotent else None
+        self._conversation: Conversation | None = None
+        if settings.transactional_id is not None:
+            self._begin_conversation(settings.transactional_id)
         self._sender: Sender | None = None
         self._topics: dict[str, TopicQueues] = {}
         self._is_opened = False
@@ -170,17 +186,30 @@ class Producer:
         self._untold: list[Batch] = []
         self._closed: asyncio.Future[None] | None = None
 
+    def _begin_conversation(self, transactional_id: str) -> None:
+        from .conversation import Conversation  # noqa: PLC0415 - as above
+        from .transaction_numbers import TransactionIdentity  # noqa: PLC0415 - as above
+        from .transactions.state_machine import Transactions  # noqa: PLC0415 - as above
+
+        self._identity = TransactionIdentity()
+        self._conversation = Conversation(
+            self._cluster,
+            Transactions(transactional_id, int(self._settings.transaction_timeout_s * 1000)),
+            self._jitter,
+            is_under_way=lambda: bool(self._accumulator.incomplete),
+        )
+
     @property
     def trouble(self) -> str:
         """Why nothing is sent, in one line for people: nobody answers, or what is waited for; "" if all is well."""
         return self._cluster.trouble
 
     async def __aenter__(self) -> Self:
-        """Connect to the cluster.
+        """Connect to the cluster; with a transactional id, take it over from the producer that has it.
 
         Raises:
             DeadlineExceededError: no broker answered within `timeout_s`. RuntimeError: it was opened before.
-            ClientClosedError: it is closed.
+            ClientClosedError: it is closed. KafkaError: the transactional id may not be used.
         """
         if self._closed is not None:
             raise ClientClosedError("the producer is closed; make another one")
@@ -189,6 +218,7 @@ class Producer:
         self._is_opened = True
         from .sender import Sender  # noqa: PLC0415 - as above
 
+        deadline = self._deadline(None)
         await self._cluster.__aenter__()
         self._sender = Sender(
             self._cluster,
@@ -196,11 +226,18 @@ class Producer:
             self._settings,
             self._identity,
             self._jitter,
+            self._conversation,
             on_room=self._room.on_room,
             on_failed=self._on_failed,
             on_metadata=self._on_metadata,
         )
         self._sender.start()
+        if self._conversation is not None:
+            try:
+                await self._conversation.get_ready(deadline)
+            except BaseException:
+                await self.close(0.0)
+                raise
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
@@ -219,6 +256,26 @@ class Producer:
         """Close, as the end of `async with` does; the same as `close`. Harmless before `start`, and a second time."""
         await self.close(timeout_s)
 
+    # Transactions.
+
+    def transaction(self, timeout_s: float | None = None) -> Transaction:
+        """Return a transaction, to be used as `async with`; see transaction.py.
+
+        A producer with a transactional id sends in transactions only: outside of one, `send` raises RuntimeError, and
+        in one that has failed, the error of that.
+
+        `timeout_s` is the deadline of its beginning, and of its end; None is the producer's. It is no limit for what is
+        between, which `transaction_timeout_s` is.
+
+        Raises:
+            RuntimeError: the producer has no `transactional_id`. ClientClosedError: it is not open.
+        """
+        limit_s = self._settings.timeout_s if timeout_s is None else seconds("timeout_s", timeout_s)
+        sender = self._check_open(in_transaction=False)
+        if self._conversation is None:
+            raise RuntimeError("transactions need a producer with a transactional_id")
+        return Transaction(self._conversation, sender, limit_s)
+
     # Sending.
 
     async def send(
@@ -234,7 +291,7 @@ class Producer:
     ) -> Delivery:
         """Put a record on its way, and return its delivery, which may be awaited, kept, or dropped.
 
-        Waits only for the metadata of a topic that is new to this producer, and for room in the buffer.
+        Waits only for metadata of a topic that is new here, and for room in the buffer. See also `transaction`.
 
         Args:
             topic: created by the brokers if it is missing and they are configured so.
@@ -346,7 +403,9 @@ class Producer:
         queue = found.choose(None, partition)
         sender = self._check_open()
         if len(self._room) or not self._accumulator.has_room(size_bytes):
+            number = self._number
             sender = await self._wait_for_room(sender, size_bytes, deadline)
+            self._check_number(number)
         if queue.open is not None:
             self._complete(found, queue)
         batch = self._accumulator.adopt(queue, encoded, asyncio.get_running_loop().time())
@@ -360,11 +419,11 @@ class Producer:
             DeadlineExceededError: there is no such topic, or no broker answered.
         """
         deadline = self._deadline(timeout_s)
-        self._check_open()
+        self._check_open(in_transaction=False)
         topic_name("topic", topic)
         found = self._topics.get(topic)
         if found is None:
-            found = await self._learn_topic(topic, deadline)
+            found = await self._learn_topic(topic, deadline, in_transaction=False)
         elif is_fresh:
             view = await self._cluster.refresh(
                 (topic,), timeout_s=max(0.0, deadline - asyncio.get_running_loop().time())
@@ -385,12 +444,14 @@ class Producer:
         Cancellation: the wait ends, the records go on.
         """
         deadline = self._deadline(timeout_s)
-        self._check_open()
+        self._check_open(in_transaction=False)
         await self._flush(deadline)
         self._raise_lost()
 
     async def close(self, timeout_s: float | None = None) -> None:
         """Flush, then close, within `timeout_s`. Records that are undelivered then fail with `ClientClosedError`.
+
+        A transaction that is open is aborted, one that is being committed has its time.
 
         Closing twice is harmless: the second call waits for the first.
 
@@ -410,17 +471,26 @@ class Producer:
         try:
             if self._sender is not None:
                 try:
+                    if self._conversation is not None:
+                        await leave_nothing_open(self._conversation, self._sender, max(0.0, deadline - loop.time()))
                     await self._flush(deadline)
                 except DeadlineExceededError as error:
                     _log.warning("closing: %s", error)
                 finally:
-                    await self._sender.close()
+                    await self._end_sending(self._sender)
         finally:
             try:
                 await self._cluster.close()
             finally:
                 self._closed.set_result(None)
         self._raise_lost()
+
+    async def _end_sending(self, sender: Sender) -> None:
+        try:
+            if self._conversation is not None:
+                await self._conversation.close()
+        finally:
+            await sender.close()
 
     def metrics(self) -> ProducerMetrics:
         """Return the counters; costs next to nothing."""
@@ -459,11 +529,12 @@ class Producer:
         # The sender, and everybody else, gets a turn after each batch.
         self._owes_a_turn = True
 
-    async def _learn_topic(self, name: str, deadline: float) -> TopicQueues:
+    async def _learn_topic(self, name: str, deadline: float, *, in_transaction: bool = True) -> TopicQueues:
         """Return the queues of a topic that is new to this producer, when it is known to have partitions."""
         topic_name("topic", name)
         loop = asyncio.get_running_loop()
-        sender = self._check_open()
+        sender = self._check_open(in_transaction=in_transaction)
+        number = self._number
         is_first = True
 
         async def attempt(attempt_deadline: float) -> None:
@@ -477,7 +548,9 @@ class Producer:
                 raise error_for(view.errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), name)
 
         await self._cluster.retry(f"metadata of topic {name!r}", max(0.0, deadline - loop.time()), attempt, (name,))
-        self._check_open()
+        self._check_open(in_transaction=in_transaction)
+        if in_transaction:
+            self._check_number(number)
         topic = self._topics.get(name)
         if topic is None:
             from .topic_queues import TopicQueues  # noqa: PLC0415 - as above
@@ -497,6 +570,7 @@ class Producer:
     async def _open(self, queue: PartitionQueue, record_bytes: int, deadline: float) -> None:
         """Open a batch when there is room for a record of this size. Another task may have been faster."""
         sender = self._check_open()
+        number = self._number
         if record_bytes > self._record_bytes_max:
             raise MessageTooLargeError(
                 f"a record of up to {record_bytes} bytes, framing included; {self._record_bytes_max} are possible"
@@ -506,6 +580,7 @@ class Producer:
         elif len(queue.waiting) >= WAITING_BATCHES and not queue.failures:
             await self._pace(queue, deadline)
             sender = self._check_open()
+        self._check_number(number)
         if queue.open is None and self._accumulator.has_room(record_bytes):
             sender.on_opened(self._accumulator.open(queue, record_bytes, asyncio.get_running_loop().time()))
 
@@ -600,9 +675,20 @@ class Producer:
         limit_s = self._settings.timeout_s if timeout_s is None else seconds("timeout_s", timeout_s)
         return asyncio.get_running_loop().time() + limit_s
 
-    def _check_open(self) -> Sender:
+    def _check_open(self, *, in_transaction: bool = True) -> Sender:
         if self._closed is not None:
             raise ClientClosedError("the producer is closed")
         if self._sender is None:
             raise ClientClosedError("the producer is not open yet; use it as `async with`, or start it")
+        if in_transaction and self._conversation is not None:
+            self._conversation.check_in_transaction()
         return self._sender
+
+    @property
+    def _number(self) -> int:
+        """That of the transaction, which tells it from the next one."""
+        return 0 if self._conversation is None else self._conversation.number
+
+    def _check_number(self, number: int) -> None:
+        if self._number != number:
+            raise RuntimeError("the transaction was ended before its record was taken")

@@ -16,6 +16,10 @@ does not list the broker any more, or names other leaders, its connection ends, 
 
 *Deadlines.* A batch that is not delivered within `delivery_timeout_s` of being opened fails, wherever it is.
 
+*Transactions.* The conversation with the coordinators (conversation.py) says whether a batch may leave, hears of each
+batch that has failed, and ends the transaction when no batch of it is under way. When a transaction fails, its batches
+that are not on the wire fail with it; those of one that is aborted are not sent if they never were.
+
 Not here: collecting records (producer.py); throttling, which brokers enforce by not reading from us.
 """
 
@@ -23,24 +27,37 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from barnabas_clients.backoff import Backoff, Jitter
 from barnabas_clients.cluster.cluster import SUSPICION_S, Cluster
 from barnabas_clients.cluster.connection import Connection
 from barnabas_clients.cluster.topic_view import BrokerAddress
-from barnabas_clients.errors import ClientClosedError, ClientError, ConnectionLostError, DeadlineExceededError
+from barnabas_clients.errors import (
+    ClientClosedError,
+    ClientError,
+    ConnectionLostError,
+    DeadlineExceededError,
+    TransactionAbortedError,
+)
 from barnabas_clients.protocol.error_codes import STALE_METADATA, ErrorCode
 from barnabas_clients.protocol.errors import KafkaError, error_for
 from barnabas_clients.protocol.metadata import MetadataRequest
 from barnabas_clients.protocol.produce import ProduceRequest, ProduceResponse
+from barnabas_clients.topic_partition import TopicPartition
+from barnabas_raftlog.records.header import TRANSACTIONAL
 
 from .accumulator import Accumulator, Batch, PartitionQueue
 from .exchange import TOO_LARGE, outcome_of, request_of, rows_of
 from .metrics import Counters
 from .sequences import Identity, Outcome, UnderWay, Verdict
 from .settings import ProducerSettings
+from .transaction_numbers import TransactionIdentity
+from .transactions.situations import FAILED, Situation
 from .upkeep import Upkeep
+
+if TYPE_CHECKING:
+    from .conversation import Conversation
 
 __all__ = ["LANE", "Sender"]
 
@@ -96,6 +113,7 @@ class Sender:
         settings: ProducerSettings,
         identity: Identity | None,
         jitter: Jitter,
+        conversation: "Conversation | None" = None,
         *,
         on_room: Callable[[], None],
         on_failed: Callable[[Batch], None],
@@ -109,6 +127,11 @@ class Sender:
         self._on_room = on_room
         self._on_failed = on_failed
         self._on_metadata = on_metadata
+        self._conversation = conversation
+        # In the header of each batch.
+        self._attributes = settings.compression | (0 if conversation is None else TRANSACTIONAL)
+        if conversation is not None:
+            conversation.on_news = self._on_transaction_news
         self._loop = asyncio.get_running_loop()
         self._backoff = Backoff()
         self._jitter = jitter
@@ -140,8 +163,7 @@ class Sender:
 
     def start(self) -> None:
         """Ask for a producer id, if one is needed, and keep the metadata young."""
-        if self._identity is not None:
-            self._upkeep.identify(self._identity)
+        self._identify()
         self._age_timer = self._loop.call_later(self._settings.metadata_max_age_s, self._on_age)
 
     async def close(self) -> None:
@@ -198,6 +220,58 @@ class Sender:
                 except ConnectionLostError as error:
                     # A caller who needs to know what became of the records asks for acks.
                     _log.warning("records without acks may be lost: %s", error)
+
+    # Transactions.
+
+    def enter_all(self) -> None:
+        """Send what there is, and make all of it a part of the transaction, which takes no more."""
+        assert self._conversation is not None
+        for batch in list(self._accumulator.incomplete):
+            queue = batch.queue
+            self._conversation.touch(_partition_of(queue))
+            if queue.open is batch:
+                self._accumulator.complete(queue)
+                self._list(queue)
+
+    def give_up_transaction(self) -> None:
+        """Give up all batches of the transaction, also those that are on the wire."""
+        self._withdraw(numbered=True, out=True)
+
+    def _on_transaction_news(self) -> None:
+        assert self._conversation is not None
+        machine = self._conversation.machine
+        identity = self._identity
+        assert isinstance(identity, TransactionIdentity)
+        identity.producer_id, identity.epoch = machine.owner.producer_id, machine.owner.epoch
+        identity.is_second = machine.is_second
+        if machine.situation in FAILED:
+            self._withdraw(numbered=True, out=False)
+        elif machine.situation is Situation.ABORTING:
+            self._withdraw(numbered=False, out=False)
+        self._list_all()
+
+    def _withdraw(self, *, numbered: bool, out: bool) -> None:
+        """Let batches fail with their transaction: those that were never sent, those that wait, those on the wire."""
+        assert self._conversation is not None
+        machine = self._conversation.machine
+        error = machine.error
+
+        def why(batch: Batch) -> ClientError:
+            return TransactionAbortedError(str(batch.queue), error)
+
+        for batch in list(self._accumulator.incomplete):
+            under_way = batch.under_way
+            if batch.is_done or batch.parts or (under_way is not None and (not numbered or under_way.is_out > out)):
+                continue
+            self._fail(batch, why)
+            if under_way is not None and batch.error is not None:
+                # Nobody knows whether it will be in the log: its number, and so its epoch, is used up.
+                machine.on_batch_failed(ClientError(str(batch.error)))
+
+    def _identify(self) -> None:
+        """Ask for a producer id, unless the coordinator of transactions gives it."""
+        if self._identity is not None and self._conversation is None:
+            self._upkeep.identify(self._identity)
 
     # Timers.
 
@@ -387,8 +461,8 @@ class Sender:
             self.counters.epochs += under_way.epoch != epoch
         elif sequences.may_begin():
             under_way = self._begin(queue)
-        elif self._identity is not None:
-            self._upkeep.identify(self._identity)
+        else:
+            self._identify()
         if under_way is None:
             return None
         batch = under_way.item
@@ -396,7 +470,7 @@ class Sender:
         try:
             if batch.frame is None:
                 batch.encode(compression)
-            batch.number(compression, under_way.producer_id, under_way.epoch, under_way.base_sequence)
+            batch.number(self._attributes, under_way.producer_id, under_way.epoch, under_way.base_sequence)
         except Exception as cause:  # noqa: BLE001 - one batch that cannot be encoded must not stop those behind it
             _log.exception("a batch for %s cannot be encoded", queue)
             broken = ClientError(f"a batch for {queue} cannot be encoded: {cause!r}")
@@ -407,6 +481,10 @@ class Sender:
 
     def _begin(self, queue: PartitionQueue) -> UnderWay[Batch] | None:
         """Number the next batch that has not been sent yet, if one is complete or due."""
+        if not queue.waiting and (queue.open is None or not queue.is_due):
+            return None
+        if self._conversation is not None and not self._conversation.may_send(_partition_of(queue)):
+            return None
         batch = self._accumulator.take(queue)
         if batch is None:
             return None
@@ -424,6 +502,7 @@ class Sender:
     def _send(self, node: BrokerLane, connection: Connection, chosen: list[UnderWay[Batch]]) -> None:
         settings = self._settings
         request = request_of(chosen, self._cluster.view, settings)
+        versions = None if self._conversation is None else self._conversation.produce_versions
         self.counters.bytes_sent += sum(under_way.item.size_bytes for under_way in chosen)
         self.counters.requests += 1
         try:
@@ -432,7 +511,7 @@ class Sender:
                 for under_way in chosen:
                     self._settle(under_way, Outcome.APPENDED, None)
                 return
-            answer = connection.submit(request, settings.request_timeout_s)
+            answer = connection.submit(request, settings.request_timeout_s, versions)
         except ClientError as error:
             for under_way in chosen:
                 self._settle(under_way, Outcome.NOT_NOW if error.retriable else Outcome.REFUSED, error)
@@ -556,7 +635,7 @@ class Sender:
             del self._accumulator.incomplete[batch]
             batch.settle()
 
-    def _close_case(self, batch: Batch, error: Exception | None) -> None:
+    def _close_case(self, batch: Batch, error: ClientError | KafkaError | None) -> None:
         """Free the memory of a batch: no attempt of it is on the wire any more, nor will be."""
         self._accumulator.release(batch)
         batch.under_way = None
@@ -585,7 +664,7 @@ class Sender:
             self._close_case(batch, error)
         self._list(batch.queue)
 
-    def _finish(self, batch: Batch, error: Exception | None) -> None:
+    def _finish(self, batch: Batch, error: ClientError | KafkaError | None) -> None:
         del self._accumulator.incomplete[batch]
         if error is None:
             self.counters.records_delivered += batch.count
@@ -593,5 +672,12 @@ class Sender:
             batch.error = error
             self.counters.records_failed += batch.count
         batch.settle()
-        if error is not None and not batch.is_watched:
+        if self._conversation is not None:
+            # Whoever commits is told, so that no failure is silent.
+            self._conversation.on_batch_done(None if isinstance(error, TransactionAbortedError) else error)
+        elif error is not None and not batch.is_watched:
             self._on_failed(batch)
+
+
+def _partition_of(queue: PartitionQueue) -> TopicPartition:
+    return TopicPartition(queue.topic, queue.partition)

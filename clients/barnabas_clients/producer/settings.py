@@ -2,7 +2,7 @@
 
 from typing import Final, Literal, NamedTuple, Self
 
-from barnabas_clients.arguments import INT32_MAX, INT64_MAX, callable_of, flag, one_of, seconds, whole_number
+from barnabas_clients.arguments import INT32_MAX, INT64_MAX, callable_of, flag, one_of, seconds, text, whole_number
 from barnabas_raftlog.records.compression import Compression
 
 from .partitioner import PARTITIONERS, Partitioner
@@ -13,6 +13,7 @@ Acks = Literal["all", 0, 1, -1]
 CompressionName = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 IDEMPOTENT_IN_FLIGHT_MAX = 5
 """A broker remembers so many batches of a producer per partition, to recognise repetitions."""
+_POSITIVE: Final = "request_timeout_s, timeout_s, metadata_max_age_s and transaction_timeout_s must be positive"
 _COMPRESSIONS: Final = tuple(name.lower() for name in Compression.__members__)
 _SIZES: Final = frozenset({"batch_bytes", "request_bytes_max", "buffer_bytes", "in_flight_max"})
 
@@ -33,6 +34,8 @@ class ProducerSettings(NamedTuple):
     partitioner: Partitioner
     timeout_s: float
     metadata_max_age_s: float
+    transaction_timeout_s: float
+    transactional_id: str | None
 
     @classmethod
     def of(
@@ -41,6 +44,7 @@ class ProducerSettings(NamedTuple):
         idempotent: bool | None,
         compression: CompressionName,
         partitioner: Partitioner,
+        transactional_id: str | None,
         **numbers: float,
     ) -> Self:
         """Return the settings in their inner form.
@@ -56,6 +60,7 @@ class ProducerSettings(NamedTuple):
             is_idempotent=number == -1 if idempotent is None else flag("idempotent", idempotent),
             compression=Compression[one_of("compression", compression, _COMPRESSIONS).upper()],
             partitioner=_partitioner(partitioner),
+            transactional_id=None if transactional_id is None else text("transactional_id", transactional_id),
             **{name: _number(name, value) for name, value in numbers.items()},  # type: ignore[arg-type]
         )
         for is_right, rule in settings._rules():
@@ -64,15 +69,16 @@ class ProducerSettings(NamedTuple):
         return settings
 
     def _rules(self) -> list[tuple[bool, str]]:
-        timeouts = (self.request_timeout_s, self.timeout_s, self.metadata_max_age_s)
+        timeouts = (self.request_timeout_s, self.timeout_s, self.metadata_max_age_s, self.transaction_timeout_s)
         return [
             (self.acks == -1 or not self.is_idempotent, f"idempotence needs acks='all', not {self.acks!r}"),
+            (self.is_idempotent or self.transactional_id is None, "transactions need acks='all' and idempotence"),
             (
                 self.in_flight_max <= IDEMPOTENT_IN_FLIGHT_MAX or not self.is_idempotent,
                 f"in_flight_max is at most {IDEMPOTENT_IN_FLIGHT_MAX} when idempotent",
             ),
             (self.delivery_timeout_s > self.linger_s, "delivery_timeout_s must be longer than linger_s"),
-            (min(timeouts) > 0, "request_timeout_s, timeout_s and metadata_max_age_s must be positive"),
+            (min(timeouts) > 0, _POSITIVE),
             (self.batch_bytes <= self.request_bytes_max, "batch_bytes must be from 1 to request_bytes_max"),
             (self.buffer_bytes >= 4 * self.batch_bytes, "buffer_bytes must hold four batches"),
         ]

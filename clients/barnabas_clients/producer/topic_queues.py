@@ -6,6 +6,7 @@ from barnabas_clients.protocol.errors import UnknownTopicOrPartitionError
 from .accumulator import Batch, PartitionQueue
 from .partitioner import Partitioner, partition_of
 from .sequences import Identity, Sequences
+from .transaction_numbers import TransactionIdentity, TransactionNumbers
 
 __all__ = ["TopicQueues"]
 
@@ -35,7 +36,11 @@ class TopicQueues:
     def grow(self, partition_count: int) -> None:
         """Make the queues of a topic with this many partitions. A topic never gets fewer."""
         for partition in range(len(self.queues), partition_count):
-            sequences: Sequences[Batch] = Sequences(self._identity, self._in_flight_max)
+            sequences: Sequences[Batch]
+            if isinstance(self._identity, TransactionIdentity):
+                sequences = TransactionNumbers(self._identity, self._in_flight_max)
+            else:
+                sequences = Sequences(self._identity, self._in_flight_max)
             self.queues.append(PartitionQueue(self.name, partition, sequences))
 
     def choose(self, key: Bytes | None, partition: int | None) -> PartitionQueue:

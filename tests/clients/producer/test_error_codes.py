@@ -32,6 +32,7 @@ MEANINGS: dict[Outcome, set[ErrorCode]] = {
     Outcome.GAP: {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID},
     Outcome.FENCED: {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED},
     Outcome.NOT_NOW: {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
         ErrorCode.CORRUPT_MESSAGE,
         ErrorCode.INCONSISTENT_TOPIC_ID,
         ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -46,7 +47,6 @@ MEANINGS: dict[Outcome, set[ErrorCode]] = {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.REQUEST_TIMED_OUT,
         # These it does not say, but they all say "try again".
-        ErrorCode.CONCURRENT_TRANSACTIONS,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.ELECTION_NOT_NEEDED,
