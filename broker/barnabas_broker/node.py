@@ -47,6 +47,7 @@ from barnabas_broker.timing.slices import taken
 from barnabas_metadata_quorum.active_controller import Clocks
 from barnabas_metadata_quorum.controller.commands import Refused
 from barnabas_metadata_quorum.controller.controller import ControllerConfig
+from barnabas_metadata_quorum.controller.features import NEWEST
 from barnabas_metadata_quorum.image.image import Image
 from barnabas_metadata_quorum.image.records import ListenerAddress
 from barnabas_metadata_quorum.leaders.announcer import LeaderAnnouncer
@@ -348,6 +349,7 @@ class Node:
                 session_timeout_ms=config.broker_session_timeout_ms,
                 topics_max=config.max_topics,
                 partitions_max=config.max_partitions,
+                founding_features=NEWEST if config.unstable_api_versions_enable else {},
             ),
             clocks=clocks,
             on_fact=self._on_metadata_fact,
