@@ -84,25 +84,18 @@ MUTANTS = {  # what is broken: (module, the text, the text instead)
         "        if at_ms is not None and self._deadline is None:",
         "        if False:",
     ),
-    "what is under way at a leader of before stays there": (
-        QUEUES,
-        "            if leader_id not in {NOBODY, queue.request.node_id}:\n                self._release(queue)",
-        "            pass",
-    ),
     "all transactions of a request are one": (
         SENDER,
         "        producer_epoch=owed.producer.epoch,",
         "        producer_epoch=1,",
     ),
 }
-HARMLESS = {"what is under way at a leader of before stays there"}
-"""It only makes it late: a directed test (`test_markers`) catches it."""
 
 TestMarkers = MarkerMachine.TestCase
 TestMarkers.settings = settings(max_examples=150, stateful_step_count=50)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in MUTANTS if name not in HARMLESS])
+@pytest.mark.parametrize("name", MUTANTS)
 def test_the_machine_catches(name: str) -> None:
     assert_caught(MarkerMachine, *MUTANTS[name])
