@@ -21,6 +21,9 @@ import msgspec
 from barnabas_broker.access.join_tokens import ISSUE, JOIN, JoinTokens
 from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.config.listeners import DEFAULT_NAME
+from barnabas_broker.coordinators.runtime.shard_host import ShardHost
+from barnabas_broker.coordinators.transactions.coordinator import ADD_PARTITIONS, TransactionCoordinator
+from barnabas_broker.coordinators.transactions.state_machine.messages import Markers
 from barnabas_broker.leadership.hand_over import hand_over
 from barnabas_broker.leadership.no_room import Led, LedGroup, NoRoom
 from barnabas_broker.leadership.pings import METHOD as PING
@@ -72,6 +75,21 @@ GATHER_S = 10.0  # how long readiness waits for configured brokers that do not s
 COUNTED_AT_ONCE = 500
 CONTROLLER_S = 2.0
 CONTROLLER_LEAVING_S = 0.3  # when every other broker is leaving too: nobody is left to benefit
+
+
+class _Unwritten:
+    """Stands where markers are sent from: says that each is written."""
+
+    def __init__(self, coordinator: TransactionCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def send(self, _: int, __: int, transactional_id: str, markers: Markers) -> None:
+        call_soon = asyncio.get_running_loop().call_soon
+        for place in markers.places:
+            call_soon(self._coordinator.written, transactional_id, markers.producer, place)
+
+    def forget(self, shard_partition: int) -> None:
+        pass
 
 
 class Node:
@@ -377,11 +395,21 @@ class Node:
             new_id=self._environment.new_id,
             meter=self.meter,
         )
+        self._make_transactions(clocks)
         new_worker = partial(self._environment.new_worker, asyncio.get_running_loop())
         self._check_threads = CheckThreads(new_worker)
         self.broker.lanes = Lanes(self._check_threads, self.meter)
         self.metadata.subscribe(self.broker.coordinator.on_image)
         self.dispatcher = Dispatcher(self.broker)
+
+    def _make_transactions(self, clocks: Clocks) -> None:
+        """Make the coordinator of transactions, and let other brokers ask it."""
+        broker = self.broker
+        host = ShardHost(broker.timers, clocks, self.events.add, self.fail, self.meter)
+        broker.transactions = TransactionCoordinator(
+            self.config, self.metadata, self.partitions, host, broker.producer_ids, _Unwritten
+        )
+        self.links.serve(ADD_PARTITIONS, broker.transactions.answer)
 
     def _serve_nodes(self, pings: Pings) -> None:
         """Answer the questions of other nodes, and of operators."""
@@ -593,11 +621,14 @@ class Node:
             },
             "moves": moves,
             "groups": self.broker.coordinator.status(),
+            "transactions": self.broker.transactions.status(),
             "fetches": self.broker.fetches.to_list(),
             "catch_up": self._catch_up_status(),
             "peers": [peer._asdict() for peer in self.links.status()],
             "events": sorted(
-                self.events.to_list() + self.broker.coordinator.group_events.to_list(),
+                self.events.to_list()
+                + self.broker.coordinator.group_events.to_list()
+                + self.broker.transactions.transaction_events.to_list(),
                 key=lambda event: event["time_ms"],
             ),
             "loop": self.meter.status(),

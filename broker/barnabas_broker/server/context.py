@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.producer_ids import ProducerIds
+from barnabas_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from barnabas_broker.leadership.cut_off import somebody_else
 from barnabas_broker.leadership.pings import Pings
 from barnabas_broker.partition.lanes import Lanes
@@ -88,6 +89,7 @@ class BrokerContext:
 
     listener: Listener
     lanes: Lanes[Partition]
+    transactions: TransactionCoordinator
 
     def __init__(
         self,
@@ -220,6 +222,7 @@ class BrokerContext:
         self.retention.close()
         self.compaction.close()
         await self.coordinator.close()
+        await self.transactions.close()
         self.lanes.close()
         self.timers.close()
         await self._tasks.close()

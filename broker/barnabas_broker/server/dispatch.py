@@ -27,6 +27,8 @@ from functools import cache, partial
 from typing import Any, NamedTuple, Protocol
 
 from barnabas_broker.server.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_configs,
     alter_partition_reassignments,
     create_partitions,
@@ -44,6 +46,7 @@ from barnabas_broker.server.handlers import (
     describe_log_dirs,
     describe_offset_ranges,
     describe_snapshots,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -162,6 +165,9 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (21, range(3), 0, delete_records),
     (22, range(6), 0, init_producer_id),
     (23, range(2, 5), 2, offset_for_leader_epoch),
+    (24, range(6), 0, add_partitions_to_txn),
+    (25, range(5), 0, add_offsets_to_txn),
+    (26, range(6), 0, end_txn),
     (32, range(1, 5), 1, describe_configs),
     (33, range(3), 0, alter_configs),
     (35, range(1, 6), 1, describe_log_dirs),
