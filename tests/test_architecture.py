@@ -142,6 +142,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_clients.admin": "offset_resets snapshot_ranges values",
     "barnabas_broker": (
         "access config history coordinators.groups.state_machine coordinators.transactions.state_machine"
+        " coordinators.transactions.marker_queues"
     ),
     "barnabas_broker.coordinators.transactions": "room",
     "barnabas_broker.coordinators.runtime": "append_errors batch contracts under_way",
