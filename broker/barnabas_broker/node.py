@@ -33,6 +33,7 @@ from barnabas_broker.replicas.hosted_topic import place_of
 from barnabas_broker.replicas.lost_voters import METHOD as LOST_VOTER
 from barnabas_broker.replicas.lost_voters import LostVoters
 from barnabas_broker.replicas.partitions import Partitions
+from barnabas_broker.replicas.transaction_markers import METHOD as WRITE_MARKERS
 from barnabas_broker.server import request_log
 from barnabas_broker.server.connections import Exchange, Limits, Listener
 from barnabas_broker.server.context import BrokerContext
@@ -377,6 +378,7 @@ class Node:
             new_id=self._environment.new_id,
             meter=self.meter,
         )
+        self.links.serve(WRITE_MARKERS, self.broker.markers.answer)
         new_worker = partial(self._environment.new_worker, asyncio.get_running_loop())
         self._check_threads = CheckThreads(new_worker)
         self.broker.lanes = Lanes(self._check_threads, self.meter)

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from barnabas_broker.config.broker import BrokerConfig
+from barnabas_broker.coordinators.runtime.contracts import Done
 from barnabas_broker.coordinators.runtime.coordinator import CoordinatorRuntime
 from barnabas_broker.coordinators.runtime.shard import ShardRuntime
 from barnabas_broker.coordinators.runtime.shard_host import ShardHost
@@ -28,6 +29,7 @@ from barnabas_metadata_quorum.active_controller import Clocks
 from barnabas_metadata_quorum.image.image import Image, topic_changes
 from barnabas_metadata_quorum.service import MetadataService
 from barnabas_raftlog.loop_meter import LoopMeter
+from barnabas_raftlog.records.markers import EndMarker
 
 from .expiry import Expiry
 from .shard import GroupShard
@@ -104,6 +106,14 @@ class GroupCoordinator:
     def active_shards(self) -> list[GroupShard]:
         """Return the shards that serve, by partition."""
         return self.runtime.active_shards()
+
+    def end_transaction(self, index: int, marker: EndMarker, bumps_epoch: bool, done: Done) -> None:
+        """End a producer's transaction in an offsets partition (`Staging.end`). `done` is called once."""
+        shard = self.runtime.shard_at(index)
+        if isinstance(shard, GroupShard):
+            shard.staging.end(marker, done, bumps_epoch=bumps_epoch)
+        else:
+            done(shard)
 
     @property
     def is_loading(self) -> bool:
