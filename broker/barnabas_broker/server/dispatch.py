@@ -69,6 +69,7 @@ from barnabas_broker.server.handlers import (
     produce,
     sync_group,
     update_features,
+    write_txn_markers,
 )
 from barnabas_broker.timing.turns import Work
 from barnabas_clients.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -179,6 +180,7 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (24, range(6), 0, add_partitions_to_txn),
     (25, range(5), 0, add_offsets_to_txn),
     (26, range(6), 0, end_txn),
+    (27, range(1, 3), 1, write_txn_markers),
     (32, range(1, 5), 1, describe_configs),
     (33, range(3), 0, alter_configs),
     (35, range(1, 6), 1, describe_log_dirs),

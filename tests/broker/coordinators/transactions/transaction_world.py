@@ -76,6 +76,10 @@ class Heard:
         self.answer = answer
 
     @property
+    def is_told(self) -> bool:
+        return self.answer is not None
+
+    @property
     def code(self) -> ErrorCode | None:
         return None if self.answer is None else self.answer.code
 
@@ -114,6 +118,11 @@ class SentMarkers:
 
     def forget(self, shard_partition: int) -> None:
         self.owed = {name: sent for name, sent in self.owed.items() if sent.partition != shard_partition}
+
+    def status(self) -> dict[str, Any]:
+        return {}
+
+    def close(self) -> None: ...
 
 
 class World(ReplicaWorld[TransactionName, SavedTransaction, TransactionShard]):
