@@ -7,7 +7,9 @@ from uuid import UUID, uuid4
 
 from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
+from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC
 from barnabas_broker.coordinators.producer_ids import ProducerIds
+from barnabas_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from barnabas_broker.leadership.cut_off import somebody_else
 from barnabas_broker.leadership.pings import Pings
 from barnabas_broker.partition.lanes import Lanes
@@ -16,6 +18,7 @@ from barnabas_broker.replicas.compaction import Compaction
 from barnabas_broker.replicas.hosted_topic import HostedTopic
 from barnabas_broker.replicas.partitions import Partitions
 from barnabas_broker.replicas.retention import Retention
+from barnabas_broker.replicas.transaction_markers import MarkersHere
 from barnabas_broker.status.events import EventHistory, FetchCounters
 from barnabas_broker.timing.pieces import let_go
 from barnabas_broker.timing.timers import Timers
@@ -89,6 +92,7 @@ class BrokerContext:
 
     listener: Listener
     lanes: Lanes[Partition]
+    transactions: TransactionCoordinator
     offer: Offer
 
     def __init__(
@@ -122,6 +126,7 @@ class BrokerContext:
         self.coordinator = GroupCoordinator(
             config, metadata, partitions, events, self.timers, clocks, on_fatal, self.meter
         )
+        self.markers = MarkersHere(partitions, {OFFSETS_TOPIC: self.coordinator.end_transaction})
         interval_ms = config.log_retention_check_interval_ms
         self.retention = Retention(partitions, events, self.timers, self.spawn, interval_ms)
         self.compaction = Compaction(partitions, events, self.timers, self.spawn, config)
@@ -222,6 +227,7 @@ class BrokerContext:
         self.retention.close()
         self.compaction.close()
         await self.coordinator.close()
+        await self.transactions.close()
         self.lanes.close()
         self.timers.close()
         await self._tasks.close()
