@@ -111,6 +111,7 @@ class BrokerContext:
         self.partitions = partitions
         self.known_leaders = partitions.known_leaders
         self.parked_fetches = partitions.waiting.fetches
+        self.parked_committed_fetches = partitions.waiting.committed_fetches
         self.pings = pings
         self.events = events
         self.now_ms = clock
@@ -239,12 +240,15 @@ def in_words(text: str | None) -> str | None:
     return text if text is None or len(text) <= WORDS_CHARACTERS_MAX else f"{text[:WORDS_CHARACTERS_MAX]}..."
 
 
-def respond(exchange: Exchange, response: Message, request: Message | None = None) -> None:
+def respond(
+    exchange: Exchange, response: Message, request: Message | None = None, *, is_long: bool = False
+) -> None:
     """Encode the response in the version of the request, at once or in steps, and send it when its turn comes.
 
-    Nobody needs `request` any more: if it is large it is let go in steps, too.
+    Nobody needs `request` any more: if it is large it is let go in steps, too. `is_long`: the response has a great
+    many rows though the request is small.
     """
-    if exchange.size_bytes <= SMALL_BYTES and type(response) not in _WIDE:
+    if exchange.size_bytes <= SMALL_BYTES and not is_long and type(response) not in _WIDE:
         exchange.answer(encode_response(exchange.api_key, exchange.version, exchange.correlation_id, response))
     else:
         respond_in_steps(exchange, _made(response), request)
