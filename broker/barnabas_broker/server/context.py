@@ -46,6 +46,7 @@ from barnabas_raftlog.loop_meter import LoopMeter
 from barnabas_raftlog.tasks import Tasks
 
 from .connections import Exchange, Listener
+from .offer import Offer
 
 __all__ = ["SMALL_BYTES", "BrokerContext", "Leader", "code_of", "in_words", "respond", "respond_in_steps"]
 
@@ -90,6 +91,7 @@ class BrokerContext:
 
     listener: Listener
     lanes: Lanes[Partition]
+    offer: Offer
 
     def __init__(
         self,
