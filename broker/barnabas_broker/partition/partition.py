@@ -352,6 +352,10 @@ class Partition:
             return None
         return self._verifications.guard(self.term, producer_id, epoch, base_sequence, begins=bumps_epoch)
 
+    def forget_verification(self, producer_id: int, guard: Verification) -> None:
+        """Let a guard go: the coordinator has said no, also to the batches that share it."""
+        self._verifications.forget(producer_id, guard)
+
     def _has_begun(self, producer_id: int, epoch: int) -> bool:
         batches = self.state.producers.batches(producer_id)
         return bool(batches) and batches[-1].is_open and batches[-1].epoch == epoch
