@@ -9,6 +9,8 @@ from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC
 from barnabas_broker.coordinators.producer_ids import ProducerIds
+from barnabas_broker.coordinators.transactions.coordinator import TransactionCoordinator
+from barnabas_broker.coordinators.transactions.questions import CoordinatorQuestions
 from barnabas_broker.leadership.cut_off import somebody_else
 from barnabas_broker.leadership.pings import Pings
 from barnabas_broker.partition.lanes import Lanes
@@ -30,6 +32,7 @@ from barnabas_clients.protocol.describe_groups import DescribeGroupsResponse
 from barnabas_clients.protocol.describe_health import DescribeHealthResponse
 from barnabas_clients.protocol.describe_log_dirs import DescribeLogDirsResponse
 from barnabas_clients.protocol.describe_offset_ranges import DescribeOffsetRangesResponse
+from barnabas_clients.protocol.describe_producers import DescribeProducersResponse
 from barnabas_clients.protocol.describe_snapshots import DescribeSnapshotsResponse
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.leader_hints import NodeEndpoint
@@ -65,6 +68,7 @@ _WIDE = frozenset(
         DescribeHealthResponse,
         DescribeLogDirsResponse,
         DescribeOffsetRangesResponse,
+        DescribeProducersResponse,
         DescribeSnapshotsResponse,
         ListGroupsResponse,
         ListPartitionReassignmentsResponse,
@@ -91,6 +95,8 @@ class BrokerContext:
 
     listener: Listener
     lanes: Lanes[Partition]
+    questions: CoordinatorQuestions
+    transactions: TransactionCoordinator
     offer: Offer
 
     def __init__(
@@ -226,6 +232,7 @@ class BrokerContext:
         self.retention.close()
         self.compaction.close()
         await self.coordinator.close()
+        await self.transactions.close()
         self.lanes.close()
         self.timers.close()
         await self._tasks.close()
@@ -242,9 +249,7 @@ def in_words(text: str | None) -> str | None:
     return text if text is None or len(text) <= WORDS_CHARACTERS_MAX else f"{text[:WORDS_CHARACTERS_MAX]}..."
 
 
-def respond(
-    exchange: Exchange, response: Message, request: Message | None = None, *, is_long: bool = False
-) -> None:
+def respond(exchange: Exchange, response: Message, request: Message | None = None, *, is_long: bool = False) -> None:
     """Encode the response in the version of the request, at once or in steps, and send it when its turn comes.
 
     Nobody needs `request` any more: if it is large it is let go in steps, too. `is_long`: the response has a great

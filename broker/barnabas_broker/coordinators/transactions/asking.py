@@ -9,7 +9,7 @@ from barnabas_metadata_quorum.leaders.table import NO_LEADER, Leadership
 from .questions import AskCoordinator
 from .state_machine.location import TRANSACTION_TOPIC, partition_of_hash
 
-__all__ = ["METHOD", "VERSION", "CoordinatorsByHash"]
+__all__ = ["METHOD", "VERSION", "Coordinators"]
 
 METHOD = "transactions.add_partitions"
 """The question to another broker, and its answer: the messages in `VERSION`."""
@@ -17,7 +17,7 @@ VERSION = 5
 CALL_S = 5.0
 
 
-class CoordinatorsByHash:
+class Coordinators:
     """See the module.
 
     Args:

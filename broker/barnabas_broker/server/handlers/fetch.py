@@ -20,10 +20,17 @@ disk only as it takes it (`cold_window`). If others hold much, an answer is smal
 finds nothing, and waits until there is some.
 
 *The readable part* ends at the high watermark, and for readers of committed records (`isolation_level` 1) at the last
-stable offset. From there to the end of the log a fetch waits; only beyond that is it OFFSET_OUT_OF_RANGE. A leader that is not confirmed yet gives nothing and lets the fetch wait. If it is not confirmed by
-the end of the wait, it says that it does not lead, and no high watermark: the one that it knows may be older than the
-one that its predecessor has told this very client. Isolation levels do not differ, because there are no transactions
-yet: the last stable offset is the high watermark.
+stable offset. From there to the end of the log a fetch waits; only beyond that is it OFFSET_OUT_OF_RANGE. A leader that
+is not confirmed yet gives nothing and lets the fetch wait. If it is not confirmed by the end of the wait, it says that
+it does not lead, and no high watermark: the one that it knows may be older than the one that its predecessor has told
+this very client.
+
+*Aborted transactions.* Readers of committed records are told which transactions were aborted that have something from
+the offset that they asked for to the end of what they get; they drop those records. There may be one for every hundred
+bytes, or thousands that were open for long: an answer with more than `ABORTED_AT_ONCE` of them is put together in
+several turns. Which ones they are is settled with the read. If the start of the log, or the state beside it, changes
+while records are read from disk, the index may have forgotten what those need: they are left out, and the client asks
+again.
 
 *Epochs* (KIP-320, KIP-595): a client with an older leader epoch is fenced, one with a newer is told that we do not know
 it; a client whose last fetched epoch ends before its offset here gets the diverging epoch instead of records.
@@ -283,7 +290,9 @@ class _Look:
         self.rack = request.rack_id if version >= RACKS_SINCE else ""
         self.topics: list[FetchableTopicResponse] = []
         self.partitions: list[Partition] = []
-        self.seen: list[tuple[int, int]] = []  # their `changes`, and how far they could be read, when they were looked at
+        self.seen: list[
+            tuple[int, int]
+        ] = []  # their `changes`, and how far they could be read, when they were looked at
         self.unserving: list[Partition] = []
         self.withheld: list[Partition] = []  # those with something to read that gave nothing, for want of room
         self.reads: list[tuple[Partition, FetchPartition, list[Buffer]]] = []

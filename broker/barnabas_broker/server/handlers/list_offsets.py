@@ -75,7 +75,9 @@ async def handle(broker: BrokerContext, exchange: Exchange, request: ListOffsets
                 row = ListOffsetsPartitionResponse(partition_index=index, error_code=ErrorCode.INVALID_REQUEST)
             else:
                 hosted = broker.partitions.topics.get(topic.name)
-                row = await _one(hosted, asked, exchange.version, broker.partitions.wall_ms(), is_committed=is_committed)
+                row = await _one(
+                    hosted, asked, exchange.version, broker.partitions.wall_ms(), is_committed=is_committed
+                )
             result.partitions.append(row)
             await slices.yield_if_due()
             if exchange.is_gone:

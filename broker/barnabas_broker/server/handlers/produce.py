@@ -20,13 +20,13 @@ The records are a view of the request's own memory, in which the leader stamps o
   in the first seconds of a leadership: librdkafka may bring later batches first, when another replica has turned them
   away. Behind a batch that was refused for a reason that passes it is refused for the same one (see `partition`).
 
-*Transactions.* A transactional batch needs the request's transactional id. The first one of a transaction in a partition
-waits until the coordinator has said that the partition is part of it (`coordinators/transactions/questions`): for
-clients that add their partitions themselves it is asked whether they did; from version `ADDS_SINCE` on the question
-adds them. Meanwhile nothing is served behind the request, so that the producer's next batch finds its predecessor, and
-other producers go on. A coordinator that is not there makes the batch, and those behind it, NOT_ENOUGH_REPLICAS:
-clients bring it again without looking for another leader of the partition. It waits for as long as its request does,
-and a client that goes takes it along.
+*Transactions.* A transactional batch needs the request's transactional id. The first one of a transaction in a
+partition waits until the coordinator has said that the partition is part of it
+(`coordinators/transactions/questions`): for clients that add their partitions themselves it is asked whether they did;
+from version `ADDS_SINCE` on the question adds them. Meanwhile nothing is served behind the request, so that the
+producer's next batch finds its predecessor, and other producers go on. A coordinator that is not there makes the batch,
+and those behind it, NOT_ENOUGH_REPLICAS: clients bring it again without looking for another leader of the partition. It
+waits for as long as its request does, and a client that goes takes it along.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ from barnabas_broker.partition.producer_state import (
     InvalidTransactionStateError,
     OutOfOrderSequenceError,
 )
-from barnabas_broker.partition.record_rules import NO_TIMESTAMP, Checked, RefusedBatchError, RecordRules, check_header
+from barnabas_broker.partition.record_rules import NO_TIMESTAMP, Checked, RecordRules, RefusedBatchError, check_header
 from barnabas_broker.partition.verifications import Verification
 from barnabas_broker.replicas.hosted_topic import HostedTopic
 from barnabas_broker.server.connections import Exchange, Leftover
@@ -422,7 +422,7 @@ class _Queued(_Wait):
         super().__init__(produce, partition, result)
         self.header = checked.header
         self.frame: memoryview | None = checked.frame
-        self.hosted = hosted
+        self.hosted = produce.broker.partitions.topics_by_id.get(partition.topic_id)
         self.guard = guard
         self.rules = partition.rules
         self.term = partition.term

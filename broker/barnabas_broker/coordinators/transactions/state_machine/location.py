@@ -6,7 +6,12 @@ Every broker computes the same from the topic as the image has it.
 Not here: the settings from which the topic is made.
 """
 
-from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC, java_hash, partition_for, partition_of_hash
+from barnabas_broker.coordinators.groups.state_machine.location import (
+    OFFSETS_TOPIC,
+    java_hash,
+    partition_for,
+    partition_of_hash,
+)
 
 from .messages import Place
 
