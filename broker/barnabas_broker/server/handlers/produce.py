@@ -332,7 +332,7 @@ class _Produce:
     def _on_timeout(self) -> None:
         self.deadline = None
         self.is_over = True
-        call_each(list(self.waits), _Wait.on_timeout, lambda _, error: self._give_up(error))
+        call_each(list(self.waits), lambda wait: wait.on_timeout(), lambda _, error: self._give_up(error))
         if self.checking is not None and self.rest is not None:
             # The others are refused. They might be repeated before this one was checked.
             self.checking = None
