@@ -23,7 +23,8 @@ from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.config.listeners import DEFAULT_NAME
 from barnabas_broker.coordinators.runtime.shard_host import ShardHost
 from barnabas_broker.coordinators.transactions.coordinator import ADD_PARTITIONS, TransactionCoordinator
-from barnabas_broker.coordinators.transactions.state_machine.messages import Markers
+from barnabas_broker.coordinators.transactions.markers import MarkerSender
+from barnabas_broker.coordinators.transactions.whereabouts import Whereabouts
 from barnabas_broker.leadership.hand_over import hand_over
 from barnabas_broker.leadership.no_room import Led, LedGroup, NoRoom
 from barnabas_broker.leadership.pings import METHOD as PING
@@ -36,6 +37,7 @@ from barnabas_broker.replicas.hosted_topic import place_of
 from barnabas_broker.replicas.lost_voters import METHOD as LOST_VOTER
 from barnabas_broker.replicas.lost_voters import LostVoters
 from barnabas_broker.replicas.partitions import Partitions
+from barnabas_broker.replicas.transaction_markers import METHOD as WRITE_MARKERS
 from barnabas_broker.server import request_log
 from barnabas_broker.server.connections import Exchange, Limits, Listener
 from barnabas_broker.server.context import BrokerContext
@@ -47,6 +49,7 @@ from barnabas_broker.timing.slices import taken
 from barnabas_metadata_quorum.active_controller import Clocks
 from barnabas_metadata_quorum.controller.commands import Refused
 from barnabas_metadata_quorum.controller.controller import ControllerConfig
+from barnabas_metadata_quorum.controller.features import NEWEST
 from barnabas_metadata_quorum.image.image import Image
 from barnabas_metadata_quorum.image.records import ListenerAddress
 from barnabas_metadata_quorum.leaders.announcer import LeaderAnnouncer
@@ -75,21 +78,6 @@ GATHER_S = 10.0  # how long readiness waits for configured brokers that do not s
 COUNTED_AT_ONCE = 500
 CONTROLLER_S = 2.0
 CONTROLLER_LEAVING_S = 0.3  # when every other broker is leaving too: nobody is left to benefit
-
-
-class _Unwritten:
-    """Stands where markers are sent from: says that each is written."""
-
-    def __init__(self, coordinator: TransactionCoordinator) -> None:
-        self._coordinator = coordinator
-
-    def send(self, _: int, __: int, transactional_id: str, markers: Markers) -> None:
-        call_soon = asyncio.get_running_loop().call_soon
-        for place in markers.places:
-            call_soon(self._coordinator.written, transactional_id, markers.producer, place)
-
-    def forget(self, shard_partition: int) -> None:
-        pass
 
 
 class Node:
@@ -348,6 +336,7 @@ class Node:
                 session_timeout_ms=config.broker_session_timeout_ms,
                 topics_max=config.max_topics,
                 partitions_max=config.max_partitions,
+                founding_features=NEWEST if config.unstable_api_versions_enable else {},
             ),
             clocks=clocks,
             on_fact=self._on_metadata_fact,
@@ -406,10 +395,17 @@ class Node:
         """Make the coordinator of transactions, and let other brokers ask it."""
         broker = self.broker
         host = ShardHost(broker.timers, clocks, self.events.add, self.fail, self.meter)
+        leaders = Whereabouts(self.config.node_id, self.partitions, self.metadata)
         broker.transactions = TransactionCoordinator(
-            self.config, self.metadata, self.partitions, host, broker.producer_ids, _Unwritten
+            self.config,
+            self.metadata,
+            self.partitions,
+            host,
+            broker.producer_ids,
+            partial(MarkerSender, self.config.node_id, host, leaders, self.links.call, broker.markers.write),
         )
         self.links.serve(ADD_PARTITIONS, broker.transactions.answer)
+        self.links.serve(WRITE_MARKERS, broker.markers.answer)
 
     def _serve_nodes(self, pings: Pings) -> None:
         """Answer the questions of other nodes, and of operators."""

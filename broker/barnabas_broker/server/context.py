@@ -7,6 +7,7 @@ from uuid import UUID, uuid4
 
 from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
+from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC
 from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from barnabas_broker.leadership.cut_off import somebody_else
@@ -17,6 +18,7 @@ from barnabas_broker.replicas.compaction import Compaction
 from barnabas_broker.replicas.hosted_topic import HostedTopic
 from barnabas_broker.replicas.partitions import Partitions
 from barnabas_broker.replicas.retention import Retention
+from barnabas_broker.replicas.transaction_markers import MarkersHere
 from barnabas_broker.status.events import EventHistory, FetchCounters
 from barnabas_broker.timing.pieces import let_go
 from barnabas_broker.timing.timers import Timers
@@ -45,6 +47,7 @@ from barnabas_raftlog.loop_meter import LoopMeter
 from barnabas_raftlog.tasks import Tasks
 
 from .connections import Exchange, Listener
+from .offer import Offer
 
 __all__ = ["SMALL_BYTES", "BrokerContext", "Leader", "code_of", "in_words", "respond", "respond_in_steps"]
 
@@ -90,6 +93,7 @@ class BrokerContext:
     listener: Listener
     lanes: Lanes[Partition]
     transactions: TransactionCoordinator
+    offer: Offer
 
     def __init__(
         self,
@@ -122,6 +126,7 @@ class BrokerContext:
         self.coordinator = GroupCoordinator(
             config, metadata, partitions, events, self.timers, clocks, on_fatal, self.meter
         )
+        self.markers = MarkersHere(partitions, {OFFSETS_TOPIC: self.coordinator.end_transaction})
         interval_ms = config.log_retention_check_interval_ms
         self.retention = Retention(partitions, events, self.timers, self.spawn, interval_ms)
         self.compaction = Compaction(partitions, events, self.timers, self.spawn, config)

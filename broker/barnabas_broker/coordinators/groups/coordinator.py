@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from barnabas_broker.config.broker import BrokerConfig
+from barnabas_broker.coordinators.runtime.contracts import Done
 from barnabas_broker.coordinators.runtime.coordinator import CoordinatorRuntime
 from barnabas_broker.coordinators.runtime.homes import Homes
 from barnabas_broker.coordinators.runtime.shard import ShardRuntime
@@ -27,6 +28,7 @@ from barnabas_metadata_quorum.active_controller import Clocks
 from barnabas_metadata_quorum.image.image import Image, topic_changes
 from barnabas_metadata_quorum.service import MetadataService
 from barnabas_raftlog.loop_meter import LoopMeter
+from barnabas_raftlog.records.markers import EndMarker
 
 from .expiry import Expiry
 from .shard import GroupShard
@@ -81,6 +83,14 @@ class GroupCoordinator(Homes[GroupTable, GroupShard]):
 
     def _make_shard(self, runtime: ShardRuntime[GroupTable, GroupShard]) -> GroupShard:
         return GroupShard(runtime, self._group_config, self.room, self.tell_group)
+
+    def end_transaction(self, index: int, marker: EndMarker, bumps_epoch: bool, done: Done) -> None:
+        """End a producer's transaction in an offsets partition (`Staging.end`). `done` is called once."""
+        shard = self.runtime.shard_at(index)
+        if isinstance(shard, GroupShard):
+            shard.staging.end(marker, done, bumps_epoch=bumps_epoch)
+        else:
+            done(shard)
 
     # Events, image and status.
 

@@ -27,15 +27,17 @@ Not here: the meaning of committed records (`table`), time (`expiry`), how marke
 from an id to its coordinator (`coordinator`).
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.coordinators.runtime.contracts import Steps
 from barnabas_broker.coordinators.runtime.shard import ShardRuntime, ShardState
 from barnabas_broker.timing.deadlines import Deadline
+from barnabas_broker.timing.slices import taken
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.controller.commands import Refused
 
@@ -70,6 +72,7 @@ AGAIN_MS = 200
 # How much is done between two yields.
 IDS_STEP = 100
 PLACES_STEP = 1_000
+ATTENDED_AT_ONCE = 10  # in one turn of the loop; a record takes a tenth of a millisecond
 LONG_PLACES = 500  # A record of so many takes a quarter of a millisecond or more.
 
 TellTransaction = Callable[[str, str, str], None]
@@ -84,6 +87,12 @@ class SendsMarkers(Protocol):
 
     def forget(self, shard_partition: int) -> None:
         """Have none of a shard's written any more: it has ended, and another coordinator does that."""
+
+    def status(self) -> dict[str, Any]:
+        """Return what is owed, and why it is not written, as plain values."""
+
+    def close(self) -> None:
+        """Begin nothing more."""
 
 
 class Shared(NamedTuple):
@@ -111,6 +120,7 @@ class TransactionShard:
         self._shared = shared
         self._noted: deque[HostedTransaction] = deque()
         self._is_attending = False
+        self._attended_count = 0  # in this turn of the loop
         self._refused: dict[str, HostedTransaction] = {}
         self._again: Deadline[Callable[[], None]] | None = None
         self._ids_bytes = 0
@@ -242,7 +252,8 @@ class TransactionShard:
         """Abort the transaction if it is open for too long."""
 
         def decide(transaction: Transaction, now_ms: int, new_producer_id: int | None) -> Decision:
-            return transaction.time_out(self._shared.settings(), now_ms, new_producer_id) or Answer()
+            decision = transaction.time_out(self._shared.settings(), now_ms, new_producer_id)
+            return Answer() if decision is None else decision
 
         self._begin(hosted.transactional_id, decide, _unheard, 0)
 
@@ -317,15 +328,16 @@ class TransactionShard:
         saved = transition.saved
         key = encode_key(hosted.transactional_id)
         value = None if saved is None else encode_value(saved)
-        if saved is not None and len(saved.places) > LONG_PLACES:
-            yield
-            if self.runtime.state is not ShardState.ACTIVE:
-                return
         size_bytes = len(key) + len(value or b"")
         if not self._has_room(hosted, transition, size_bytes):
             self._on_refused(hosted, ask, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return
         self._account(hosted, size_bytes)
+        self.settle_account()
+        if saved is not None and len(saved.places) > LONG_PLACES:
+            yield
+            if self.runtime.state is not ShardState.ACTIVE:
+                return
         error = self.runtime.append(
             [(key, value)],
             [TransactionName(hosted.transactional_id)],
@@ -426,22 +438,34 @@ class TransactionShard:
     # Inside: what follows.
 
     def _note(self, hosted: HostedTransaction) -> None:
-        """Attend to an id: now, or beside what else there is to do if others are."""
-        if not hosted.is_noted:
-            hosted.is_noted = True
-            self._noted.append(hosted)
-            if not self._is_attending:
-                self._is_attending = True
-                self.runtime.in_slices(self._attend_to_all())
+        """Attend to an id: now, or beside what else there is to do if many are in this turn of the loop."""
+        if hosted.is_noted:
+            return
+        hosted.is_noted = True
+        self._noted.append(hosted)
+        if self._is_attending:
+            return
+        self._is_attending = True
+        steps = self._attend_to_all()
+        if self._attended_count < ATTENDED_AT_ONCE:
+            self.runtime.in_slices(steps)
+        else:
+            self._host.spawn(taken(steps))
 
     def _attend_to_all(self) -> Steps:
         while self._noted and self.runtime.state is ShardState.ACTIVE:
             hosted = self._noted.popleft()
             hosted.is_noted = False
+            if not self._attended_count:
+                asyncio.get_running_loop().call_soon(self._begin_turn)
+            self._attended_count += 1
             self._attend(hosted)
             if self._noted:
                 yield
         self._is_attending = False
+
+    def _begin_turn(self) -> None:
+        self._attended_count = 0
 
     def _attend(self, hosted: HostedTransaction) -> None:
         """Do what is to be done about an id, if nothing of it is under way."""
