@@ -143,9 +143,8 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_clients.admin": "offset_resets snapshot_ranges values",
     "barnabas_broker": (
         "access config history coordinators.groups.state_machine coordinators.transactions.state_machine"
-        " coordinators.transactions.marker_queues"
     ),
-    "barnabas_broker.coordinators.transactions": "room",
+    "barnabas_broker.coordinators.transactions": "marker_queues patterns room",
     "barnabas_broker.coordinators.runtime": "append_errors batch contracts under_way",
     "barnabas_broker.partition": (
         "aborted_index log_starts producer_state read_replicas record_rules saved_state transactions verifications"
