@@ -25,6 +25,7 @@ from barnabas_broker.replicas.partitions import Partitions
 from barnabas_broker.status.events import EventHistory
 from barnabas_broker.timing.slices import taken
 from barnabas_clients.protocol.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from barnabas_metadata_quorum.controller.features import transaction_version
 from barnabas_metadata_quorum.service import MetadataService
 
 from .additions import Additions
@@ -44,7 +45,6 @@ ADD_PARTITIONS = "transactions.add_partitions"
 """The question of another broker, and its answer: the messages in `ADD_PARTITIONS_VERSION`."""
 ADD_PARTITIONS_VERSION = 5
 ELEMENTS_MAX = 100_000  # of one such question, as of a client's
-FEATURE = "transaction.version"
 TEXT_MAX = 1_000
 """Characters of a name or a reason that the history keeps: both are a client's, and a thousand events are kept."""
 
@@ -104,7 +104,7 @@ class TransactionCoordinator(Homes[TransactionalIdTable, TransactionShard]):
 
     def settings(self) -> TransactionSettings:
         """Return the operator's settings, and the protocol that is finalized now."""
-        version = V2 if self._metadata.image.features.get(FEATURE, 0) >= V2 else V1
+        version = V2 if transaction_version(self._metadata.image) >= V2 else V1
         if version != self._settings.version:
             self._settings = self._settings._replace(version=version)
         return self._settings

@@ -14,7 +14,7 @@ from broker.coordinators.runtime.replica_world import NODE, WALL_MS, ReplicaWorl
 from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.coordinators.runtime.shard_host import ShardHost
-from barnabas_broker.coordinators.transactions.coordinator import FEATURE, TransactionCoordinator
+from barnabas_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from barnabas_broker.coordinators.transactions.hosted_transaction import Ask
 from barnabas_broker.coordinators.transactions.room import bytes_of
 from barnabas_broker.coordinators.transactions.shard import LONG_PLACES, TransactionShard
@@ -64,16 +64,18 @@ T = TypeVar("T")
 
 
 class Heard:
-    """What somebody was told, once."""
+    """What somebody was told, once; `on_told` is called then."""
 
     ask: Ask
 
     def __init__(self) -> None:
         self.answer: Answer | None = None
+        self.on_told: Callable[[], object] = lambda: None
 
     def __call__(self, answer: Answer) -> None:
         assert self.answer is None, "told twice"
         self.answer = answer
+        self.on_told()
 
     @property
     def is_told(self) -> bool:
@@ -130,7 +132,7 @@ class World(ReplicaWorld[TransactionName, SavedTransaction, TransactionShard]):
 
     def __init__(self, settings: Mapping[str, str | int | bool] | None = None) -> None:
         super().__init__(TRANSACTION_TOPIC)
-        self.features = {FEATURE: V2}
+        self.features = {"transaction.version": V2}
         self.markers = SentMarkers(self)
         self.next_block = 1_000
         self.give_block: Callable[[], Awaitable[ProducerIdBlock]] | None = None
