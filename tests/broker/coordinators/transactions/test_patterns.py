@@ -188,7 +188,7 @@ def _longest(pattern: Pattern, steps: Any) -> tuple[int, bool]:
         done += len(reached)
         return reached
 
-    pattern._closure = counted  # type: ignore[method-assign]
+    pattern._closure = counted  # type: ignore[assignment, method-assign]
     while True:
         done = 0
         try:

@@ -261,7 +261,7 @@ def test_many_ids_are_listed_in_pieces(many: World) -> None:
     response = ListTransactionsResponse()
     found = []
     for asked in ({}, {"transactional_id_pattern": "(a|id.*)*"}, {"state_filters": [f"s{n}" for n in range(MANY)]}):
-        request = ListTransactionsRequest(**asked)  # type: ignore[arg-type]
+        request = ListTransactionsRequest(**asked)
         steps = list_transactions.handle(broker_of(many), EXCHANGE, request)
         count = 0
         while True:
