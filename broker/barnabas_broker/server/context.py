@@ -1,7 +1,7 @@
 """The broker as a handler sees it: its parts, and questions that several handlers ask."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
@@ -20,6 +20,7 @@ from barnabas_broker.status.events import EventHistory, FetchCounters
 from barnabas_broker.timing.pieces import let_go
 from barnabas_broker.timing.timers import Timers
 from barnabas_broker.timing.turns import Work
+from barnabas_clients.protocol.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from barnabas_clients.protocol.create_snapshot import CreateSnapshotResponse
 from barnabas_clients.protocol.create_topics import CreateTopicsResponse
 from barnabas_clients.protocol.describe_configs import DescribeConfigsResponse
@@ -48,6 +49,7 @@ from .connections import Exchange, Listener
 __all__ = ["SMALL_BYTES", "BrokerContext", "Leader", "code_of", "in_words", "respond", "respond_in_steps"]
 
 T = TypeVar("T")
+AskCoordinator = Callable[[AddPartitionsToTxnRequest], Awaitable[AddPartitionsToTxnResponse]]
 
 SMALL_BYTES = 16 << 10
 """A request up to this size names so few things that it is decoded at once, and its answer encoded at once."""
@@ -88,6 +90,7 @@ class BrokerContext:
 
     listener: Listener
     lanes: Lanes[Partition]
+    ask_coordinator: AskCoordinator
 
     def __init__(
         self,

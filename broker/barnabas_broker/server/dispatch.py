@@ -61,6 +61,7 @@ from barnabas_broker.server.handlers import (
     open_challenge,
     produce,
     sync_group,
+    txn_offset_commit,
 )
 from barnabas_broker.timing.turns import Work
 from barnabas_clients.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -162,6 +163,7 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (21, range(3), 0, delete_records),
     (22, range(6), 0, init_producer_id),
     (23, range(2, 5), 2, offset_for_leader_epoch),
+    (28, range(6), 0, txn_offset_commit),
     (32, range(1, 5), 1, describe_configs),
     (33, range(3), 0, alter_configs),
     (35, range(1, 6), 1, describe_log_dirs),
