@@ -67,7 +67,9 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     "barnabas_broker.coordinators.runtime": (
         "append_errors contracts shard_host < batch standby under_way upkeep < shard < rewriting < coordinator"
     ),
-    "barnabas_broker.server": ("cold_window transient_bytes < connections < context request_log < handlers < dispatch"),
+    "barnabas_broker.server": (
+        "cold_window offer transient_bytes < connections < context request_log < handlers < dispatch"
+    ),
     "barnabas_broker.cli": (
         "near_names output quick_start < errors wording"
         " < addresses config_files legal_names limits profiles times waiting"
@@ -143,7 +145,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
         "aborted_index log_starts producer_state read_replicas record_rules saved_state transactions verifications"
         " waiters"
     ),
-    "barnabas_broker.server": "cold_window transient_bytes",
+    "barnabas_broker.server": "cold_window offer transient_bytes",
     "barnabas_broker.leadership": "absences cut_off",
     "barnabas_broker.cli": (
         "near_names streams.formats streams.lines commands.bench_report commands.reassignment_plan"

@@ -273,6 +273,10 @@ class BrokerConfig:
     )
     offset_metadata_max_bytes: int = _number(4_096, "Largest note that may be stored with an offset.", high=32_767)
 
+    unstable_api_versions_enable: bool = _flag(
+        False,
+        "Serve APIs that are not finished: so far, transactions. Their data may be lost in an upgrade; for trials.",
+    )
     raft_election_timeout_ms: int = _number(1_000, "Silence after which a leader is doubted.", low=50, high=600_000)
     raft_heartbeat_interval_ms: int = _number(
         100, "Time between heartbeats of a group that is not idle.", low=5, high=60_000

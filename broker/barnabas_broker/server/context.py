@@ -45,6 +45,7 @@ from barnabas_raftlog.loop_meter import LoopMeter
 from barnabas_raftlog.tasks import Tasks
 
 from .connections import Exchange, Listener
+from .offer import Offer
 
 __all__ = ["SMALL_BYTES", "BrokerContext", "Leader", "code_of", "in_words", "respond", "respond_in_steps"]
 
@@ -91,6 +92,7 @@ class BrokerContext:
     listener: Listener
     lanes: Lanes[Partition]
     ask_coordinator: AskCoordinator
+    offer: Offer
 
     def __init__(
         self,

@@ -15,6 +15,9 @@ too, and refused if it names more than `ELEMENTS_MAX` things.
   (`barnabas_raftlog.callbacks`, the only other module that catches `Exception`). Failed assertions pass: they are ours,
   and stop the process (`BrokerContext.on_fatal`).
 
+Some versions have a gate: a broker whose settings keep it shut neither advertises nor serves them, and they are to it
+like a key that it does not know. What is not finished stands behind `unstable.api.versions.enable`.
+
 Produce is advertised from version 0, because librdkafka turns features off otherwise (KAFKA-18659); versions 0 to 2
 are refused like any other that we do not speak.
 """
@@ -22,10 +25,11 @@ are refused like any other that we do not speak.
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Coroutine, Generator
-from functools import cache, partial
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.server.handlers import (
     alter_configs,
     alter_partition_reassignments,
@@ -64,17 +68,17 @@ from barnabas_broker.server.handlers import (
     txn_offset_commit,
 )
 from barnabas_broker.timing.turns import Work
-from barnabas_clients.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from barnabas_clients.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.registry import APIS, Message, read_request_header, response_frame
 from barnabas_raftlog.errors import MalformedMessageError
 from barnabas_raftlog.printable import printable
-from barnabas_raftlog.raft.messages import Buffer
 
 from .connections import Exchange
 from .context import SMALL_BYTES, BrokerContext, code_of, respond
+from .offer import Offer
 
-__all__ = ["Dispatcher", "Outcome", "Route"]
+__all__ = ["ROUTES", "UNSTABLE", "Dispatcher", "Gate", "Outcome", "Route"]
 
 logger = logging.getLogger(__name__)
 
@@ -93,8 +97,18 @@ ELEMENTS_MAX = 100_000
 """Of a request, in all its arrays together."""
 
 
+class Gate(NamedTuple):
+    """The versions of an API, from `since` on, that a broker offers only if its settings say so."""
+
+    since: int
+    is_open: Callable[[BrokerConfig], bool]
+
+
+UNSTABLE = Gate(0, lambda config: config.unstable_api_versions_enable)
+
+
 class Route(NamedTuple):
-    """One API: the versions that we say, the first that we mean, and its handler.
+    """One API: the versions that we say, the first that we mean, its handler, and the gate before some versions.
 
     `refuse` makes the response that says one error code for everything asked; None if there is no way to.
     """
@@ -104,6 +118,13 @@ class Route(NamedTuple):
     served_from: int
     handle: Handle
     refuse: Refuse
+    gate: Gate | None = None
+
+    def offered(self, config: BrokerConfig) -> range:
+        """Return the versions that a broker with these settings says; empty if it does not know the API."""
+        if self.gate is None or self.gate.is_open(config):
+            return self.advertised
+        return range(self.advertised.start, min(self.advertised.stop, self.gate.since))
 
 
 class Api(Protocol):
@@ -113,7 +134,7 @@ class Api(Protocol):
     def refuse(self, request: Any, code: ErrorCode, /) -> Message | None: ...
 
 
-def _api_versions(_: BrokerContext, exchange: Exchange, request: ApiVersionsRequest) -> Message | None:
+def _api_versions(broker: BrokerContext, exchange: Exchange, request: ApiVersionsRequest) -> Message | None:
     if exchange.version >= SOFTWARE_SINCE:
         name = request.client_software_name
         version = request.client_software_version
@@ -123,25 +144,13 @@ def _api_versions(_: BrokerContext, exchange: Exchange, request: ApiVersionsRequ
         exchange.connection.software = printable(f"{name} {version}", SOFTWARE_CHARACTERS_MAX)
         if is_new:  # Floods of them must not fill the log.
             logger.debug("client %s is %s", exchange.connection.peer, exchange.connection.software)
-    _answer_what_we_speak(exchange, exchange.version, ErrorCode.NONE)
+    _answer_what_we_speak(broker.offer, exchange, exchange.version, ErrorCode.NONE)
     return None
 
 
-def _answer_what_we_speak(exchange: Exchange, version: int, code: ErrorCode) -> None:
-    """Answer an ApiVersions request. Floods of them must not have the same encoded each time."""
-    body = [_what_we_speak(version, code)]
+def _answer_what_we_speak(offer: Offer, exchange: Exchange, version: int, code: ErrorCode) -> None:
+    body = [offer.body(version, code)]
     exchange.answer(response_frame(API_VERSIONS, version, exchange.correlation_id, ApiVersionsResponse, body))
-
-
-@cache
-def _what_we_speak(version: int, code: ErrorCode) -> Buffer:
-    """Return the encoded response. No cluster-wide features exist yet, so none are claimed."""
-    keys = [
-        ApiVersion(api_key=key, min_version=r.advertised[0], max_version=r.advertised[-1])
-        for key, r in sorted(ROUTES.items())
-    ]
-    (body,) = ApiVersionsResponse(error_code=code, api_keys=keys).encode(version)
-    return body
 
 
 _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say, the first that we mean, module
@@ -182,8 +191,16 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (25191, range(1), 0, describe_snapshots),
     (25192, range(1), 0, delete_snapshot),
 )
+_GATES: Mapping[int, Gate] = dict.fromkeys((24, 25, 26, 27, 28, 61, 65, 66), UNSTABLE)  # transactions
 ROUTES = {
-    key: Route(key=key, advertised=advertised, served_from=served_from, handle=api.handle, refuse=api.refuse)
+    key: Route(
+        key=key,
+        advertised=advertised,
+        served_from=served_from,
+        handle=api.handle,
+        refuse=api.refuse,
+        gate=_GATES.get(key),
+    )
     for key, advertised, served_from, api in _TABLE
 }
 ROUTES[API_VERSIONS] = Route(
@@ -200,17 +217,20 @@ class Dispatcher:
 
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
+        offered = {key: route.offered(broker.config) for key, route in sorted(ROUTES.items())}
+        self._offered = {key: versions for key, versions in offered.items() if versions}
+        broker.offer = Offer(self._offered)
         self._counts = {
             (key, version): 0
-            for key, route in sorted(ROUTES.items())
-            for version in route.advertised
-            if version >= route.served_from
+            for key, versions in self._offered.items()
+            for version in versions
+            if version >= ROUTES[key].served_from
         }
 
     @property
     def counts(self) -> dict[str, int]:
         """Requests that reached their handler so far, by the API's name."""
-        counts = dict.fromkeys((APIS[key].name for key in sorted(ROUTES)), 0)
+        counts = dict.fromkeys((APIS[key].name for key in self._offered), 0)
         for (key, _), count in self._counts.items():
             counts[APIS[key].name] += count
         return counts
@@ -229,10 +249,10 @@ class Dispatcher:
             exchange.api_key, exchange.version = key, version = header.api_key, header.api_version
             exchange.correlation_id = header.correlation_id
             exchange.client_id = header.client_id
-            route = ROUTES.get(key)
-            if route is None or version not in route.advertised or version < route.served_from:
-                self._refuse_version(exchange, route)
+            if (key, version) not in self._counts:
+                self._refuse_version(exchange)
                 return
+            route = ROUTES[key]
             exchange.meter.what = APIS[key].name
             if len(frame) > SMALL_BYTES:
                 self._take_turns(exchange, self._decode(route, exchange, frame, header.body_position))
@@ -313,10 +333,10 @@ class Dispatcher:
         else:
             respond(exchange, response)
 
-    def _refuse_version(self, exchange: Exchange, route: Route | None) -> None:
-        if exchange.api_key == API_VERSIONS:
-            _answer_what_we_speak(exchange, 0, ErrorCode.UNSUPPORTED_VERSION)
+    def _refuse_version(self, exchange: Exchange) -> None:
+        key = exchange.api_key
+        if key == API_VERSIONS:
+            _answer_what_we_speak(self._broker.offer, exchange, 0, ErrorCode.UNSUPPORTED_VERSION)
             return
-        known = APIS.get(exchange.api_key)
-        name = known.name if known is not None and route is not None else f"API key {exchange.api_key}"
+        name = APIS[key].name if key in self._offered else f"API key {key}"
         exchange.give_up(f"{name} v{exchange.version} is not supported")
