@@ -216,7 +216,9 @@ class CompactedReplicas(RuleBasedStateMachine):
     @rule(data=st.data())
     def delete_records(self, data: st.DataObject) -> None:
         """Also into a transaction that is open."""
-        self.leader.partition.drop_before(data.draw(st.integers(0, self.leader.partition.high_watermark)))
+        end = self.leader.partition.high_watermark
+        back = st.integers(0, min(end, 6)) if data.draw(st.booleans()) else st.integers(0, end)
+        self.leader.partition.drop_before(end - data.draw(back))
         self._note()
 
     # Replicas go on.
@@ -268,6 +270,31 @@ class CompactedReplicas(RuleBasedStateMachine):
         for number in which:
             self.replicas[number].log.roll()
             self.replicas[number].compact(self.now_ms, keys_max, self.retention_ms)
+
+    @rule(keys=KEYS, which=st.lists(WHICH, min_size=1, unique=True), is_commit=st.booleans())
+    def compact_while_a_transaction_is_open(self, keys: list[bytes], which: list[int], is_commit: bool) -> None:
+        self._write(PLAIN, keys)
+        self._write(TRANSACTIONAL[0], keys)
+        for replica in self.followers:
+            self._catch_up(replica)
+        self.commit_and_tell(len(self.written), [0, 1, 2])
+        self.compact(which, 0, 100)
+        self.end(TRANSACTIONAL[0], is_commit=is_commit, is_v2=False)
+        self.commit_and_tell(len(self.written), [0, 1, 2])
+
+    @rule(number=WHICH, transactions=st.lists(st.tuples(st.sampled_from(TRANSACTIONAL), st.booleans()), min_size=1))
+    def lead_without_what_came_last(self, number: int, transactions: list[tuple[int, bool]]) -> None:
+        for producer_id, is_ended in transactions:
+            self._write(producer_id, [b"a"])
+            self.catch_up(number)
+            if is_ended:
+                self.end(producer_id, is_commit=False, is_v2=False)
+            else:
+                self._write(producer_id, [b"b"])
+        for replica in self.followers:
+            if replica is not self.replicas[number]:
+                self._catch_up(replica)
+        self.lead(number)
 
     @rule(number=WHICH, with_checkpoint=st.booleans(), saves=st.booleans())
     def restart(self, number: int, with_checkpoint: bool, saves: bool) -> None:
