@@ -57,7 +57,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     ),
     "barnabas_metadata_quorum": (
         "pulse topic_names < topic_configs < image < controller leaders replica snapshot_store"
-        " < active_controller descriptions registration submission voters < service"
+        " < active_controller descriptions founding registration submission voters < service"
     ),
     "barnabas_broker": (
         "access config history process status timing < environment local_cluster partition < leadership < replicas"
@@ -65,7 +65,10 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     ),
     "barnabas_broker.coordinators": "runtime producer_ids < groups < transactions",
     "barnabas_broker.coordinators.runtime": (
-        "append_errors contracts shard_host < batch standby under_way upkeep < shard < rewriting < coordinator"
+        "append_errors contracts shard_host < batch standby under_way upkeep < shard < rewriting < coordinator < homes"
+    ),
+    "barnabas_broker.coordinators.transactions": (
+        "state_machine < room table topic < hosted_transaction < shard < additions expiry < coordinator"
     ),
     "barnabas_broker.server": (
         "cold_window offer transient_bytes < connections < context request_log < handlers < dispatch"
@@ -139,7 +142,9 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_clients.admin": "offset_resets snapshot_ranges values",
     "barnabas_broker": (
         "access config history coordinators.groups.state_machine coordinators.transactions.state_machine"
+        " coordinators.transactions.marker_queues"
     ),
+    "barnabas_broker.coordinators.transactions": "room",
     "barnabas_broker.coordinators.runtime": "append_errors batch contracts under_way",
     "barnabas_broker.partition": (
         "aborted_index log_starts producer_state read_replicas record_rules saved_state transactions verifications"

@@ -31,6 +31,8 @@ from typing import Any, NamedTuple, Protocol
 
 from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.server.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_configs,
     alter_partition_reassignments,
     create_partitions,
@@ -47,7 +49,9 @@ from barnabas_broker.server.handlers import (
     describe_health,
     describe_log_dirs,
     describe_offset_ranges,
+    describe_producers,
     describe_snapshots,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -66,11 +70,14 @@ from barnabas_broker.server.handlers import (
     produce,
     sync_group,
     txn_offset_commit,
+    update_features,
+    write_txn_markers,
 )
 from barnabas_broker.timing.turns import Work
 from barnabas_clients.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.registry import APIS, Message, read_request_header, response_frame
+from barnabas_metadata_quorum.controller.features import NEWEST
 from barnabas_raftlog.errors import MalformedMessageError
 from barnabas_raftlog.printable import printable
 
@@ -172,6 +179,10 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (21, range(3), 0, delete_records),
     (22, range(6), 0, init_producer_id),
     (23, range(2, 5), 2, offset_for_leader_epoch),
+    (24, range(6), 0, add_partitions_to_txn),
+    (25, range(5), 0, add_offsets_to_txn),
+    (26, range(6), 0, end_txn),
+    (27, range(1, 3), 1, write_txn_markers),
     (28, range(6), 0, txn_offset_commit),
     (32, range(1, 5), 1, describe_configs),
     (33, range(3), 0, alter_configs),
@@ -182,7 +193,9 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (45, range(2), 0, alter_partition_reassignments),
     (46, range(1), 0, list_partition_reassignments),
     (47, range(1), 0, offset_delete),
+    (57, range(3), 0, update_features),
     (60, range(3), 0, describe_cluster),
+    (61, range(1), 0, describe_producers),
     (25185, range(1), 0, describe_health),
     (25186, range(1), 0, open_challenge),
     (25187, range(1), 0, describe_events),
@@ -191,7 +204,7 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (25191, range(1), 0, describe_snapshots),
     (25192, range(1), 0, delete_snapshot),
 )
-_GATES: Mapping[int, Gate] = dict.fromkeys((24, 25, 26, 27, 28, 61, 65, 66), UNSTABLE)  # transactions
+_GATES: Mapping[int, Gate] = dict.fromkeys((24, 25, 26, 27, 28, 57, 61, 65, 66), UNSTABLE)  # transactions, features
 ROUTES = {
     key: Route(
         key=key,
@@ -219,7 +232,8 @@ class Dispatcher:
         self._broker = broker
         offered = {key: route.offered(broker.config) for key, route in sorted(ROUTES.items())}
         self._offered = {key: versions for key, versions in offered.items() if versions}
-        broker.offer = Offer(self._offered)
+        features = NEWEST if UNSTABLE.is_open(broker.config) else {}
+        broker.offer = Offer(self._offered, features, lambda: broker.image)
         self._counts = {
             (key, version): 0
             for key, versions in self._offered.items()

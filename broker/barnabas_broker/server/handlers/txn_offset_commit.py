@@ -20,25 +20,20 @@ is the one. Clients before version 2 could not stand that code, and hear COORDIN
 hears INVALID_PRODUCER_EPOCH in every version, and TRANSACTION_ABORTABLE is INVALID_TXN_STATE before version 4.
 """
 
-import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.coordinators.groups.state_machine.records import CommittedOffset, OffsetKey
 from barnabas_broker.coordinators.runtime.contracts import Done, Writer
+from barnabas_broker.coordinators.transactions.questions import Asked, Who
 from barnabas_broker.coordinators.transactions.state_machine.codes import TXN_OFFSET_COMMIT, code_for
+from barnabas_broker.coordinators.transactions.state_machine.location import java_hash
 from barnabas_broker.partition.verifications import Verification
 from barnabas_broker.replicas.hosted_topic import HostedTopic
 from barnabas_broker.server.connections import Exchange
 from barnabas_broker.server.context import BrokerContext
 from barnabas_broker.timing.slices import taken
-from barnabas_clients.protocol.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTransaction,
-)
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.registry import Message
 from barnabas_clients.protocol.txn_offset_commit import (
@@ -51,7 +46,7 @@ from barnabas_clients.protocol.txn_offset_commit import (
 from barnabas_raftlog.errors import NotLeaderError
 from barnabas_raftlog.steps import at_once
 
-from .group_routing import APPEND_S, Reply, Steps, certain_shard
+from .group_routing import Reply, Steps, certain_shard, has_outcome
 from .storing_offsets import Forms, Place, Storing, refused
 
 __all__ = ["handle", "refuse"]
@@ -156,29 +151,27 @@ async def _verify(
         return ErrorCode.NOT_COORDINATOR, None
     if guard is None:
         return ErrorCode.NONE, None
-    transaction = AddPartitionsToTxnTransaction(
-        transactional_id=request.transactional_id,
-        producer_id=request.producer_id,
-        producer_epoch=request.producer_epoch,
-        verify_only=not adds,
-        topics=[AddPartitionsToTxnTopic(name=partition.topic_name, partitions=[partition.index])],
-    )
-    try:
-        async with asyncio.timeout(APPEND_S):
-            answer = await broker.ask_coordinator(AddPartitionsToTxnRequest(transactions=[transaction]))
-    except TimeoutError:
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, guard
-    return _code_of(answer), guard
-
-
-def _code_of(answer: AddPartitionsToTxnResponse) -> ErrorCode:
-    """Return what the coordinator of transactions has said of the one partition, as a group's coordinator says it."""
-    code = ErrorCode(answer.error_code)
-    if code is ErrorCode.NONE:
-        code = ErrorCode(answer.results_by_transaction[0].topic_results[0].results_by_partition[0].partition_error_code)
+    name = request.transactional_id
+    who = Who(name, java_hash(name), request.producer_id, request.producer_epoch, verify_only=not adds)
+    code = await _asked(broker, who, (partition.topic_name, partition.index))
     if code is ErrorCode.PRODUCER_FENCED:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
-    return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if code in PASSING else code
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if code in PASSING else code, guard
+
+
+async def _asked(broker: BrokerContext, who: Who, place: tuple[str, int]) -> ErrorCode:
+    """Return what the coordinator of transactions says of a partition."""
+    asked: Asked | None = None
+
+    def ask(told: Done) -> None:
+        nonlocal asked
+        asked = broker.questions.ask(who, place, told)
+
+    try:
+        return await has_outcome(ask)
+    finally:
+        if asked is not None:
+            asked.withdraw()
 
 
 def _refused(version: int, request: TxnOffsetCommitRequest, code: ErrorCode) -> Steps:

@@ -89,7 +89,7 @@ class Replica:
     def log_end_offset(self) -> int:
         return len(self.batches)
 
-    high_watermark = log_end_offset
+    high_watermark = last_stable_offset = log_end_offset
 
     def read(self, start: int, end: int, bytes_max: int) -> list[bytes]:
         taken = self.batches[start : start + 1]
@@ -99,8 +99,8 @@ class Replica:
             taken.append(one)
         return taken
 
-    def bytes_since(self, offset: int) -> int:
-        return sum(map(len, self.batches[offset:]))
+    def bytes_between(self, start: int, end: int) -> int:
+        return sum(map(len, self.batches[start:end]))
 
     def append(self, body_bytes: int) -> int:
         data = len(self.batches).to_bytes(8, "big") + batch(body_bytes=body_bytes)[8:]
@@ -121,7 +121,7 @@ class Broker:
     def __init__(self, count: int) -> None:
         self.replicas = [Replica(index) for index in range(count)]
         self.waiters: FetchWaiters[Any, Any] = FetchWaiters()
-        self.parked_fetches = self.waiters
+        self.parked_fetches = self.parked_committed_fetches = self.waiters
         self.looks: list[Exchange] = []
 
     def topic(self, *_: object, by_id: bool) -> Any:

@@ -11,7 +11,7 @@ from broker.coordinators.groups.group_client import GroupClient, rebalance
 from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC
 from barnabas_broker.coordinators.groups.state_machine.records import OffsetKey
-from barnabas_broker.server.handlers import txn_offset_commit
+from barnabas_broker.server.handlers import group_routing, txn_offset_commit
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -48,7 +48,7 @@ class Transactions:
         self.may_answer = asyncio.Event()
         self.may_answer.set()
 
-    async def ask(self, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+    async def ask(self, _: int, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
         (one,) = request.transactions
         (topic,) = one.topics
         (index,) = topic.partitions
@@ -71,7 +71,8 @@ def transactions(brokers: RunningCluster, client: GroupClient, topic: str) -> It
 
     async def serve(cluster: Cluster) -> None:
         for node in cluster.nodes.values():
-            node.broker.ask_coordinator = transactions.ask
+            questions: Any = node.broker.questions
+            questions._find, questions._ask = (lambda _: 1), transactions.ask
 
     brokers.run(serve)
     yield transactions
@@ -196,7 +197,7 @@ def test_t11_what_the_coordinator_refuses_is_said_as_the_client_understands_it(
 def test_a_coordinator_that_does_not_answer_is_not_waited_for_for_ever(
     client: GroupClient, topic: str, transactions: Transactions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(txn_offset_commit, "APPEND_S", 0.01)
+    monkeypatch.setattr(group_routing, "APPEND_S", 0.01)
     transactions.may_answer.clear()
     assert stage(client, topic, {0: 20}) == [LOADING]
 
