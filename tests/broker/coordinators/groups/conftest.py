@@ -1,4 +1,4 @@
-"""Starts three real brokers whose new groups do not wait for more members, and which offer transactions."""
+"""Starts three real brokers whose new groups do not wait for more members."""
 
 import hashlib
 from collections.abc import Iterator
@@ -15,7 +15,6 @@ QUICK = {
     "group.min.session.timeout.ms": 100,
     "offsets.retention.check.interval.ms": 600_000,
     "offsets.topic.num.partitions": 4,
-    "unstable.api.versions.enable": True,
 }
 
 
