@@ -119,11 +119,12 @@ class Job:
         if what == VICTIMS[1]:
             self.group.find()
             return self.group.coordinator_id
-        return self.producer.coordinator_id
+        node_id: int = self.producer.coordinator_id
+        return node_id
 
 
 @pytest.fixture
-def brokers() -> Iterator[cluster_handle.ClusterHandle]:  # type: ignore[override]
+def brokers() -> Iterator[cluster_handle.ClusterHandle]:
     settings = {
         "unstable.api.versions.enable": "true",
         "raft.election.timeout.ms": "400",
