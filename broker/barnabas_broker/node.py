@@ -404,9 +404,7 @@ class Node:
             self.partitions,
             host,
             broker.producer_ids,
-            lambda coordinator: MarkerSender(
-                config.node_id, host, leaders, links.call, broker.markers.write, coordinator.written
-            ),
+            partial(MarkerSender, config.node_id, host, leaders, links.call, broker.markers.write),
         )
         coordinators = Coordinators(
             config.node_id,

@@ -112,6 +112,7 @@ class Gate(NamedTuple):
 
 
 UNSTABLE = Gate(0, lambda config: config.unstable_api_versions_enable)
+TWO_PHASE = Gate(6, lambda config: config.unstable_api_versions_enable and config.transaction_two_phase_commit_enable)
 
 
 class Route(NamedTuple):
@@ -177,7 +178,7 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (19, range(2, 8), 2, create_topics),
     (20, range(1, 7), 1, delete_topics),
     (21, range(3), 0, delete_records),
-    (22, range(6), 0, init_producer_id),
+    (22, range(7), 0, init_producer_id),
     (23, range(2, 5), 2, offset_for_leader_epoch),
     (24, range(6), 0, add_partitions_to_txn),
     (25, range(5), 0, add_offsets_to_txn),
@@ -204,7 +205,10 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (25191, range(1), 0, describe_snapshots),
     (25192, range(1), 0, delete_snapshot),
 )
-_GATES: Mapping[int, Gate] = dict.fromkeys((24, 25, 26, 27, 28, 57, 61, 65, 66), UNSTABLE)  # transactions, features
+_GATES: Mapping[int, Gate] = {
+    **dict.fromkeys((24, 25, 26, 27, 28, 57, 61, 65, 66), UNSTABLE),  # transactions, features
+    22: TWO_PHASE,
+}
 ROUTES = {
     key: Route(
         key=key,

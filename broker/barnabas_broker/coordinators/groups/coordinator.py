@@ -84,8 +84,6 @@ class GroupCoordinator(Homes[GroupTable, GroupShard]):
     def _make_shard(self, runtime: ShardRuntime[GroupTable, GroupShard]) -> GroupShard:
         return GroupShard(runtime, self._group_config, self.room, self.tell_group)
 
-    # Markers.
-
     def end_transaction(self, index: int, marker: EndMarker, bumps_epoch: bool, done: Done) -> None:
         """End a producer's transaction in an offsets partition (`Staging.end`). `done` is called once."""
         shard = self.runtime.shard_at(index)

@@ -1,5 +1,6 @@
 """Finds the coordinator of a transactional id, and carries a question to it: here, or over a link."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 from barnabas_broker.replicas.hosted_topic import HostedTopic
@@ -58,6 +59,7 @@ class Coordinators:
             BarnabasError, TimeoutError: it cannot be reached, does not answer in time, or answers something else.
         """
         if node_id == self._node_id:
-            return await self._ask_here(request)
+            async with asyncio.timeout(CALL_S):
+                return await self._ask_here(request)
         body = await self._call(node_id, METHOD, request.to_bytes(VERSION), CALL_S)
         return AddPartitionsToTxnResponse.decode(body, VERSION)

@@ -25,10 +25,12 @@ from barnabas_broker.replicas.partitions import Partitions
 from barnabas_broker.status.events import EventHistory
 from barnabas_broker.timing.slices import taken
 from barnabas_clients.protocol.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from barnabas_metadata_quorum.controller.features import transaction_version
 from barnabas_metadata_quorum.service import MetadataService
 
 from .additions import Additions
 from .expiry import Expiry
+from .markers import Written
 from .room import Room
 from .shard import SendsMarkers, Shared, TransactionShard
 from .state_machine.location import TRANSACTION_TOPIC, partition_for
@@ -43,7 +45,6 @@ ADD_PARTITIONS = "transactions.add_partitions"
 """The question of another broker, and its answer: the messages in `ADD_PARTITIONS_VERSION`."""
 ADD_PARTITIONS_VERSION = 5
 ELEMENTS_MAX = 100_000  # of one such question, as of a client's
-FEATURE = "transaction.version"
 TEXT_MAX = 1_000
 """Characters of a name or a reason that the history keeps: both are a client's, and a thousand events are kept."""
 
@@ -51,7 +52,7 @@ TEXT_MAX = 1_000
 class TransactionCoordinator(Homes[TransactionalIdTable, TransactionShard]):
     """See the module. `room` and `transaction_events` are of all ids of this broker.
 
-    `host` is its own, and ends with it. `make_markers` makes the sender, and gives it the place to say what is written.
+    `host` is its own, and ends with it. `make_markers` makes the sender, which is given whom to tell.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class TransactionCoordinator(Homes[TransactionalIdTable, TransactionShard]):
         partitions: Partitions,
         host: ShardHost,
         producer_ids: ProducerIds,
-        make_markers: "Callable[[TransactionCoordinator], SendsMarkers]",
+        make_markers: Callable[[Written], SendsMarkers],
     ) -> None:
         super().__init__(partitions, TRANSACTION_TOPIC, partition_for)
         self.host = host
@@ -76,7 +77,7 @@ class TransactionCoordinator(Homes[TransactionalIdTable, TransactionShard]):
             two_phase_commit_enabled=config.transaction_two_phase_commit_enable,
             version=V1,
         )
-        self.markers = make_markers(self)
+        self.markers = make_markers(self.written)
         self._shared = Shared(self.settings, self.room, producer_ids, self.markers, self.tell_transaction)
         self.expiry = Expiry(self.active_shards)
         self.runtime = CoordinatorRuntime(
@@ -103,7 +104,7 @@ class TransactionCoordinator(Homes[TransactionalIdTable, TransactionShard]):
 
     def settings(self) -> TransactionSettings:
         """Return the operator's settings, and the protocol that is finalized now."""
-        version = V2 if self._metadata.image.features.get(FEATURE, 0) >= V2 else V1
+        version = V2 if transaction_version(self._metadata.image) >= V2 else V1
         if version != self._settings.version:
             self._settings = self._settings._replace(version=version)
         return self._settings
@@ -148,6 +149,7 @@ class TransactionCoordinator(Homes[TransactionalIdTable, TransactionShard]):
             "open": dict(states),
             "held_bytes": self.room.held_bytes,
             "held_bytes_max": self.room.limit_bytes,
+            "markers": self.markers.status(),
             "partitions": {index: runtime.state.value for index, runtime in sorted(self.runtime.shards.items())},
         }
 
@@ -155,4 +157,5 @@ class TransactionCoordinator(Homes[TransactionalIdTable, TransactionShard]):
         """Serve nothing any more, and end every task."""
         self.runtime.close()
         self._aborts.close()
+        self.markers.close()
         await self.host.close()

@@ -5,9 +5,10 @@ A leader takes the first batch of a transaction only when the coordinator has sa
 leader adds it. Every broker computes the coordinator's partition from the transactional id; who leads that is the
 coordinator.
 
-*Together.* One request to each coordinator is under way, and what is asked meanwhile goes with the next one. An answer
-names its transaction by the transactional id alone, so of each id there is one producer in a request; a second one, of
-another epoch for instance, waits for the next.
+*Together.* A few requests to each coordinator are under way, `UNDER_WAY_MAX` of them, and what is asked meanwhile goes
+together with the next one. They are several, because a coordinator lets a question about a transaction that is ending
+wait for a moment, and the others should not. An answer names its transaction by the transactional id alone, so of each
+id there is one producer in a request; a second one, of another epoch for instance, goes with another.
 
 *Once more.* A client of version 2 of transactions begins the next one while the markers of the last are on their way,
 and its coordinator says CONCURRENT_TRANSACTIONS. So what is to be added is asked for again, every `BACKOFF_MS` for
@@ -17,8 +18,8 @@ and its coordinator says CONCURRENT_TRANSACTIONS. So what is to be added is aske
 asked again.
 
 Limits: one question for each partition of an unanswered request, and nothing for those who have withdrawn theirs;
-`PLACES_MAX` partitions and `ID_CHARACTERS_MAX` characters of ids in a request, of which there is one for each
-coordinator; `CALL_S` for its answer.
+`PLACES_MAX` partitions and `ID_CHARACTERS_MAX` characters of ids in a request, and a task for each request that is
+under way.
 """
 
 import asyncio
@@ -49,6 +50,7 @@ __all__ = ["AskCoordinator", "Asked", "CoordinatorQuestions", "Told", "Who"]
 
 PLACES_MAX = 1_000
 ID_CHARACTERS_MAX = 1 << 20
+UNDER_WAY_MAX = 4  # requests to one coordinator
 BACKOFF_MS = 20  # Kafka's add.partitions.to.txn.retry.backoff.ms and its maximum
 PATIENCE_MS = 100
 
@@ -103,12 +105,17 @@ Waiting = dict[Who, dict[Place, dict[Asked, None]]]
 
 
 class _Desk:
-    """What one coordinator is to be asked; a task works for it as long as there is something."""
+    """What one coordinator is to be asked; some tasks work for it as long as there is something.
 
-    __slots__ = ("waiting",)
+    `is_new`: one of them has yet to look at what waits.
+    """
+
+    __slots__ = ("is_new", "under_way", "waiting")
 
     def __init__(self) -> None:
         self.waiting: Waiting = {}
+        self.under_way = 0
+        self.is_new = False
 
 
 class CoordinatorQuestions:
@@ -207,11 +214,15 @@ class CoordinatorQuestions:
         desk = self._desks.get(node_id)
         if desk is None:
             desk = self._desks[node_id] = _Desk()
+        if desk.under_way < UNDER_WAY_MAX and not desk.is_new:
+            desk.is_new = True
+            desk.under_way += 1
             self._spawn(self._work(node_id, desk))
         desk.waiting.setdefault(asked.who, {}).setdefault(asked.place, {})[asked] = None
 
     async def _work(self, node_id: int, desk: _Desk) -> None:
         """Ask one request after the other, as long as there is something to be asked."""
+        desk.is_new = False
         try:
             while desk.waiting:
                 sent = self._take(node_id, desk)
@@ -223,7 +234,9 @@ class CoordinatorQuestions:
                     response = AddPartitionsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
                 await self._take_in(sent, response)
         finally:
-            del self._desks[node_id]
+            desk.under_way -= 1
+            if not desk.under_way:
+                del self._desks[node_id]
 
     def _take(self, node_id: int, desk: _Desk) -> Waiting:
         """Remove and return what the next request asks; what another node coordinates by now goes to that one."""

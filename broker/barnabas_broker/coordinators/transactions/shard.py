@@ -31,7 +31,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.coordinators.runtime.contracts import Steps
@@ -87,6 +87,12 @@ class SendsMarkers(Protocol):
 
     def forget(self, shard_partition: int) -> None:
         """Have none of a shard's written any more: it has ended, and another coordinator does that."""
+
+    def status(self) -> dict[str, Any]:
+        """Return what is owed, and why it is not written, as plain values."""
+
+    def close(self) -> None:
+        """Begin nothing more."""
 
 
 class Shared(NamedTuple):

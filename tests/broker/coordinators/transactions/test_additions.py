@@ -80,7 +80,8 @@ class TestVerification:
     def test_others_than_the_owner_are_refused(self, world: World) -> None:
         world.lead()
         producer = world.opened(0)
-        old = world.given() and producer
+        world.given()
+        old = producer
         stranger = Producer(9, 0)
         assert set(ask(world, transaction(old, 0, verify=True)).values()) == {ErrorCode.PRODUCER_FENCED}
         assert set(ask(world, transaction(stranger, 0, verify=True)).values()) == {

@@ -227,4 +227,4 @@ class TestRefused:
         world.raft.propose = propose  # type: ignore[method-assign, assignment]
 
     def accept(self, world: World) -> None:
-        del world.raft.propose  # type: ignore[method-assign]
+        del world.raft.propose

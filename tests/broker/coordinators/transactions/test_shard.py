@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from barnabas_broker.coordinators.transactions.shard import APPEND_MS
-from barnabas_broker.coordinators.transactions.state_machine.messages import V1, V2
+from barnabas_broker.coordinators.transactions.state_machine.messages import V1, V2, Markers
 from barnabas_broker.coordinators.transactions.state_machine.producers import Producer
 from barnabas_broker.coordinators.transactions.state_machine.states import TransactionState
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -30,7 +30,7 @@ class TestOneTransaction:
         world.lead()
         heard = world.initialize()
         world.breathe(3)
-        assert heard.code is None
+        assert not heard.is_told
         world.commit()
         first = heard.producer
         assert first.epoch == 0
@@ -42,7 +42,7 @@ class TestOneTransaction:
         world.lead()
         producer = world.given()
         heard = world.add(producer, 0, 1, version=version)
-        assert heard.code is None
+        assert not heard.is_told
         world.commit()
         assert (heard.code, world.state()) == (NONE, State.ONGOING)
 
@@ -54,7 +54,7 @@ class TestOneTransaction:
         assert ended.code == NONE
         assert version == V1 or ended.producer == owner
         sent = world.markers.owed["a"]
-        assert sent.markers == (owner, commit, version, {("t", 0), ("t", 1)})
+        assert sent.markers == Markers(owner, commit, version, frozenset({("t", 0), ("t", 1)}))
 
         world.write(0)
         world.commit()
@@ -117,7 +117,7 @@ class TestAnswersThatAreHeldBack:
         world.partition.min_insync = 3
         heard = world.end(producer)
         world.commit(copies=2)
-        assert heard.code is None
+        assert not heard.is_told
         assert world.markers.owed, "it can never be decided otherwise"
         world.copy()
         assert heard.code == NONE
@@ -127,7 +127,7 @@ class TestAnswersThatAreHeldBack:
         producer = world.opened(0)
         heard = world.end(producer)
         world.advance(APPEND_MS - 1)
-        assert heard.code is None
+        assert not heard.is_told
         world.advance(1)
         assert heard.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         world.finish()

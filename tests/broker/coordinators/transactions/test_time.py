@@ -171,7 +171,7 @@ class TestExpiry:
         world.advance(EXPIRATION_MS)
         world.expire_round()
         heard = world.initialize()
-        assert heard.code is None
+        assert not heard.is_told
         world.breathe(3)
         for _ in range(3):
             world.commit()

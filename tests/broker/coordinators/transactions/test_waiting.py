@@ -36,10 +36,10 @@ class TestBusy:
         world.commit()
         heard = world.add(ended.producer, 1)
         world.breathe(3)
-        assert heard.code is None
+        assert not heard.is_told
         world.write_all()
         world.commit()
-        assert heard.code is None, "it is decided, and has not committed"
+        assert not heard.is_told, "it is decided, and has not committed"
         world.commit()
         assert heard.code == NONE
         assert world.state() is State.ONGOING
@@ -63,7 +63,7 @@ class TestBusy:
         world.commit()
         heard = world.add(ended.producer, 1)
         world.advance(WAIT_MS - 1)
-        assert heard.code is None
+        assert not heard.is_told
         world.advance(1)
         assert heard.code == BUSY
         world.finish()
@@ -82,7 +82,7 @@ class TestBusy:
         world.commit()
         world.advance(WAIT_MS // 2)
         assert second.code == BUSY, "the first one's record has not committed"
-        assert first.code is None
+        assert not first.is_told
         world.finish()
         assert first.code == NONE
 
@@ -104,7 +104,7 @@ class TestBusy:
         for one in gone:
             one.ask.abandon()
         heard = world.add(producer, 99)
-        assert heard.code is None
+        assert not heard.is_told
         world.commit()
         world.commit()
         assert heard.code == NONE
@@ -128,7 +128,7 @@ class TestBusy:
         assert world.end(producer, commit=False).code == ErrorCode.INVALID_TXN_STATE
         assert world.end(producer._replace(epoch=9)).code == ErrorCode.PRODUCER_FENCED
         repeated = world.end(producer)
-        assert repeated.code is None
+        assert not repeated.is_told
         world.finish()
         assert repeated.producer == producer._replace(epoch=1)
 
@@ -185,7 +185,7 @@ class TestTakenOver:
         world.commit()
         heard.ask.abandon()
         world.finish()
-        assert heard.code is None
+        assert not heard.is_told
         assert world.state() is State.COMPLETE_ABORT, "its epoch is not raised once more"
         assert world.given() == first._replace(epoch=2)
 

@@ -14,7 +14,7 @@ from broker.coordinators.runtime.replica_world import NODE, WALL_MS, ReplicaWorl
 from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.coordinators.runtime.shard_host import ShardHost
-from barnabas_broker.coordinators.transactions.coordinator import FEATURE, TransactionCoordinator
+from barnabas_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from barnabas_broker.coordinators.transactions.hosted_transaction import Ask
 from barnabas_broker.coordinators.transactions.room import bytes_of
 from barnabas_broker.coordinators.transactions.shard import LONG_PLACES, TransactionShard
@@ -76,6 +76,10 @@ class Heard:
         self.answer = answer
 
     @property
+    def is_told(self) -> bool:
+        return self.answer is not None
+
+    @property
     def code(self) -> ErrorCode | None:
         return None if self.answer is None else self.answer.code
 
@@ -115,13 +119,18 @@ class SentMarkers:
     def forget(self, shard_partition: int) -> None:
         self.owed = {name: sent for name, sent in self.owed.items() if sent.partition != shard_partition}
 
+    def status(self) -> dict[str, Any]:
+        return {}
+
+    def close(self) -> None: ...
+
 
 class World(ReplicaWorld[TransactionName, SavedTransaction, TransactionShard]):
     """See the module. `give_block` answers for the controller who is asked for producer ids, if it is set."""
 
     def __init__(self, settings: Mapping[str, str | int | bool] | None = None) -> None:
         super().__init__(TRANSACTION_TOPIC)
-        self.features = {FEATURE: V2}
+        self.features = {"transaction.version": V2}
         self.markers = SentMarkers(self)
         self.next_block = 1_000
         self.give_block: Callable[[], Awaitable[ProducerIdBlock]] | None = None

@@ -368,3 +368,29 @@ def test_four_thousand_that_wait_for_more_than_ever_comes_are_not_looked_at_for_
 
     one_broker.run(give_up)
     assert len(waiters) == 0
+
+
+@pytest.mark.parametrize(("isolation_level", "is_left_out"), [(0, False), (1, True)])
+async def test_what_is_read_from_disk_while_the_log_changes_is_not_for_readers_of_committed_records(
+    isolation_level: int, is_left_out: bool
+) -> None:
+    """The index of aborted transactions may have forgotten by then what the records need."""
+    broker = Broker(1)
+    replica = broker.replicas[0]
+    replica.append(20)
+    found = list(replica.batches)
+
+    async def read_cold(*_: int) -> list[bytes]:
+        replica.changes += 1  # the start of the log has moved
+        return found
+
+    replica.read_cold = read_cold  # type: ignore[attr-defined]
+    replica.read = lambda *_: None  # type: ignore[method-assign,assignment]
+    replica.aborted_range = lambda *_: None  # type: ignore[attr-defined]
+    partitions = [FetchPartition(partition_max_bytes=1 << 20)]
+    request = FetchRequest(isolation_level=isolation_level, topics=[FetchTopic(topic="t", partitions=partitions)])
+    look = fetch._Look(cast("Any", broker), VERSION, request, ROOM_BYTES)
+    outcome(look.run())
+    assert len(look.unread) == 1
+    await look.read_rest()
+    assert look.topics[0].partitions[0].records == (b"" if is_left_out else found)

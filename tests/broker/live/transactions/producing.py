@@ -1,6 +1,7 @@
 """A transactional producer that says exactly what a test wants, and readers of what it wrote."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from barnabas_clients.protocol.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -28,10 +29,11 @@ PASSING = {
 
 def until_decided(ask: Callable[[], Any]) -> Any:
     """Ask until the answer is not one that says "later"; each time is a round trip."""
+    answer = ask()
     for _ in range(ATTEMPTS):
-        answer = ask()
         if answer.error_code not in PASSING:
             return answer
+        answer = ask()
     raise AssertionError(f"still {ErrorCode(answer.error_code).name}")
 
 
@@ -88,11 +90,12 @@ class Transactional:
             v3_and_below_producer_epoch=self.epoch,
             v3_and_below_topics=[AddPartitionsToTxnTopic(name=topic, partitions=[0])],
         )
-        for _ in range(ATTEMPTS):
+
+        def ask() -> Any:
             (row,) = self.coordinator.ask(request, 3).results_by_topic_v3_and_below[0].results_by_partition
-            if row.partition_error_code not in PASSING:
-                break
-        code: int = row.partition_error_code
+            return SimpleNamespace(error_code=row.partition_error_code)
+
+        code: int = until_decided(ask).error_code
         return code
 
     def batch(self, topic: str, count: int = 1, **fields: int) -> bytes:
@@ -149,7 +152,7 @@ def fetched(
 
 
 def read(wire: Wire, topic: str, end_offset: int, *, is_committed: bool, rack: str = "") -> list[int]:
-    """Return the offsets of the records that an application sees up to `end_offset`, with waits until they are there."""
+    """Return the offsets of the records that an application sees up to `end_offset`; wait until they are there."""
     seen: list[int] = []
     offset = 0
     while offset < end_offset:

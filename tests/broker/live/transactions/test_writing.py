@@ -1,4 +1,4 @@
-"""Batches of transactions: verified, refused, in order while the coordinator is asked, and through a change of leaders."""
+"""Batches of transactions: verified, refused, in order while the coordinator is asked, through a change of leaders."""
 
 import asyncio
 import threading
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from barnabas_broker.coordinators.transactions.questions import Asked
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -175,7 +176,11 @@ def test_batches_behind_one_that_is_verified_keep_their_order_and_others_go_on(
 
 @pytest.mark.parametrize("acks", [-1, 0])
 def test_a_batch_whose_client_goes_while_it_is_verified_is_not_appended(
-    brokers: RunningCluster, wires: Wires, held: Callable[[int], Held], acks: int
+    brokers: RunningCluster,
+    wires: Wires,
+    held: Callable[[int], Held],
+    monkeypatch: pytest.MonkeyPatch,
+    acks: int,
 ) -> None:
     topic = f"gone-{acks}"
     wires[1].create(topic)
@@ -186,15 +191,18 @@ def test_a_batch_whose_client_goes_while_it_is_verified_is_not_appended(
     records = one.batch(topic)
     wire.send(transactional_request(topic, topic, records, acks=acks), 12)
     assert answers.is_asked.wait(10)
-    node = brokers.cluster.nodes[leader]
-    connections = len(node.listener)
+    questions = brokers.cluster.nodes[leader].broker.questions
+    withdrawn = threading.Event()
+    withdraw = Asked.withdraw
+
+    def noted(asked: Asked) -> None:
+        withdraw(asked)
+        withdrawn.set()
+
+    monkeypatch.setattr(Asked, "withdraw", noted)
     wire.close()
-
-    async def until_gone(_: Cluster) -> None:
-        while len(node.listener) >= connections:
-            await asyncio.sleep(0)
-
-    brokers.run(until_gone)
+    assert withdrawn.wait(10)
+    assert len(questions) == 0
     answers.let_go()
     # It is asked for again, by the same producer on another connection.
     row = one._produce(topic, transactional_request(topic, topic, records))
