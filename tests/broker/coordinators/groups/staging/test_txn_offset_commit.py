@@ -1,6 +1,7 @@
 """TxnOffsetCommit over a socket, with a coordinator of transactions that says what a test wants it to say."""
 
 import asyncio
+import socket
 from collections.abc import Iterator, Mapping
 from typing import Any
 from zlib import crc32
@@ -204,6 +205,8 @@ class TestWhileTheCoordinatorIsAsked:
         """Send what the coordinator is asked about; return when it is."""
         transactions.may_answer.clear()
         request = staging_request(client, topic, {0: 20}, **fields)
+        # What is sent behind it must not wait for an acknowledgement.
+        client.find().socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         client.find().send(request, 5)
 
         async def asked(_: Cluster) -> None:
