@@ -130,6 +130,9 @@ class Broker:
         self.partitions = SimpleNamespace(topics={}, topics_by_id={}, wall_ms=self.now_ms)
         self.coordinator = self.host = self.runtime = self
 
+    async def certain_shard(self, _: str) -> ErrorCode:
+        return ErrorCode.NOT_COORDINATOR
+
     async def find_shard(self, _: str) -> ErrorCode:
         return ErrorCode.NOT_COORDINATOR
 
@@ -329,9 +332,9 @@ async def at_once(
     if looks:
         look = getattr(handler, looks)
 
-        def counted(*args: Any) -> Any:
+        def counted(*args: Any, **named: Any) -> Any:
             Counted.looked_at += 1
-            return look(*args)
+            return look(*args, **named)
 
         monkeypatch.setattr(handler, looks, counted)
     exchange: Any = SimpleNamespace(version=7, is_gone=is_gone)

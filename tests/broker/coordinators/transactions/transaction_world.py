@@ -64,16 +64,18 @@ T = TypeVar("T")
 
 
 class Heard:
-    """What somebody was told, once."""
+    """What somebody was told, once; `on_told` is called then."""
 
     ask: Ask
 
     def __init__(self) -> None:
         self.answer: Answer | None = None
+        self.on_told: Callable[[], object] = lambda: None
 
     def __call__(self, answer: Answer) -> None:
         assert self.answer is None, "told twice"
         self.answer = answer
+        self.on_told()
 
     @property
     def is_told(self) -> bool:
