@@ -223,8 +223,7 @@ def _headers() -> Iterator[BadBatch]:
     for codec in (5, 6, 7):
         yield bad(f"codec {codec}", UNKNOWN, COMPRESSION, _LASTING, attributes=codec)
     yield bad("a control batch", INVALID, INVALID, attributes=0x20)
-    why = "there are no transactions yet"
-    yield bad("a transactional batch", DENIED, INVALID, why, attributes=0x10, producer=(903, 0, 0))
+    yield bad("a transactional batch without an id", DENIED, DENIED, attributes=0x10, producer=(903, 0, 0))
     why = "only a broker knows when a batch arrives"
     yield bad("the time of arrival for timestamps", TAKEN, TIMESTAMP, why, attributes=0x08)
     for bit in (0x40, 0x80, -0x8000):

@@ -812,12 +812,12 @@ def _hash_of(name: str) -> int:
 
 def _who(produce: _Produce, header: BatchHeader) -> Who:
     """Return who writes a transactional batch; refuse it if that may not be."""
-    if not produce.broker.config.unstable_api_versions_enable:
-        raise RefusedBatchError(ErrorCode.INVALID_RECORD, "a transactional batch; transactions are not supported")
     name = produce.transactional_id
     if name is None:
         about = "a transactional batch in a request without a transactional id"
         raise RefusedBatchError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, about)
+    if not produce.broker.config.unstable_api_versions_enable:
+        raise RefusedBatchError(ErrorCode.INVALID_RECORD, "a transactional batch; transactions are not supported")
     verify_only = produce.exchange.version < ADDS_SINCE
     return Who(name, _hash_of(name), header.producer_id, header.producer_epoch, verify_only)
 

@@ -30,7 +30,7 @@ RULES = {kind: rules_of(topic_settings("t", configs, CONFIG)) for kind, configs 
 
 @pytest.mark.parametrize("bad", [one for one in bad_batches() if one.frame], ids=lambda one: one.name)
 def test_a_batch_is_judged_as_the_list_says(bad: BadBatch) -> None:
-    if bad.what == "a transactional batch":
+    if bad.what == "a transactional batch without an id":
         assert judged(bad).header.attributes & TRANSACTIONAL, "whether there are transactions is for the handler to say"
     elif bad.ours:
         with pytest.raises(RefusedBatchError, match=r"^[^\n]+$") as raised:

@@ -71,7 +71,7 @@ def _damaged(data: bytes, position: int) -> bytes:
         (batch(producer_id=-2, epoch=0, sequence=0), ErrorCode.INVALID_RECORD),
         (batch(0, last_offset_delta=-1), ErrorCode.INVALID_RECORD),  # would be a control frame of ours
         (batch(attributes=0x20), ErrorCode.INVALID_RECORD),
-        (batch(attributes=0x10, producer_id=1, epoch=0, sequence=0), ErrorCode.INVALID_RECORD),
+        (batch(attributes=0x10, producer_id=1, epoch=0, sequence=0), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
         (batch(attributes=5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
         (batch(body_bytes=1_100_000), ErrorCode.MESSAGE_TOO_LARGE),
         (batch(producer_id=1, epoch=0, sequence=-1), ErrorCode.INVALID_RECORD),
