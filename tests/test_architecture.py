@@ -57,7 +57,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     ),
     "barnabas_metadata_quorum": (
         "pulse topic_names < topic_configs < image < controller leaders replica snapshot_store"
-        " < active_controller descriptions registration submission voters < service"
+        " < active_controller descriptions founding registration submission voters < service"
     ),
     "barnabas_broker": (
         "access config history process status timing < environment local_cluster partition < leadership < replicas"
@@ -65,9 +65,15 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     ),
     "barnabas_broker.coordinators": "runtime producer_ids < groups < transactions",
     "barnabas_broker.coordinators.runtime": (
-        "append_errors contracts shard_host < batch standby under_way upkeep < shard < rewriting < coordinator"
+        "append_errors contracts shard_host < batch standby under_way upkeep < shard < rewriting < coordinator < homes"
     ),
-    "barnabas_broker.server": ("cold_window transient_bytes < connections < context request_log < handlers < dispatch"),
+    "barnabas_broker.coordinators.transactions": (
+        "state_machine < marker_queues patterns room table topic < hosted_transaction markers whereabouts < shard"
+        " < additions expiry < coordinator"
+    ),
+    "barnabas_broker.server": (
+        "cold_window offer transient_bytes < connections < context request_log < handlers < dispatch"
+    ),
     "barnabas_broker.cli": (
         "near_names output quick_start < errors wording"
         " < addresses config_files legal_names limits profiles times waiting"
@@ -139,12 +145,13 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_broker": (
         "access config history coordinators.groups.state_machine coordinators.transactions.state_machine"
     ),
+    "barnabas_broker.coordinators.transactions": "marker_queues patterns room",
     "barnabas_broker.coordinators.runtime": "append_errors batch contracts under_way",
     "barnabas_broker.partition": (
         "aborted_index log_starts producer_state read_replicas record_rules saved_state transactions verifications"
         " waiters"
     ),
-    "barnabas_broker.server": "cold_window transient_bytes",
+    "barnabas_broker.server": "cold_window offer transient_bytes",
     "barnabas_broker.leadership": "absences cut_off",
     "barnabas_broker.cli": (
         "near_names streams.formats streams.lines commands.bench_report commands.reassignment_plan"

@@ -21,6 +21,10 @@ import msgspec
 from barnabas_broker.access.join_tokens import ISSUE, JOIN, JoinTokens
 from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.config.listeners import DEFAULT_NAME
+from barnabas_broker.coordinators.runtime.shard_host import ShardHost
+from barnabas_broker.coordinators.transactions.coordinator import ADD_PARTITIONS, TransactionCoordinator
+from barnabas_broker.coordinators.transactions.markers import MarkerSender
+from barnabas_broker.coordinators.transactions.whereabouts import Whereabouts
 from barnabas_broker.leadership.hand_over import hand_over
 from barnabas_broker.leadership.no_room import Led, LedGroup, NoRoom
 from barnabas_broker.leadership.pings import METHOD as PING
@@ -33,6 +37,7 @@ from barnabas_broker.replicas.hosted_topic import place_of
 from barnabas_broker.replicas.lost_voters import METHOD as LOST_VOTER
 from barnabas_broker.replicas.lost_voters import LostVoters
 from barnabas_broker.replicas.partitions import Partitions
+from barnabas_broker.replicas.transaction_markers import METHOD as WRITE_MARKERS
 from barnabas_broker.server import request_log
 from barnabas_broker.server.connections import Exchange, Limits, Listener
 from barnabas_broker.server.context import BrokerContext
@@ -44,6 +49,7 @@ from barnabas_broker.timing.slices import taken
 from barnabas_metadata_quorum.active_controller import Clocks
 from barnabas_metadata_quorum.controller.commands import Refused
 from barnabas_metadata_quorum.controller.controller import ControllerConfig
+from barnabas_metadata_quorum.controller.features import NEWEST
 from barnabas_metadata_quorum.image.image import Image
 from barnabas_metadata_quorum.image.records import ListenerAddress
 from barnabas_metadata_quorum.leaders.announcer import LeaderAnnouncer
@@ -330,6 +336,7 @@ class Node:
                 session_timeout_ms=config.broker_session_timeout_ms,
                 topics_max=config.max_topics,
                 partitions_max=config.max_partitions,
+                founding_features=NEWEST if config.unstable_api_versions_enable else {},
             ),
             clocks=clocks,
             on_fact=self._on_metadata_fact,
@@ -377,11 +384,28 @@ class Node:
             new_id=self._environment.new_id,
             meter=self.meter,
         )
+        self._make_transactions(clocks)
         new_worker = partial(self._environment.new_worker, asyncio.get_running_loop())
         self._check_threads = CheckThreads(new_worker)
         self.broker.lanes = Lanes(self._check_threads, self.meter)
         self.metadata.subscribe(self.broker.coordinator.on_image)
         self.dispatcher = Dispatcher(self.broker)
+
+    def _make_transactions(self, clocks: Clocks) -> None:
+        """Make the coordinator of transactions, and let other brokers ask it."""
+        broker = self.broker
+        host = ShardHost(broker.timers, clocks, self.events.add, self.fail, self.meter)
+        leaders = Whereabouts(self.config.node_id, self.partitions, self.metadata)
+        broker.transactions = TransactionCoordinator(
+            self.config,
+            self.metadata,
+            self.partitions,
+            host,
+            broker.producer_ids,
+            partial(MarkerSender, self.config.node_id, host, leaders, self.links.call, broker.markers.write),
+        )
+        self.links.serve(ADD_PARTITIONS, broker.transactions.answer)
+        self.links.serve(WRITE_MARKERS, broker.markers.answer)
 
     def _serve_nodes(self, pings: Pings) -> None:
         """Answer the questions of other nodes, and of operators."""
@@ -593,11 +617,14 @@ class Node:
             },
             "moves": moves,
             "groups": self.broker.coordinator.status(),
+            "transactions": self.broker.transactions.status(),
             "fetches": self.broker.fetches.to_list(),
             "catch_up": self._catch_up_status(),
             "peers": [peer._asdict() for peer in self.links.status()],
             "events": sorted(
-                self.events.to_list() + self.broker.coordinator.group_events.to_list(),
+                self.events.to_list()
+                + self.broker.coordinator.group_events.to_list()
+                + self.broker.transactions.transaction_events.to_list(),
                 key=lambda event: event["time_ms"],
             ),
             "loop": self.meter.status(),

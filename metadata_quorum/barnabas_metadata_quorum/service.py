@@ -48,13 +48,14 @@ from barnabas_metadata_quorum.controller.commands import (
     RefusalReason,
     Refused,
     Reply,
+    UpdateFeatures,
     decode_command,
     encode_reply,
 )
 from barnabas_metadata_quorum.controller.controller import ControllerConfig
 from barnabas_metadata_quorum.controller.parts import Divided, check_whole, parts_of, refused_part, together
 from barnabas_metadata_quorum.image.image import Image
-from barnabas_metadata_quorum.image.records import UnknownRecordError
+from barnabas_metadata_quorum.image.records import RECORD_LEVEL, UnknownRecordError
 from barnabas_metadata_quorum.image.snapshots import Snapshot, decode_snapshot
 from barnabas_metadata_quorum.voters.changes import VoterChanges, status_of
 from barnabas_metadata_quorum.voters.formation import Formation
@@ -74,6 +75,7 @@ from barnabas_raftlog.tasks import Tasks
 
 from .active_controller import ActiveController, Clocks, not_controller
 from .descriptions import fact_of
+from .founding import Founding
 from .pulse import Pulse
 from .registration import BrokerIdentity, Registration
 from .replica import APPLIED_BYTES, MetadataReplica
@@ -139,7 +141,6 @@ class MetadataService:
         self._config = config
         self._clocks = clocks
         self._on_fact = on_fact
-        self._node_id = membership.node_id
         self._replica = MetadataReplica(Snapshot(0, 0, Image(membership.cluster_id)))
         self._newest: tuple[int, int, bytes] | None = None  # the snapshot on disk: index, term, bytes
         self._received: Snapshot | None = None  # about to be installed
@@ -150,6 +151,7 @@ class MetadataService:
         self._active: ActiveController | None = None
         self._group: RaftGroup | None = None
         self._changed = Pulse()
+        self._tasks = Tasks(self._fail)
         self._formation = Formation(
             membership,
             links,
@@ -158,17 +160,31 @@ class MetadataService:
             monotonic_ms=clocks.monotonic_ms,
             on_fact=on_fact,
         )
+        self._founding = self._founding_with(RECORD_LEVEL if broker is None else broker.record_level)
         self._voter_changes = VoterChanges(membership, links.is_live, on_fact)
         self._subscribers: list[Subscriber] = []
         self._waiters: dict[asyncio.Future[Image], Callable[[Image], bool]] = {}
         self._failure: BaseException | None = None
         self._broken: asyncio.Future[None] | None = None
-        self._tasks = Tasks(self._fail)
         self._in_parts = asyncio.Semaphore(1)
         self._submission = self._submission_with(new_id)
         self._registration = None if broker is None else self._registration_as(broker)
         links.serve(METHOD, self._serve)
         links.on_peer.append(lambda _node_id, _live: self._changed.fire())
+
+    def _founding_with(self, record_level: int) -> Founding:
+        membership = self._membership
+        return Founding(
+            (membership.voters | membership.learners) - {membership.node_id},
+            membership.voters,
+            self._links,
+            self._config.founding_features,
+            record_level=record_level,
+            changed=self._changed,
+            spawn=self._tasks.spawn,
+            on_known=self._consider_activation,
+            on_fact=self._on_fact,
+        )
 
     def _submission_with(self, new_id: Callable[[], uuid.UUID]) -> Submission:
         return Submission(
@@ -188,6 +204,10 @@ class MetadataService:
             wait_until=self.wait_until,
             beat_s=self._config.beat_s,
         )
+
+    @property
+    def _node_id(self) -> int:
+        return self._membership.node_id
 
     # For users of the service.
 
@@ -581,6 +601,9 @@ class MetadataService:
         except (UnknownRecordError, MalformedMessageError) as error:
             self._fail(error)
             return
+        beginning = () if ahead.version else self._founding.updates(term)
+        if beginning is None:  # A new cluster: this goes on when the other nodes have said what they understand.
+            return
         self._active = ActiveController(
             term,
             group,
@@ -591,6 +614,9 @@ class MetadataService:
             clocks=self._clocks,
         )
         self._on_fact(Fact("controller active", term, f"node {self._node_id} leads from image {self.image.version} on"))
+        if beginning:
+            with contextlib.suppress(NotLeaderError, StorageFailedError):  # The next one asks, too.
+                self._active.decide(UpdateFeatures(beginning))
         self._changed.fire()
 
     def _deactivate(self) -> None:

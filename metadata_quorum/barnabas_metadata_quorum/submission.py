@@ -25,6 +25,7 @@ from barnabas_metadata_quorum.controller.commands import (
     RefusalReason,
     Refused,
     Reply,
+    UpdateFeatures,
     decode_reply,
     encode_command,
 )
@@ -150,6 +151,7 @@ def with_identity(command: Command, new_id: Callable[[], uuid.UUID] = uuid.uuid4
             | AlterReassignments()
             | CreateSnapshot()
             | DeleteSnapshot()
+            | UpdateFeatures()
         ):
             return msgspec.structs.replace(command, command_id=command.command_id or new_id().bytes)
         case _:

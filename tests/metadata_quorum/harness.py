@@ -7,7 +7,7 @@ event; nothing here sleeps.
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
@@ -158,7 +158,7 @@ class Node:
                 port=9_000 + node_id,
                 rack=None,
                 directory_id=disk.storage.directory_id,
-                record_level=plan.record_level,
+                record_level=plan.record_levels.get(node_id, plan.record_level),
             ),
             config=plan.config,
             clocks=Clocks(monotonic_ms, lambda: 0),
@@ -203,6 +203,7 @@ class Plan:
         self.config = config
         self.disk = disk
         self.record_level = RECORD_LEVEL
+        self.record_levels = dict[int, int]()  # of nodes that are not like the others
 
 
 class Quorum:
@@ -257,11 +258,13 @@ async def quorum(
     learners: Sequence[int] = (),
     disk: type[Disk] = Disk,
     record_level: int = RECORD_LEVEL,
-    **config: int,
+    record_levels: Mapping[int, int] | None = None,
+    **config: Any,
 ) -> AsyncIterator[Quorum]:
     """Run a quorum of which all nodes have been started and are up."""
     plan = Plan(voters, learners, ControllerConfig(**config), disk)
     plan.record_level = record_level
+    plan.record_levels |= record_levels or {}
     running = Quorum(directory, plan)
     try:
         await running.start(*voters, *learners)

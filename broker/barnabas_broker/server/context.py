@@ -7,7 +7,9 @@ from uuid import UUID, uuid4
 
 from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
+from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC
 from barnabas_broker.coordinators.producer_ids import ProducerIds
+from barnabas_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from barnabas_broker.leadership.cut_off import somebody_else
 from barnabas_broker.leadership.pings import Pings
 from barnabas_broker.partition.lanes import Lanes
@@ -16,6 +18,7 @@ from barnabas_broker.replicas.compaction import Compaction
 from barnabas_broker.replicas.hosted_topic import HostedTopic
 from barnabas_broker.replicas.partitions import Partitions
 from barnabas_broker.replicas.retention import Retention
+from barnabas_broker.replicas.transaction_markers import MarkersHere
 from barnabas_broker.status.events import EventHistory, FetchCounters
 from barnabas_broker.timing.pieces import let_go
 from barnabas_broker.timing.timers import Timers
@@ -29,10 +32,12 @@ from barnabas_clients.protocol.describe_health import DescribeHealthResponse
 from barnabas_clients.protocol.describe_log_dirs import DescribeLogDirsResponse
 from barnabas_clients.protocol.describe_offset_ranges import DescribeOffsetRangesResponse
 from barnabas_clients.protocol.describe_snapshots import DescribeSnapshotsResponse
+from barnabas_clients.protocol.describe_transactions import DescribeTransactionsResponse
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.leader_hints import NodeEndpoint
 from barnabas_clients.protocol.list_groups import ListGroupsResponse
 from barnabas_clients.protocol.list_partition_reassignments import ListPartitionReassignmentsResponse
+from barnabas_clients.protocol.list_transactions import ListTransactionsResponse
 from barnabas_clients.protocol.metadata import MetadataResponse
 from barnabas_clients.protocol.offset_fetch import OffsetFetchResponse
 from barnabas_clients.protocol.registry import APIS, Message, encode_response, encode_response_in_steps
@@ -44,6 +49,7 @@ from barnabas_raftlog.loop_meter import LoopMeter
 from barnabas_raftlog.tasks import Tasks
 
 from .connections import Exchange, Listener
+from .offer import Offer
 
 __all__ = ["SMALL_BYTES", "BrokerContext", "Leader", "code_of", "in_words", "respond", "respond_in_steps"]
 
@@ -63,8 +69,10 @@ _WIDE = frozenset(
         DescribeLogDirsResponse,
         DescribeOffsetRangesResponse,
         DescribeSnapshotsResponse,
+        DescribeTransactionsResponse,
         ListGroupsResponse,
         ListPartitionReassignmentsResponse,
+        ListTransactionsResponse,
         MetadataResponse,
         OffsetFetchResponse,
     }
@@ -88,6 +96,8 @@ class BrokerContext:
 
     listener: Listener
     lanes: Lanes[Partition]
+    transactions: TransactionCoordinator
+    offer: Offer
 
     def __init__(
         self,
@@ -120,6 +130,7 @@ class BrokerContext:
         self.coordinator = GroupCoordinator(
             config, metadata, partitions, events, self.timers, clocks, on_fatal, self.meter
         )
+        self.markers = MarkersHere(partitions, {OFFSETS_TOPIC: self.coordinator.end_transaction})
         interval_ms = config.log_retention_check_interval_ms
         self.retention = Retention(partitions, events, self.timers, self.spawn, interval_ms)
         self.compaction = Compaction(partitions, events, self.timers, self.spawn, config)
@@ -220,6 +231,7 @@ class BrokerContext:
         self.retention.close()
         self.compaction.close()
         await self.coordinator.close()
+        await self.transactions.close()
         self.lanes.close()
         self.timers.close()
         await self._tasks.close()

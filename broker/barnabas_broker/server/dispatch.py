@@ -15,6 +15,9 @@ too, and refused if it names more than `ELEMENTS_MAX` things.
   (`barnabas_raftlog.callbacks`, the only other module that catches `Exception`). Failed assertions pass: they are ours,
   and stop the process (`BrokerContext.on_fatal`).
 
+Some versions have a gate: a broker whose settings keep it shut neither advertises nor serves them, and they are to it
+like a key that it does not know. What is not finished stands behind `unstable.api.versions.enable`.
+
 Produce is advertised from version 0, because librdkafka turns features off otherwise (KAFKA-18659); versions 0 to 2
 are refused like any other that we do not speak.
 """
@@ -22,11 +25,14 @@ are refused like any other that we do not speak.
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Coroutine, Generator
-from functools import cache, partial
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.server.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_configs,
     alter_partition_reassignments,
     create_partitions,
@@ -44,6 +50,8 @@ from barnabas_broker.server.handlers import (
     describe_log_dirs,
     describe_offset_ranges,
     describe_snapshots,
+    describe_transactions,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -53,6 +61,7 @@ from barnabas_broker.server.handlers import (
     list_groups,
     list_offsets,
     list_partition_reassignments,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -61,19 +70,22 @@ from barnabas_broker.server.handlers import (
     open_challenge,
     produce,
     sync_group,
+    update_features,
+    write_txn_markers,
 )
 from barnabas_broker.timing.turns import Work
-from barnabas_clients.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from barnabas_clients.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.registry import APIS, Message, read_request_header, response_frame
+from barnabas_metadata_quorum.controller.features import NEWEST
 from barnabas_raftlog.errors import MalformedMessageError
 from barnabas_raftlog.printable import printable
-from barnabas_raftlog.raft.messages import Buffer
 
 from .connections import Exchange
 from .context import SMALL_BYTES, BrokerContext, code_of, respond
+from .offer import Offer
 
-__all__ = ["Dispatcher", "Outcome", "Route"]
+__all__ = ["ROUTES", "UNSTABLE", "Dispatcher", "Gate", "Outcome", "Route"]
 
 logger = logging.getLogger(__name__)
 
@@ -92,8 +104,19 @@ ELEMENTS_MAX = 100_000
 """Of a request, in all its arrays together."""
 
 
+class Gate(NamedTuple):
+    """The versions of an API, from `since` on, that a broker offers only if its settings say so."""
+
+    since: int
+    is_open: Callable[[BrokerConfig], bool]
+
+
+UNSTABLE = Gate(0, lambda config: config.unstable_api_versions_enable)
+TWO_PHASE = Gate(6, lambda config: config.unstable_api_versions_enable and config.transaction_two_phase_commit_enable)
+
+
 class Route(NamedTuple):
-    """One API: the versions that we say, the first that we mean, and its handler.
+    """One API: the versions that we say, the first that we mean, its handler, and the gate before some versions.
 
     `refuse` makes the response that says one error code for everything asked; None if there is no way to.
     """
@@ -103,6 +126,13 @@ class Route(NamedTuple):
     served_from: int
     handle: Handle
     refuse: Refuse
+    gate: Gate | None = None
+
+    def offered(self, config: BrokerConfig) -> range:
+        """Return the versions that a broker with these settings says; empty if it does not know the API."""
+        if self.gate is None or self.gate.is_open(config):
+            return self.advertised
+        return range(self.advertised.start, min(self.advertised.stop, self.gate.since))
 
 
 class Api(Protocol):
@@ -112,7 +142,7 @@ class Api(Protocol):
     def refuse(self, request: Any, code: ErrorCode, /) -> Message | None: ...
 
 
-def _api_versions(_: BrokerContext, exchange: Exchange, request: ApiVersionsRequest) -> Message | None:
+def _api_versions(broker: BrokerContext, exchange: Exchange, request: ApiVersionsRequest) -> Message | None:
     if exchange.version >= SOFTWARE_SINCE:
         name = request.client_software_name
         version = request.client_software_version
@@ -122,25 +152,13 @@ def _api_versions(_: BrokerContext, exchange: Exchange, request: ApiVersionsRequ
         exchange.connection.software = printable(f"{name} {version}", SOFTWARE_CHARACTERS_MAX)
         if is_new:  # Floods of them must not fill the log.
             logger.debug("client %s is %s", exchange.connection.peer, exchange.connection.software)
-    _answer_what_we_speak(exchange, exchange.version, ErrorCode.NONE)
+    _answer_what_we_speak(broker.offer, exchange, exchange.version, ErrorCode.NONE)
     return None
 
 
-def _answer_what_we_speak(exchange: Exchange, version: int, code: ErrorCode) -> None:
-    """Answer an ApiVersions request. Floods of them must not have the same encoded each time."""
-    body = [_what_we_speak(version, code)]
+def _answer_what_we_speak(offer: Offer, exchange: Exchange, version: int, code: ErrorCode) -> None:
+    body = [offer.body(version, code)]
     exchange.answer(response_frame(API_VERSIONS, version, exchange.correlation_id, ApiVersionsResponse, body))
-
-
-@cache
-def _what_we_speak(version: int, code: ErrorCode) -> Buffer:
-    """Return the encoded response. No cluster-wide features exist yet, so none are claimed."""
-    keys = [
-        ApiVersion(api_key=key, min_version=r.advertised[0], max_version=r.advertised[-1])
-        for key, r in sorted(ROUTES.items())
-    ]
-    (body,) = ApiVersionsResponse(error_code=code, api_keys=keys).encode(version)
-    return body
 
 
 _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say, the first that we mean, module
@@ -160,8 +178,12 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (19, range(2, 8), 2, create_topics),
     (20, range(1, 7), 1, delete_topics),
     (21, range(3), 0, delete_records),
-    (22, range(6), 0, init_producer_id),
+    (22, range(7), 0, init_producer_id),
     (23, range(2, 5), 2, offset_for_leader_epoch),
+    (24, range(6), 0, add_partitions_to_txn),
+    (25, range(5), 0, add_offsets_to_txn),
+    (26, range(6), 0, end_txn),
+    (27, range(1, 3), 1, write_txn_markers),
     (32, range(1, 5), 1, describe_configs),
     (33, range(3), 0, alter_configs),
     (35, range(1, 6), 1, describe_log_dirs),
@@ -171,7 +193,10 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (45, range(2), 0, alter_partition_reassignments),
     (46, range(1), 0, list_partition_reassignments),
     (47, range(1), 0, offset_delete),
+    (57, range(3), 0, update_features),
     (60, range(3), 0, describe_cluster),
+    (65, range(1), 0, describe_transactions),
+    (66, range(3), 0, list_transactions),
     (25185, range(1), 0, describe_health),
     (25186, range(1), 0, open_challenge),
     (25187, range(1), 0, describe_events),
@@ -180,8 +205,19 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (25191, range(1), 0, describe_snapshots),
     (25192, range(1), 0, delete_snapshot),
 )
+_GATES: Mapping[int, Gate] = {
+    **dict.fromkeys((24, 25, 26, 27, 28, 57, 61, 65, 66), UNSTABLE),  # transactions, features
+    22: TWO_PHASE,
+}
 ROUTES = {
-    key: Route(key=key, advertised=advertised, served_from=served_from, handle=api.handle, refuse=api.refuse)
+    key: Route(
+        key=key,
+        advertised=advertised,
+        served_from=served_from,
+        handle=api.handle,
+        refuse=api.refuse,
+        gate=_GATES.get(key),
+    )
     for key, advertised, served_from, api in _TABLE
 }
 ROUTES[API_VERSIONS] = Route(
@@ -198,17 +234,21 @@ class Dispatcher:
 
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
+        offered = {key: route.offered(broker.config) for key, route in sorted(ROUTES.items())}
+        self._offered = {key: versions for key, versions in offered.items() if versions}
+        features = NEWEST if UNSTABLE.is_open(broker.config) else {}
+        broker.offer = Offer(self._offered, features, lambda: broker.image)
         self._counts = {
             (key, version): 0
-            for key, route in sorted(ROUTES.items())
-            for version in route.advertised
-            if version >= route.served_from
+            for key, versions in self._offered.items()
+            for version in versions
+            if version >= ROUTES[key].served_from
         }
 
     @property
     def counts(self) -> dict[str, int]:
         """Requests that reached their handler so far, by the API's name."""
-        counts = dict.fromkeys((APIS[key].name for key in sorted(ROUTES)), 0)
+        counts = dict.fromkeys((APIS[key].name for key in self._offered), 0)
         for (key, _), count in self._counts.items():
             counts[APIS[key].name] += count
         return counts
@@ -227,10 +267,10 @@ class Dispatcher:
             exchange.api_key, exchange.version = key, version = header.api_key, header.api_version
             exchange.correlation_id = header.correlation_id
             exchange.client_id = header.client_id
-            route = ROUTES.get(key)
-            if route is None or version not in route.advertised or version < route.served_from:
-                self._refuse_version(exchange, route)
+            if (key, version) not in self._counts:
+                self._refuse_version(exchange)
                 return
+            route = ROUTES[key]
             exchange.meter.what = APIS[key].name
             if len(frame) > SMALL_BYTES:
                 self._take_turns(exchange, self._decode(route, exchange, frame, header.body_position))
@@ -311,10 +351,10 @@ class Dispatcher:
         else:
             respond(exchange, response)
 
-    def _refuse_version(self, exchange: Exchange, route: Route | None) -> None:
-        if exchange.api_key == API_VERSIONS:
-            _answer_what_we_speak(exchange, 0, ErrorCode.UNSUPPORTED_VERSION)
+    def _refuse_version(self, exchange: Exchange) -> None:
+        key = exchange.api_key
+        if key == API_VERSIONS:
+            _answer_what_we_speak(self._broker.offer, exchange, 0, ErrorCode.UNSUPPORTED_VERSION)
             return
-        known = APIS.get(exchange.api_key)
-        name = known.name if known is not None and route is not None else f"API key {exchange.api_key}"
+        name = APIS[key].name if key in self._offered else f"API key {key}"
         exchange.give_up(f"{name} v{exchange.version} is not supported")

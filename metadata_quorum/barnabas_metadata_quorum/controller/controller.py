@@ -22,7 +22,7 @@ A command that changes something leaves its answer beside its effects, in the sa
 Not here: partition leaders (each group elects its own), repair, quotas, ACLs.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import TypeAlias, assert_never
 
 import msgspec
@@ -74,7 +74,7 @@ from .commands import (
     encode_answer,
 )
 from .config_changes import alter_configs
-from .features import update_features
+from .features import check_registration, update_features
 from .named_snapshots import create_snapshot, delete_snapshot
 from .reassignments import alter_reassignments, finish_moves
 from .sessions import Sessions
@@ -93,6 +93,8 @@ class ControllerConfig(msgspec.Struct, frozen=True):
 
     A default replication factor of 0 means three, or as many as there are registered brokers. Right after the first
     start that may be one: a program that creates topics then had better state a number.
+
+    A new cluster begins with `founding_features`, levels by name, if all its nodes know them (`founding`).
     """
 
     default_partitions: int = 1
@@ -100,6 +102,7 @@ class ControllerConfig(msgspec.Struct, frozen=True):
     session_timeout_ms: int = 3_000
     topics_max: int = 100_000
     partitions_max: int = 100_000
+    founding_features: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
 
     @property
     def limits(self) -> ClusterLimits:
@@ -194,6 +197,7 @@ def _registered(image: Image, node_id: int, epoch: int) -> Broker:
 
 
 def _register(image: Image, sessions: Sessions, command: RegisterBroker, now_ms: int) -> Decision:
+    check_registration(image, command.node_id, command.record_level)
     known = image.brokers.get(command.node_id)
     epoch = image.version
     wanted = (command.host, command.port, command.rack, command.directory_id)

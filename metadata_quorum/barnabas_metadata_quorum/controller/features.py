@@ -9,6 +9,9 @@ is bound to one of those. The controller refuses a level that a broker does not 
 when it came back, it would do the wrong thing.
 
 Features are changed together or not at all, as in Kafka. Levels go up unless a downgrade is asked for by name.
+
+A broker that cannot read features, and registers where one is finalized, is refused: it would read the record of that
+in a moment and stop, or speak to clients on a level that they do not expect.
 """
 
 from collections.abc import Mapping
@@ -19,11 +22,44 @@ from barnabas_metadata_quorum.image.records import FEATURES_LEVEL, FeatureFinali
 
 from .commands import FeatureChange, FeatureUpdate, RefusalReason, Refused, UpdateFeatures, UpdateFeaturesAnswer
 
-__all__ = ["FEATURES", "TRANSACTION_VERSION", "update_features"]
+__all__ = [
+    "FEATURES",
+    "NEWEST",
+    "TRANSACTION_VERSION",
+    "check_registration",
+    "record_level_of",
+    "transaction_version",
+    "update_features",
+]
 
 TRANSACTION_VERSION: Final = "transaction.version"
 FEATURES: Final[Mapping[str, tuple[int, ...]]] = {TRANSACTION_VERSION: (FEATURES_LEVEL, FEATURES_LEVEL)}
 """The record level that a broker needs for level 1 of a feature, level 2, and so on."""
+NEWEST: Final[Mapping[str, int]] = {name: len(needed) for name, needed in FEATURES.items()}
+"""The highest level of each feature that this code knows; 0 is the lowest."""
+
+
+def transaction_version(image: Image) -> int:
+    """Return the level of transactions that the cluster speaks: 2 has those of KIP-890, 0 and 1 those of before."""
+    return image.features.get(TRANSACTION_VERSION, 0)
+
+
+def record_level_of(features: Mapping[str, int]) -> int:
+    """Return the record level that a broker needs for these levels, which must be known."""
+    return max((FEATURES[name][level - 1] for name, level in features.items() if level), default=0)
+
+
+def check_registration(image: Image, node_id: int, record_level: int) -> None:
+    """Refuse a broker that does not know what is finalized.
+
+    Raises:
+        Refused: UNSUPPORTED_VERSION.
+    """
+    for name, level in sorted(image.features.items()):
+        (needed,) = FEATURES.get(name, ())[level - 1 : level] or (0,)  # One that is newer than this code is not judged.
+        if record_level < needed:
+            text = f"broker {node_id} runs a version without {name} {level}, which is finalized; upgrade it"
+            raise Refused(RefusalReason.UNSUPPORTED_VERSION, text)
 
 
 def update_features(image: Image, command: UpdateFeatures) -> tuple[list[Record], UpdateFeaturesAnswer]:

@@ -444,10 +444,10 @@ def test_few_bytes_of_long_names_are_hashed_between_two_pauses_and_once() -> Non
 
     broker: Any = Broker()
     broker.partition_of = partition_of
-    steps = find_coordinator._homes(broker, keys, [None] * 100)
+    steps = find_coordinator._indexes(broker, keys, [None] * 100)
     hashed, homes = longest_stretch(lambda: next(steps))
     assert (hashed, homes) == (longest, [7] * 100)
-    again = find_coordinator._homes(broker, keys, [None, *homes[1:]])
+    again = find_coordinator._indexes(broker, keys, [None, *homes[1:]])
     advance, hashed_again = counting(lambda: next(again))
     assert longest_stretch(advance)[1] == homes
     assert sum(hashed_again) == longest
@@ -482,7 +482,7 @@ async def test_new_topics_are_waited_for_some_at_a_time() -> None:
 def test_which_partitions_coordinate_the_groups_is_found_in_pieces() -> None:
     broker: Any = Broker()
     broker.partition_of = lambda group_id: partition_for(group_id, 50)
-    steps = find_coordinator._homes(broker, Counted(f"g{k}" for k in range(MANY)), [None] * MANY)
+    steps = find_coordinator._indexes(broker, Counted(f"g{k}" for k in range(MANY)), [None] * MANY)
     longest, found = longest_stretch(lambda: next(steps))
     assert 0 < longest <= find_coordinator.PIECE_CHARACTERS // find_coordinator.KEY_CHARACTERS
     assert set(found) == set(range(50))
@@ -720,7 +720,7 @@ async def test_replicas_that_are_removed_during_a_round_are_freed_one_by_one(
 
 
 def test_what_is_left_of_a_request_is_freed_in_a_turn_of_its_own() -> None:
-    broker: Any = SimpleNamespace(on_fatal=None)
+    broker: Any = SimpleNamespace(on_fatal=None, config=SimpleNamespace(unstable_api_versions_enable=False))
     exchange: Any = SimpleNamespace()
     ended: list[int] = []
 

@@ -1,5 +1,7 @@
 """The controller, one claim at a time: brokers, topics, producer ids, retries."""
 
+from typing import Any
+
 import pytest
 
 from barnabas_metadata_quorum.controller.commands import (
@@ -45,7 +47,7 @@ from barnabas_raftlog.errors import MalformedMessageError
 class Controller:
     """Decides, applies at once, and moves its own clock. Every command and answer also crosses the wire format."""
 
-    def __init__(self, brokers: int = 0, **config: int) -> None:
+    def __init__(self, brokers: int = 0, **config: Any) -> None:
         self.config = ControllerConfig(**config)
         self.image = Image("cluster")
         self.sessions = Sessions(self.config.session_timeout_ms)

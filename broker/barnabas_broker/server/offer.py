@@ -1,0 +1,72 @@
+"""The offer: what a broker tells its clients that it speaks, as answers to ApiVersions. Pure.
+
+From version 3 on an answer has features, too: the levels of each that this broker knows, and those that are finalized
+in the cluster, with an epoch by which a client tells newer answers, of any broker, from older ones. As in Kafka that is
+the position in the metadata, here the image's version. Features are told by brokers that know any
+(`unstable.api.versions.enable`, so far); from others an answer is as if there were none.
+"""
+
+from collections.abc import Callable, Mapping
+
+from barnabas_clients.protocol.api_versions import (
+    ApiVersion,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_metadata_quorum.image.image import Image
+from barnabas_raftlog.raft.messages import Buffer
+
+__all__ = ["Offer"]
+
+FEATURES_SINCE = 3
+LEVEL_0_SINCE = 4
+"""Clients of before take a feature whose lowest level is 0 for malformed (KAFKA-17011): they are told 1."""
+
+
+class Offer:
+    """What one broker says that it speaks: `versions` by the API's key, none empty; of `features` level 0 to this.
+
+    Floods of questions must not have the same encoded each time, so an answer is kept for each version and code that
+    was asked for, ten at most, until the image is another one.
+    """
+
+    def __init__(self, versions: Mapping[int, range], features: Mapping[str, int], image: Callable[[], Image]) -> None:
+        self._keys = [
+            ApiVersion(api_key=key, min_version=offered[0], max_version=offered[-1])
+            for key, offered in sorted(versions.items())
+        ]
+        self._features = features
+        self._image = image
+        self._bodies: dict[tuple[int, ErrorCode], Buffer] = {}
+        self._image_version = -1
+
+    def body(self, version: int, code: ErrorCode) -> Buffer:
+        """Return the encoded response."""
+        if self._features and self._image().version != self._image_version:
+            self._image_version = self._image().version
+            self._bodies.clear()
+        asked = (version, code)
+        if asked not in self._bodies:
+            (self._bodies[asked],) = self._response(version, code).encode(version)
+        return self._bodies[asked]
+
+    def _response(self, version: int, code: ErrorCode) -> ApiVersionsResponse:
+        if version < FEATURES_SINCE or not self._features:
+            return ApiVersionsResponse(error_code=code, api_keys=self._keys)
+        image = self._image()
+        lowest = 0 if version >= LEVEL_0_SINCE else 1
+        return ApiVersionsResponse(
+            error_code=code,
+            api_keys=self._keys,
+            supported_features=[
+                SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
+                for name, highest in sorted(self._features.items())
+            ],
+            finalized_features_epoch=image.version,
+            finalized_features=[
+                FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+                for name, level in sorted(image.features.items())
+            ],
+        )
