@@ -68,8 +68,8 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         "append_errors contracts shard_host < batch standby under_way upkeep < shard < rewriting < coordinator < homes"
     ),
     "barnabas_broker.coordinators.transactions": (
-        "state_machine < marker_queues patterns room table topic < hosted_transaction markers whereabouts < shard"
-        " < additions expiry < coordinator"
+        "state_machine < marker_queues patterns questions room table topic < asking hosted_transaction markers"
+        " whereabouts < shard < additions expiry < coordinator"
     ),
     "barnabas_broker.server": (
         "cold_window offer transient_bytes < connections < context request_log < handlers < dispatch"

@@ -22,8 +22,10 @@ from barnabas_broker.access.join_tokens import ISSUE, JOIN, JoinTokens
 from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.config.listeners import DEFAULT_NAME
 from barnabas_broker.coordinators.runtime.shard_host import ShardHost
+from barnabas_broker.coordinators.transactions.asking import Coordinators
 from barnabas_broker.coordinators.transactions.coordinator import ADD_PARTITIONS, TransactionCoordinator
 from barnabas_broker.coordinators.transactions.markers import MarkerSender
+from barnabas_broker.coordinators.transactions.questions import CoordinatorQuestions
 from barnabas_broker.coordinators.transactions.whereabouts import Whereabouts
 from barnabas_broker.leadership.hand_over import hand_over
 from barnabas_broker.leadership.no_room import Led, LedGroup, NoRoom
@@ -392,20 +394,30 @@ class Node:
         self.dispatcher = Dispatcher(self.broker)
 
     def _make_transactions(self, clocks: Clocks) -> None:
-        """Make the coordinator of transactions, and let other brokers ask it."""
-        broker = self.broker
+        """Make the coordinator of transactions, and those who ask other brokers' coordinators and are asked by them."""
+        broker, config, links = self.broker, self.config, self.links
         host = ShardHost(broker.timers, clocks, self.events.add, self.fail, self.meter)
-        leaders = Whereabouts(self.config.node_id, self.partitions, self.metadata)
+        leaders = Whereabouts(config.node_id, self.partitions, self.metadata)
         broker.transactions = TransactionCoordinator(
-            self.config,
+            config,
             self.metadata,
             self.partitions,
             host,
             broker.producer_ids,
-            partial(MarkerSender, self.config.node_id, host, leaders, self.links.call, broker.markers.write),
+            partial(MarkerSender, config.node_id, host, leaders, links.call, broker.markers.write),
         )
-        self.links.serve(ADD_PARTITIONS, broker.transactions.answer)
-        self.links.serve(WRITE_MARKERS, broker.markers.answer)
+        coordinators = Coordinators(
+            config.node_id,
+            self.partitions.topics,
+            self.partitions.known_leaders.leadership,
+            links.call,
+            broker.transactions.add_partitions,
+        )
+        broker.questions = CoordinatorQuestions(
+            coordinators.find, coordinators.ask, broker.timers, clocks.monotonic_ms, broker.spawn
+        )
+        links.serve(ADD_PARTITIONS, broker.transactions.answer)
+        links.serve(WRITE_MARKERS, broker.markers.answer)
 
     def _serve_nodes(self, pings: Pings) -> None:
         """Answer the questions of other nodes, and of operators."""

@@ -8,6 +8,11 @@ marker does no harm there.
 *Partitions of coordinators.* The marker of a partition that a shard works on must come through the shard, or its table
 would not hear of it (`ends`). All other internal topics have no transactions.
 
+*In their order.* A link may break, and its sender ask again over another one while the request of the first is still
+being carried out. Were the first to append a marker behind the second, it might end the producer's next transaction,
+which with version 1 has the same epoch. So what brokers ask is carried out in the order in which it came: none begins
+before the one before it has appended all of its markers.
+
 *A great many.* A request may name a hundred thousand partitions. Each is one step between two pauses, and the answer is
 the same object all along, in which each fills its own row.
 
@@ -17,7 +22,7 @@ time, by its sender.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 
 from barnabas_broker.partition.partition import NotEnoughReplicasError, Partition
 from barnabas_broker.partition.producer_state import CoordinatorFencedError, InvalidProducerEpochError
@@ -60,16 +65,27 @@ def bumps_epoch(marker: WritableTxnMarker) -> bool:
 class _Writing:
     """One request: how many of its markers are on their way, and who waits for the last of them."""
 
-    __slots__ = ("done", "left", "places")
+    __slots__ = ("appended", "done", "left", "places")
 
     def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
         self.left = 0
         self.places: list[_Place] = []
-        self.done: asyncio.Future[None] | None = None
+        self.appended: asyncio.Future[None] = loop.create_future()
+        self.done: asyncio.Future[None] = loop.create_future()
+
+    def end_appending(self) -> None:
+        if not self.appended.done():
+            self.appended.set_result(None)
+
+    async def wait(self) -> None:
+        """Return when none is on its way any more, or the time is up."""
+        if self.left:
+            await asyncio.wait([self.done], timeout=WAIT_S)
 
     def close_one(self) -> None:
         self.left -= 1
-        if not self.left and self.done is not None and not self.done.done():
+        if not self.left and self.appended.done() and not self.done.done():
             self.done.set_result(None)
 
 
@@ -125,6 +141,7 @@ class MarkersHere:
     def __init__(self, partitions: Partitions, ends: Mapping[str, EndInShard]) -> None:
         self._partitions = partitions
         self._ends = ends
+        self._last: asyncio.Future[None] | None = None  # done when all that came before is appended
 
     async def answer(self, _source: int, body: bytes) -> bytes:
         """Write the markers that another broker's coordinator sends.
@@ -132,14 +149,30 @@ class MarkersHere:
         Raises:
             MalformedMessageError: the body is something else.
         """
-        request = await taken(WriteTxnMarkersRequest.decode_in_steps(body, VERSION, elements_max=PLACES_MAX))
-        response = await self.write(request)
+        response = await self._in_turn(WriteTxnMarkersRequest.decode_in_steps(body, VERSION, elements_max=PLACES_MAX))
         return b"".join(await taken(response.encode_in_steps(VERSION)))
 
     async def write(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-        """Write markers, and return when each is committed or has failed. Cancelled, some may commit all the same."""
-        response = WriteTxnMarkersResponse()
+        """Write those of this broker's coordinator; return when each is committed or has failed."""
+        return await self._in_turn(_as_it_is(request))
+
+    async def write_out_of_turn(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        """Do the same for an operator. Cancelled, some may commit all the same."""
+        return await self._write(_Writing(), request)
+
+    async def _in_turn(self, decoding: Generator[None, None, WriteTxnMarkersRequest]) -> WriteTxnMarkersResponse:
         writing = _Writing()
+        last, self._last = self._last, writing.appended
+        try:
+            if last is not None:
+                await asyncio.shield(last)
+            request = await taken(decoding)
+            return await self._write(writing, request)
+        finally:
+            writing.end_appending()
+
+    async def _write(self, writing: _Writing, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        response = WriteTxnMarkersResponse()
         slices = Slices()
         try:
             for marker in request.markers:
@@ -155,7 +188,8 @@ class MarkersHere:
                         await slices.yield_if_due()
                     await slices.yield_if_due()
                 await slices.yield_if_due()
-            await _wait(writing)
+            writing.end_appending()
+            await writing.wait()
             while writing.left:
                 writing.places.pop().give_up()
                 await slices.yield_if_due()
@@ -222,10 +256,9 @@ def _append(
     return ErrorCode.NONE
 
 
-async def _wait(writing: _Writing) -> None:
-    if writing.left:
-        writing.done = asyncio.get_running_loop().create_future()
-        await asyncio.wait([writing.done], timeout=WAIT_S)
+def _as_it_is(request: WriteTxnMarkersRequest) -> Generator[None, None, WriteTxnMarkersRequest]:
+    yield from ()
+    return request
 
 
 # A shard answers as a coordinator; who sends markers knows the errors of partitions, as in Kafka.

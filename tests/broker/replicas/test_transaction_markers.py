@@ -280,6 +280,37 @@ async def test_another_broker_asks_in_the_bytes_of_version_2() -> None:
     assert codes(response) == {(PID, "t", 0): NONE}
 
 
+async def test_requests_of_brokers_are_carried_out_in_the_order_in_which_they_came(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A link breaks, and its request is asked again over another: the first must not end the next transaction."""
+    monkeypatch.setattr("barnabas_broker.timing.slices.SLICE_S", 0)
+    broker = Broker(2)
+    write(broker.partitions[1], 0)
+    first = WriteTxnMarkersRequest(markers=[marker(("nowhere", range(50)), ("t", (0, 1)), epoch=0, version=1)])
+    again = WriteTxnMarkersRequest(markers=[marker(("t", (1,)), epoch=0, version=1)])
+    tasks = [
+        asyncio.ensure_future(broker.markers.answer(2, first.to_bytes(VERSION))),
+        asyncio.ensure_future(broker.markers.answer(2, again.to_bytes(VERSION))),
+        asyncio.ensure_future(broker.markers.write(again)),
+    ]
+    ends = []
+    for _ in range(500):
+        await asyncio.sleep(0)
+        ends.append((broker.ends(0), broker.ends(1)))
+    assert (0, 3) not in ends, "the first request is the first to write"
+    assert broker.ends(1) == 3, "the others find that it is there"
+    broker.commit(0)
+    broker.commit(1)
+    await asyncio.gather(*tasks)
+    # One that is cancelled lets the next one go.
+    stuck = asyncio.ensure_future(broker.markers.write(first))
+    behind = asyncio.ensure_future(broker.markers.write(WriteTxnMarkersRequest()))
+    await asyncio.sleep(0)
+    stuck.cancel()
+    await behind
+
+
 async def test_a_request_that_names_very_many_partitions_lets_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("barnabas_broker.timing.slices.SLICE_S", 0)
     broker = Broker()

@@ -22,7 +22,7 @@ __all__ = ["handle", "refuse"]
 
 async def handle(broker: BrokerContext, _: Exchange, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
     """Write all, and answer when each is committed or has failed; some may commit after that."""
-    return await broker.markers.write(request)
+    return await broker.markers.write_out_of_turn(request)
 
 
 def refuse(request: WriteTxnMarkersRequest, code: ErrorCode) -> WriteTxnMarkersResponse:
