@@ -101,6 +101,7 @@ def out_of_the_collectors_sight() -> None:
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[cluster_handle.ClusterHandle]:
     """Three brokers, started as a user starts them, shared by every test that harms none of them."""
-    # Some write records of long ago, and read them later.
-    with cluster_handle.cluster(settings={"log.retention.ms": "-1"}) as brokers:
+    # Some write records of long ago, and read them later; some use what is not finished.
+    settings = {"log.retention.ms": "-1", "unstable.api.versions.enable": "true"}
+    with cluster_handle.cluster(settings=settings) as brokers:
         yield brokers

@@ -1,7 +1,8 @@
 """Measures brokers and a well-behaved client while something is done to them.
 
-A stage is three brokers with default settings, but for a secret if one is given, the client beside them (`beside`), and
-the watch of the machine (`machine`). `hostile.run` plays scenes on it, `hostile.largest` asks the largest requests.
+A stage is three brokers that serve unfinished APIs, too, and else have default settings, but for a secret if one is
+given, the client beside them (`beside`), and the watch of the machine (`machine`). `hostile.run` plays scenes on it,
+`hostile.largest` asks the largest requests.
 """
 
 import time
@@ -83,7 +84,7 @@ class Stage:
 @contextmanager
 def stage(*, keep: bool, is_timed: bool = True, secret: str | None = None) -> Iterator[Stage]:
     """Start all of it, and leave neither process nor file behind; `keep` leaves the files."""
-    settings = None if secret is None else {"cluster.secret": secret}
+    settings = {"unstable.api.versions.enable": "true"} | ({} if secret is None else {"cluster.secret": secret})
     with (
         cluster_handle.cluster(settings=settings, keep=keep) as cluster,
         Told("beside", cluster.bootstrap, CLIENT_PER_S) as beside,

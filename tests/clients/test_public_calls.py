@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from barnabas_clients import Admin, ConfigResource, Consumer, CorruptRecordsError, NewTopic, ResetTo, TopicPartition
-from barnabas_clients.admin.client import GroupListing, NamedSnapshot
+from barnabas_clients.admin.client import FeatureChange, GroupListing, NamedSnapshot
 from barnabas_clients.protocol import registry
 from barnabas_raftlog.errors import BarnabasError
 
@@ -83,6 +83,8 @@ SENSIBLE: dict[str, Any] = {
     "dry_run": True,
     "error": CorruptRecordsError(T0, 0, 1, "r"),
     "best_effort": True,
+    "levels": {"transaction.version": 2},
+    "change": FeatureChange.UPGRADE,
     "snapshot": NamedSnapshot("n", bytes(16), 0, False, 0, 0, ()),
     "snapshot_id": bytes(16),
     "transactional_id": "x",

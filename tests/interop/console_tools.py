@@ -17,6 +17,7 @@ MAIN_CLASSES = {
     "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
     "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "kafka-features": "org.apache.kafka.tools.FeatureCommand",
 }
 NULL = "<null>"
 PROCESS_LIMIT_S = 120

@@ -22,7 +22,7 @@ __all__ = ["Offer"]
 
 FEATURES_SINCE = 3
 LEVEL_0_SINCE = 4
-"""Clients of before take a feature whose lowest level is 0 for malformed (KAFKA-17011): they are told 1."""
+"""Before, a lowest level of 0 is malformed to clients (KAFKA-17011): they are told of such a feature if finalized."""
 
 
 class Offer:
@@ -56,13 +56,12 @@ class Offer:
         if version < FEATURES_SINCE or not self._features:
             return ApiVersionsResponse(error_code=code, api_keys=self._keys)
         image = self._image()
-        lowest = 0 if version >= LEVEL_0_SINCE else 1
+        supported = sorted(self._features.items()) if version >= LEVEL_0_SINCE else ()
         return ApiVersionsResponse(
             error_code=code,
             api_keys=self._keys,
             supported_features=[
-                SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
-                for name, highest in sorted(self._features.items())
+                SupportedFeatureKey(name=name, min_version=0, max_version=highest) for name, highest in supported
             ],
             finalized_features_epoch=image.version,
             finalized_features=[

@@ -1,7 +1,8 @@
 """Administers a cluster: topics, records, configurations, groups and their offsets.
 
 `Admin` has one set of connections. Functions over a `Cluster` do the work (topics.py, configs.py, offsets.py,
-reassignments.py, groups.py, transactions.py, log_dirs.py, snapshots.py, surveys.py), for callers who have one already.
+reassignments.py, groups.py, transactions.py, log_dirs.py, snapshots.py, surveys.py, features.py), for callers who
+have one already.
 These rules hold for every method:
 
 *Deadline.* `timeout_s` bounds the whole call, retries included; None takes the one given to `Admin`. At the deadline
@@ -28,7 +29,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
-from barnabas_clients.arguments import INT32_MAX, INT64_MAX, flag, seconds, shown, text, topic_name, whole_number
+from barnabas_clients.arguments import (
+    INT32_MAX,
+    INT64_MAX,
+    flag,
+    one_of,
+    seconds,
+    shown,
+    text,
+    topic_name,
+    whole_number,
+)
 from barnabas_clients.arguments import names as names_of
 from barnabas_clients.cluster.topic_view import TopicView
 from barnabas_clients.errors import ClientClosedError, SnapshotExistsError
@@ -54,6 +65,9 @@ from .values import (
     ConfigEntry,
     ConfigResource,
     ConfigResourceType,
+    Feature,
+    FeatureChange,
+    FeaturesDescription,
     GroupDescription,
     GroupListing,
     GroupMember,
@@ -77,6 +91,7 @@ from .values import (
 
 if TYPE_CHECKING:
     from . import configs as admin_configs
+    from . import features as admin_features
     from . import groups as admin_groups
     from . import log_dirs as admin_log_dirs
     from . import offsets as admin_offsets
@@ -91,6 +106,9 @@ __all__ = [
     "ClusterDescription",
     "ConfigEntry",
     "ConfigResource",
+    "Feature",
+    "FeatureChange",
+    "FeaturesDescription",
     "GroupDescription",
     "GroupListing",
     "GroupMember",
@@ -137,6 +155,7 @@ class _Late:
 
 if not TYPE_CHECKING:
     admin_configs = _Late(".configs")
+    admin_features = _Late(".features")
     admin_groups = _Late(".groups")
     admin_log_dirs = _Late(".log_dirs")
     admin_offsets = _Late(".offsets")
@@ -210,6 +229,38 @@ class Admin:
     async def describe_cluster(self, *, timeout_s: float | None = None) -> ClusterDescription:
         """Return the cluster's id, its brokers and its controller."""
         return await admin_topics.describe_cluster(self._cluster, self._limit(timeout_s))
+
+    async def describe_features(self, *, timeout_s: float | None = None) -> FeaturesDescription:
+        """Return what the cluster speaks on which level, and the levels that the broker that was asked knows.
+
+        A broker of Barnabas has features only with `unstable.api.versions.enable`, so far.
+        """
+        return await admin_features.describe_features(self._cluster, self._limit(timeout_s))
+
+    async def update_features(
+        self,
+        levels: Mapping[str, int],
+        *,
+        change: FeatureChange = FeatureChange.UPGRADE,
+        validate_only: bool = False,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Change levels of features, all or none; 0 switches one off. With `validate_only` say whether that works.
+
+        Clients that are connected already may hear of it only when they connect anew.
+
+        Raises:
+            KafkaError: INVALID_UPDATE_VERSION, a feature or a level is not known, by a broker of an older version
+                either, or it is not on the side of the present one that `change` allows.
+            UnsupportedVersionError: the brokers have no features.
+        """
+        wanted = _levels_of(levels)
+        change = one_of("change", change, tuple(FeatureChange))
+        validate_only = flag("validate_only", validate_only)
+        limit_s = self._limit(timeout_s)
+        await admin_features.update_features(self._cluster, wanted, change, limit_s, validate_only=validate_only)
+        if not validate_only:
+            logger.info("features changed: %s", ", ".join(f"{name} {level}" for name, level in wanted.items()))
 
     async def describe_configs(
         self,
@@ -762,6 +813,15 @@ def _new_topic_of(value: object) -> NewTopic:
     replication_factor = whole_number("replication_factor", value.replication_factor, -1, INT16_MAX)
     configs = configs_of("configs", value.configs, may_be_none=False)
     return NewTopic(topic_name("name", value.name), partitions, replication_factor, configs)
+
+
+def _levels_of(value: object) -> dict[str, int]:
+    if not isinstance(value, Mapping) or not value:
+        raise TypeError(f"levels is {shown(value)}; it must be a mapping of features to levels, and name one")
+    return {
+        text("a name in levels", name): whole_number(f"level of {name}", level, 0, INT16_MAX)
+        for name, level in value.items()
+    }
 
 
 def _snapshot_of(value: object) -> NamedSnapshot:

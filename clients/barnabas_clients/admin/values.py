@@ -18,6 +18,9 @@ __all__ = [
     "ConfigResource",
     "ConfigResourceType",
     "ConfigSource",
+    "Feature",
+    "FeatureChange",
+    "FeaturesDescription",
     "GroupDescription",
     "GroupListing",
     "GroupMember",
@@ -211,6 +214,32 @@ class LogDir(NamedTuple):
     replicas: Mapping[TopicPartition, ReplicaSize]
     total_bytes: int
     usable_bytes: int
+
+
+class FeatureChange(IntEnum):
+    """What an update may do to the level of a feature, with the protocol's numbers. The last may cost data."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    LOSSY_DOWNGRADE = 3
+
+
+class Feature(NamedTuple):
+    """What the cluster speaks on a level, 0 if on none, and the levels that the broker knows, (lowest, highest).
+
+    `known` is None if the broker does not know the feature.
+    """
+
+    name: str
+    level: int
+    known: tuple[int, int] | None
+
+
+class FeaturesDescription(NamedTuple):
+    """Features by name. A later `epoch` is newer; it is None if the broker has no features."""
+
+    epoch: int | None
+    features: tuple[Feature, ...]
 
 
 class ListedOffset(NamedTuple):

@@ -39,7 +39,7 @@ from .bootstrap import shown_endpoint
 from .features import Features
 from .framing import FRAME_BYTES_MAX, FrameReader
 
-__all__ = ["CLIENT_SOFTWARE_VERSION", "CLOSED_AT_ONCE", "IN_FLIGHT_MAX", "Connection"]
+__all__ = ["CLIENT_SOFTWARE_NAME", "CLIENT_SOFTWARE_VERSION", "CLOSED_AT_ONCE", "IN_FLIGHT_MAX", "Connection"]
 
 CLIENT_SOFTWARE_NAME = "barnabas"
 # Sent to brokers (KIP-511). Written out, because reading it from the package's metadata takes longer than connecting.

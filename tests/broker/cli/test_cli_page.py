@@ -17,7 +17,8 @@ def options() -> dict[str, set[str]]:
     """Return the options of the commands that are explained on the page."""
     found: dict[str, set[str]] = {}
     root = typer.main.get_command(app.app)
-    for name in ("cluster", "produce", "consume", "bench", "topic", "config", "group", "snapshot", "reassign", "check"):
+    families = ["cluster", "produce", "consume", "bench", "topic", "config", "group", "snapshot", "features"]
+    for name in (*families, "reassign", "check"):
         command = root.commands[name]  # type: ignore[attr-defined]  # the root of all commands is a group
         for sub in getattr(command, "commands", {"": command}).values():
             names = {option for parameter in sub.params for option in (*parameter.opts, *parameter.secondary_opts)}
@@ -78,7 +79,7 @@ def test_every_field_of_a_template_is_named() -> None:
 
 def test_every_command_of_a_group_is_shown() -> None:
     root = typer.main.get_command(app.app)
-    for name in ("cluster", "topic", "config", "group", "snapshot", "bench"):
+    for name in ("cluster", "topic", "config", "group", "snapshot", "features", "bench"):
         for sub in root.commands[name].commands:  # type: ignore[attr-defined]  # see above
             assert f"barnabas {name} {sub} " in section(name)
 

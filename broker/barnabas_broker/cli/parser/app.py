@@ -18,6 +18,7 @@ from .clusters import cluster
 from .completion import complete, completion, is_wanted
 from .configs import config
 from .conversions import convert_plainly
+from .features import features
 from .groups import group
 from .options import PLAIN, context_settings
 from .profile_defaults import defaults_of
@@ -37,6 +38,7 @@ app.add_typer(topic, name="topic")
 app.add_typer(config, name="config")
 app.add_typer(group, name="group")
 app.add_typer(snapshot, name="snapshot")
+app.add_typer(features, name="features")
 app.add_typer(bench, name="bench")
 app.command("produce")(produce)
 app.command("consume")(consume)

@@ -1,7 +1,8 @@
 """UpdateFeatures: have the controller change what the whole cluster speaks, all that is named or nothing.
 
 Any broker takes the request, the active controller decides. As in Kafka the first refusal is that of all; requests
-before version 2 get a result for each feature only if all is done.
+before version 2 get a result for each feature only if all is done; and in version 0, whose `allow_downgrade` Kafka 4
+does not look at, levels only go up.
 """
 
 from barnabas_broker.server.connections import Exchange
@@ -48,8 +49,5 @@ def refuse(_: UpdateFeaturesRequest, code: ErrorCode) -> UpdateFeaturesResponse:
 
 
 def _update(asked: FeatureUpdateKey, version: int) -> FeatureUpdate:
-    if version:
-        change = KINDS[asked.upgrade_type]
-    else:
-        change = FeatureChange.SAFE_DOWNGRADE if asked.allow_downgrade else FeatureChange.UPGRADE
+    change = KINDS[asked.upgrade_type] if version else FeatureChange.UPGRADE
     return FeatureUpdate(asked.feature, asked.max_version_level, change)

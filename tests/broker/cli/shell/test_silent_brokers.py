@@ -54,6 +54,9 @@ snapshot create month-end t
 snapshot list
 snapshot show month-end
 snapshot delete month-end
+features describe
+features upgrade transaction.version=2
+features downgrade transaction.version=1
 bench produce
 bench consume
 bench latency

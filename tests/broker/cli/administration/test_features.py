@@ -1,0 +1,60 @@
+"""`barnabas features` against real brokers: what is shown, raised, lowered and refused."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from broker.cli.conftest import Run
+
+from barnabas_broker.cli import entry as cli
+from barnabas_broker.testing import RunningCluster
+
+NONE = "the brokers have no features; those of Barnabas do with unstable.api.versions.enable=true\n"
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    with RunningCluster(1, settings={"unstable.api.versions.enable": True}) as running:
+        yield running.bootstrap
+
+
+@pytest.fixture
+def features(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> Run:
+    def run(*words: object, status: int = 0) -> str:
+        assert cli.main(["features", *map(str, words), "-b", bootstrap]) == status
+        out, err = capsys.readouterr()
+        return str(err if status else out)
+
+    return run
+
+
+def test_levels_are_shown_lowered_and_raised(features: Run) -> None:
+    assert features("describe").splitlines()[1].split() == ["transaction.version", "2", "0", "to", "2"]
+    assert features("downgrade", "transaction.version=1", "--dry-run") == "transaction.version could be at level 1\n"
+    assert json.loads(features("describe", "--json"))["features"][0]["level"] == 2
+    assert features("downgrade", "transaction.version=1") == "transaction.version is at level 1\n"
+    found = json.loads(features("describe", "--json"))
+    assert found["features"] == [{"name": "transaction.version", "level": 1, "known": [0, 2]}]
+    assert features("upgrade", "transaction.version=2") == "transaction.version is at level 2\n"
+    assert json.loads(features("describe", "--json"))["epoch"] > found["epoch"]
+
+
+def test_what_is_refused_says_why(features: Run) -> None:
+    assert features("upgrade", "transaction.version=1", status=1) == (
+        "barnabas: transaction.version is at level 2; ask for a downgrade to get to 1 [INVALID_UPDATE_VERSION]\n"
+    )
+    assert "has the levels 0 to 2, not 3" in features("upgrade", "transaction.version=3", status=1)
+    assert "there is no feature 'x'" in features("downgrade", "x=0", "--unsafe", status=1)
+
+
+@pytest.mark.parametrize("words", [["x"], ["x="], ["=1"], ["x=-1"], ["x=1.0"], ["x=99999"], ["x=1", "x=2"]])
+def test_what_is_no_level_is_no_command(features: Run, words: list[str]) -> None:
+    assert features("upgrade", *words, status=2)
+
+
+def test_brokers_without_features_are_said_to_have_none(capsys: pytest.CaptureFixture[str]) -> None:
+    with RunningCluster(1) as running:
+        assert cli.main(["features", "describe", "-b", running.bootstrap]) == 0
+        assert capsys.readouterr().out == NONE
+        assert cli.main(["features", "upgrade", "transaction.version=2", "-b", running.bootstrap]) == 1
+        assert capsys.readouterr().err == f"barnabas: {NONE}"
