@@ -15,6 +15,7 @@ from cancellation import open_sockets, sockets_close, tasks_end
 from confluent_kafka import Consumer as LibrdkafkaConsumer
 from confluent_kafka import Producer as LibrdkafkaProducer
 
+from barnabas_broker.testing import RunningCluster
 from barnabas_clients import (
     Admin,
     CommitFailedError,
@@ -41,8 +42,14 @@ def kafka() -> Iterator[str]:
         yield peer.address
 
 
-SYSTEMS = {"kafka": kafka}
-"""What starts brokers, by name. Brokers of this project will be another row."""
+@contextmanager
+def barnabas() -> Iterator[str]:
+    with RunningCluster(3, settings={"unstable.api.versions.enable": True}) as running:
+        yield running.bootstrap
+
+
+SYSTEMS = {"kafka": kafka, "barnabas": barnabas}
+"""What starts brokers, by name."""
 
 
 class Place(NamedTuple):
