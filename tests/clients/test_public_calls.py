@@ -90,6 +90,7 @@ SENSIBLE: dict[str, Any] = {
     "transactional_id": "x",
     "transactional_ids": ["x"],
     "producer_ids": [1],
+    "open_longer_than_s": 900.0,
     "start_offset": 1,
 }
 OF_ONE_CALL: dict[str, Any] = {
