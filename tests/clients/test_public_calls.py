@@ -94,6 +94,7 @@ SENSIBLE: dict[str, Any] = {
     "start_offset": 1,
 }
 OF_ONE_CALL: dict[str, Any] = {
+    "Admin.reachable_transactions(states)": ["Ongoing"],
     "Admin.create_topic(partitions)": 3,
     "Admin.create_topics(topics)": [NewTopic("n")],
     "Admin.list_offsets(partitions)": {T0: -1},
