@@ -130,6 +130,9 @@ class Broker:
         self.partitions = SimpleNamespace(topics={}, topics_by_id={}, wall_ms=self.now_ms)
         self.coordinator = self.host = self.runtime = self
 
+    async def certain_shard(self, _: str) -> ErrorCode:
+        return ErrorCode.NOT_COORDINATOR
+
     async def find_shard(self, _: str) -> ErrorCode:
         return ErrorCode.NOT_COORDINATOR
 

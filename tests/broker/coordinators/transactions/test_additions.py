@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas_broker.coordinators.transactions.additions import WAIT_MS
+from barnabas_broker.coordinators.transactions.additions import WAIT_MS, existing_places
 from barnabas_broker.coordinators.transactions.coordinator import ADD_PARTITIONS_VERSION
 from barnabas_broker.coordinators.transactions.state_machine.adding import PLACES_MAX
 from barnabas_broker.coordinators.transactions.state_machine.messages import V2
@@ -17,6 +17,7 @@ from barnabas_clients.protocol.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_raftlog.steps import at_once
 
 from .transaction_world import World
 
@@ -134,6 +135,15 @@ class TestVerification:
         )
         assert set(found.values()) <= {NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 
+    def test_one_that_is_deposed_while_others_are_waited_for_verifies_nothing(self, world: World) -> None:
+        world.lead()
+        producer = world.opened(0)
+        other = world.given("b")
+        asked = [transaction(other, 0, transactional_id="b"), transaction(producer, 0, verify=True)]
+        request = AddPartitionsToTxnRequest(transactions=asked)
+        found = codes_of(world.run(world.coordinator.add_partitions(request), world.lose))
+        assert set(found.values()) == {ErrorCode.NOT_COORDINATOR}
+
     def test_a_topic_that_is_deleted_is_no_reason_to_refuse_what_is_in_the_transaction(self, world: World) -> None:
         world.lead()
         producer = world.opened(0)
@@ -210,6 +220,9 @@ class TestAdding:
         world.partitions.topics["t"].topic.partitions = range(20_000)
         found = ask(world, transaction(producer, *range(20_000)))
         assert set(found.values()) == {ABSENT}
+        places = at_once(existing_places(world.partitions, transaction(producer, *range(20_000)).topics))
+        assert places is not None
+        assert len(places) == PLACES_MAX + 1
         twice = transaction(producer, *[number % PLACES_MAX for number in range(2 * PLACES_MAX)])
         assert set(ask(world, twice).values()) == {NONE}
 
