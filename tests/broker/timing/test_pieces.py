@@ -332,9 +332,9 @@ async def at_once(
     if looks:
         look = getattr(handler, looks)
 
-        def counted(*args: Any) -> Any:
+        def counted(*args: Any, **named: Any) -> Any:
             Counted.looked_at += 1
-            return look(*args)
+            return look(*args, **named)
 
         monkeypatch.setattr(handler, looks, counted)
     exchange: Any = SimpleNamespace(version=7, is_gone=is_gone)

@@ -32,7 +32,7 @@ waits for as long as its request does, and a client that goes takes it along.
 import asyncio
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from typing import NoReturn, cast
 
@@ -47,7 +47,7 @@ from barnabas_broker.partition.producer_state import (
     InvalidTransactionStateError,
     OutOfOrderSequenceError,
 )
-from barnabas_broker.partition.record_rules import NO_TIMESTAMP, Checked, RecordRules, RefusedBatchError, check_header
+from barnabas_broker.partition.record_rules import NO_TIMESTAMP, Checked, RefusedBatchError, check_header
 from barnabas_broker.partition.verifications import Verification
 from barnabas_broker.replicas.hosted_topic import HostedTopic
 from barnabas_broker.server.connections import Exchange, Leftover
@@ -103,7 +103,6 @@ class _Produce:
         "exchange",
         "failure",
         "hosted",
-        "id_hash",
         "in_lanes",
         "is_over",
         "is_taken",
@@ -143,7 +142,6 @@ class _Produce:
         self.rest: Steps | None = None
         self.in_lanes = self.since_ms = 0
         self.transactional_id = transactional_id
-        self.id_hash: int | None = None  # of that
         self.unverified: dict[_Unverified, None] | None = None  # those about which the coordinator was asked
         self.leftover: Leftover | None = None
 
@@ -555,11 +553,20 @@ class _Unverified(_Wait):
             if code is not ErrorCode.NONE:
                 _refuse_unverified(produce, partition, producer_id, self.guard, code)
             _check_led(produce.broker, partition, self.guard.term, producer_id)
-            rules = partition.rules
-            _enter(produce, partition, checked, rules, produce.broker.partitions.wall_ms(), self.result, self.guard)
+            self._enter(checked)
         except RefusedBatchError as refused:
             produce.refuse(self.hosted, self.result, refused, partition.topic_name)
         self._leave()
+
+    def _enter(self, found: Checked) -> None:
+        produce, partition = self.produce, self.partition
+        is_next = partition not in produce.broker.lanes
+        wall_ms = produce.broker.partitions.wall_ms()
+        checked = check_at_once(*found, partition.rules, wall_ms) if is_next else None
+        if checked is not None:
+            _store(produce, partition, checked, self.result, self.guard.term, self.guard)
+        else:
+            _queue_up(produce, partition, found, self.result, self.guard, is_tried=is_next)
 
     def fail(self, error: Exception) -> None:
         """Something went wrong with it; the traceback has been logged."""
@@ -774,28 +781,33 @@ def _append(
         if guard is not None:
             _Unverified(produce, partition, result, Checked(header, frame), guard).begin(who)
             return
-    _enter(produce, partition, Checked(header, frame), rules, wall_ms, result, None)
-
-
-def _enter(
-    produce: _Produce,
-    partition: Partition,
-    found: Checked,
-    rules: RecordRules,
-    wall_ms: int,
-    result: PartitionProduceResponse,
-    guard: Verification | None,
-) -> None:
-    """Check the records of a batch whose header was found right, now or in its turn, and have it stored."""
-    header, frame = found
     is_next = partition not in produce.broker.lanes
     checked = check_at_once(header, frame, rules, wall_ms) if is_next else None
     if checked is not None:
-        _store(produce, partition, checked, result, partition.term, guard)
-    elif produce.broker.lanes.are_full:
-        _turn_away(partition, header, "too many batches wait to be checked here")
+        _store(produce, partition, checked, result, partition.term)
     else:
-        _Queued(produce, partition, result, found, guard, is_tried=is_next).begin()
+        _queue_up(produce, partition, Checked(header, frame), result, None, is_tried=is_next)
+
+
+def _queue_up(
+    produce: _Produce,
+    partition: Partition,
+    found: Checked,
+    result: PartitionProduceResponse,
+    guard: Verification | None,
+    *,
+    is_tried: bool,
+) -> None:
+    """Let a batch whose header was found right have its turn in the partition's lane."""
+    if produce.broker.lanes.are_full:
+        _turn_away(partition, found.header, "too many batches wait to be checked here")
+    _Queued(produce, partition, result, found, guard, is_tried=is_tried).begin()
+
+
+@lru_cache(maxsize=64)
+def _hash_of(name: str) -> int:
+    """Return the hash of a transactional id. 64 are kept, of 32 KiB at most: a request may name many partitions."""
+    return java_hash(name)
 
 
 def _who(produce: _Produce, header: BatchHeader) -> Who:
@@ -806,10 +818,8 @@ def _who(produce: _Produce, header: BatchHeader) -> Who:
     if name is None:
         about = "a transactional batch in a request without a transactional id"
         raise RefusedBatchError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, about)
-    if produce.id_hash is None:
-        produce.id_hash = java_hash(name)
     verify_only = produce.exchange.version < ADDS_SINCE
-    return Who(name, produce.id_hash, header.producer_id, header.producer_epoch, verify_only)
+    return Who(name, _hash_of(name), header.producer_id, header.producer_epoch, verify_only)
 
 
 def _refuse_unverified(
@@ -908,7 +918,7 @@ def _store(
     checked: Checked,
     result: PartitionProduceResponse,
     term: int,
-    guard: Verification | None,
+    guard: Verification | None = None,
 ) -> None:
     """Give a batch that was found right its place in the log, and see to its answer."""
     end_offset = partition.log.log_end_offset

@@ -385,7 +385,7 @@ async def test_what_is_read_from_disk_while_the_log_changes_is_not_for_readers_o
         return found
 
     replica.read_cold = read_cold  # type: ignore[attr-defined]
-    replica.read = lambda *_: None  # type: ignore[method-assign,assignment,return-value]
+    replica.read = lambda *_: None  # type: ignore[method-assign,assignment]
     replica.aborted_range = lambda *_: None  # type: ignore[attr-defined]
     partitions = [FetchPartition(partition_max_bytes=1 << 20)]
     request = FetchRequest(isolation_level=isolation_level, topics=[FetchTopic(topic="t", partitions=partitions)])

@@ -1,6 +1,7 @@
 """A transactional producer that says exactly what a test wants, and readers of what it wrote."""
 
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,11 +10,12 @@ from barnabas_clients.protocol.end_txn import EndTxnRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.find_coordinator import FindCoordinatorRequest
 from barnabas_clients.protocol.init_producer_id import InitProducerIdRequest
+from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas_raftlog.records.header import CONTROL, TRANSACTIONAL, parse_header
 from broker.live.test_three_brokers import Wires, leader_of
 from broker.wire_client import Wire, batch, fetch_request, produce_request
 
-__all__ = ["COMMITTED", "Transactional", "batches_of", "fetched", "read", "transactional_request"]
+__all__ = ["COMMITTED", "Transactional", "batches_of", "create", "fetched", "read", "transactional_request"]
 
 COMMITTED = 1
 ATTEMPTS = 5_000
@@ -24,6 +26,8 @@ PASSING = {
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 }
 
 
@@ -35,6 +39,19 @@ def until_decided(ask: Callable[[], Any]) -> Any:
             return answer
         answer = ask()
     raise AssertionError(f"still {ErrorCode(answer.error_code).name}")
+
+
+def create(wires: Wires, topic: str, factor: int = 1) -> None:
+    """Create a topic and wait until every broker knows it, with its leader: any of them may coordinate."""
+    wires[1].create(topic, factor=factor)
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
+
+    def ask(wire: Wire) -> Any:
+        known = wire.ask(request, 9).topics[0]
+        return known if known.error_code else known.partitions[0]
+
+    for node_id in wires.cluster.nodes:
+        until_decided(partial(ask, wires[node_id]))
 
 
 def transactional_request(name: str | None, topic: str, records: bytes, **fields: Any) -> Any:
@@ -77,6 +94,9 @@ class Transactional:
         self.sequences.clear()
 
     def ask_coordinator(self, request: Any, version: int) -> Any:
+        if self.coordinator_id not in self.wires.cluster.nodes:
+            self._find()
+            return SimpleNamespace(error_code=ErrorCode.NOT_COORDINATOR)
         answer = self.coordinator.ask(request, version)
         if answer.error_code == ErrorCode.NOT_COORDINATOR:
             self._find()

@@ -14,7 +14,7 @@ from broker.reassignment.test_observers import observe as moving_observe
 from broker.wire_client import batch, fetch_request
 
 from .conftest import RACKS
-from .producing import COMMITTED, Transactional, fetched, read
+from .producing import COMMITTED, Transactional, create, fetched, read
 
 LATEST = -1
 
@@ -39,7 +39,7 @@ def test_t16_an_aborted_a_committed_and_an_open_transaction(
     brokers: RunningCluster, wires: Wires, version: int
 ) -> None:
     topic = f"read-{version}"
-    wires[1].create(topic, factor=3)
+    create(wires, topic, factor=3)
     brokers.run(lambda cluster: all_in_sync(cluster, topic))
     leader = leader_of(wires[1], topic)
     one = Transactional(wires, f"reader-{version}", version=version)
@@ -80,7 +80,7 @@ def test_t16_an_aborted_a_committed_and_an_open_transaction(
 def test_the_list_of_aborted_transactions_begins_before_the_fetch_and_ends_with_what_it_gets(
     brokers: RunningCluster, wires: Wires
 ) -> None:
-    wires[1].create("listed", factor=1)
+    create(wires, "listed", factor=1)
     leader = leader_of(wires[1], "listed")
     long, short = Transactional(wires, "listed-long"), Transactional(wires, "listed-short")
     for _ in range(3):
@@ -104,7 +104,7 @@ def test_the_list_of_aborted_transactions_begins_before_the_fetch_and_ends_with_
 def test_a_great_many_aborted_transactions_are_named_in_steps(
     brokers: RunningCluster, wires: Wires, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wires[1].create("many", factor=1)
+    create(wires, "many", factor=1)
     leader = leader_of(wires[1], "many")
     one = Transactional(wires, "many")
     for _ in range(6):
@@ -117,13 +117,15 @@ def test_a_great_many_aborted_transactions_are_named_in_steps(
     assert len(whole.aborted_transactions) == 6
 
 
+@pytest.mark.parametrize("min_bytes", [1, 200])
 def test_a_fetch_of_committed_records_is_woken_by_the_marker_and_by_nothing_else(
-    brokers: RunningCluster, wires: Wires, monkeypatch: pytest.MonkeyPatch
+    brokers: RunningCluster, wires: Wires, monkeypatch: pytest.MonkeyPatch, min_bytes: int
 ) -> None:
-    wires[1].create("woken", factor=1)
-    leader = leader_of(wires[1], "woken")
-    one = Transactional(wires, "woken")
-    assert one.send("woken", 2).error_code == 0
+    topic = f"woken-{min_bytes}"
+    create(wires, topic, factor=1)
+    leader = leader_of(wires[1], topic)
+    one = Transactional(wires, topic)
+    assert one.send(topic, 2).error_code == 0
     looks: list[int] = []
     look = fetch_handler._Fetch.look
 
@@ -133,14 +135,14 @@ def test_a_fetch_of_committed_records_is_woken_by_the_marker_and_by_nothing_else
 
     monkeypatch.setattr(fetch_handler._Fetch, "look", counted)
     parked = wires[leader]
-    request = fetch_request("woken", 0, max_wait_ms=30_000, min_bytes=200)
+    request = fetch_request(topic, 0, max_wait_ms=30_000, min_bytes=min_bytes)
     request.isolation_level = COMMITTED
     parked.send(request, 12)
     waiting = brokers.cluster.nodes[leader].partitions.waiting.committed_fetches
     while not len(waiting):
-        fetched(wires[leader], "woken", 0, is_committed=False)
+        fetched(wires[leader], topic, 0, is_committed=False)
     for _ in range(5):  # Each is enough for one that reads everything.
-        assert wires[leader].produce("woken", batch(body_bytes=300)).error_code == 0
+        assert wires[leader].produce(topic, batch(body_bytes=300)).error_code == 0
     assert one.end(is_commit=True) == 0
     result = parked.receive(request, 12).responses[0].partitions[0]
     assert result.last_stable_offset == 8
@@ -148,7 +150,7 @@ def test_a_fetch_of_committed_records_is_woken_by_the_marker_and_by_nothing_else
 
 
 def test_an_operator_sees_what_holds_readers_up(brokers: RunningCluster, wires: Wires) -> None:
-    wires[1].create("described", factor=3)
+    create(wires, "described", factor=3)
     brokers.run(lambda cluster: all_in_sync(cluster, "described"))
     leader = leader_of(wires[1], "described")
     one = Transactional(wires, "described")
@@ -172,7 +174,7 @@ def test_an_operator_sees_what_holds_readers_up(brokers: RunningCluster, wires: 
 
 
 def test_an_observer_serves_readers_of_committed_records(brokers: RunningCluster, wires: Wires) -> None:
-    wires[1].create("watched", factor=1)
+    create(wires, "watched", factor=1)
     leader = leader_of(wires[1], "watched")
     observer = leader % 3 + 1
     one = Transactional(wires, "watched")

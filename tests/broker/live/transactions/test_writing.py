@@ -21,7 +21,7 @@ from broker.live.test_three_brokers import Wires, all_in_sync, leader_of
 from broker.reassignment import moving
 from broker.wire_client import batch
 
-from .producing import Transactional, read, transactional_request
+from .producing import Transactional, create, read, transactional_request
 
 
 def produce(wires: Wires, topic: str, name: str | None, records: bytes, version: int = 12) -> ErrorCode:
@@ -87,7 +87,7 @@ def test_t10_a_partition_that_was_not_added_is_refused_as_the_client_can_underst
     wires: Wires, version: int, absent: str
 ) -> None:
     topic = f"absent-{version}"
-    wires[1].create(topic)
+    create(wires, topic)
     one = Transactional(wires, topic, version=version)
     first = one.batch(topic)
     assert produce(wires, topic, topic, first, version) is ErrorCode[absent]
@@ -102,7 +102,7 @@ def test_t10_a_partition_that_was_not_added_is_refused_as_the_client_can_underst
 
 
 def test_who_shows_another_id_or_another_producer_is_refused(brokers: RunningCluster, wires: Wires) -> None:
-    wires[1].create("hostile")
+    create(wires, "hostile")
     leader = leader_of(wires[1], "hostile")
     one, other = Transactional(wires, "hostile-1"), Transactional(wires, "hostile-2")
     mine: dict[str, Any] = {"producer_id": one.producer_id, "epoch": one.epoch, "attributes": TRANSACTIONAL}
@@ -138,7 +138,7 @@ def test_who_shows_another_id_or_another_producer_is_refused(brokers: RunningClu
 
 
 def test_t8_while_its_transaction_is_open_a_producer_writes_nothing_else(wires: Wires) -> None:
-    wires[1].create("mixed")
+    create(wires, "mixed")
     one = Transactional(wires, "mixed")
     assert one.send("mixed").error_code == 0
     plain = one.batch("mixed", attributes=0)
@@ -147,7 +147,7 @@ def test_t8_while_its_transaction_is_open_a_producer_writes_nothing_else(wires: 
 
 
 def test_t7_a_new_producer_of_version_2_begins_with_sequence_0(brokers: RunningCluster, wires: Wires) -> None:
-    wires[1].create("middle")
+    create(wires, "middle")
     one = Transactional(wires, "middle")
     one.sequences["middle"] = 3
     records = one.batch("middle")
@@ -157,16 +157,18 @@ def test_t7_a_new_producer_of_version_2_begins_with_sequence_0(brokers: RunningC
 def test_batches_behind_one_that_is_verified_keep_their_order_and_others_go_on(
     brokers: RunningCluster, wires: Wires, held: Callable[[int], Held]
 ) -> None:
-    wires[1].create("ordered", factor=3)
+    create(wires, "ordered", factor=3)
     leader = leader_of(wires[1], "ordered")
     one = Transactional(wires, "ordered")
     answers = held(leader)
     wire = wires[leader]
     requests = [transactional_request("ordered", "ordered", one.batch("ordered")) for _ in range(4)]
-    for request in requests:
-        wire.send(request, 12)
+    wire.send(requests[0], 12)
     assert answers.is_asked.wait(10)
+    for request in requests[1:]:
+        wire.send(request, 12)
     assert wires[leader].produce("ordered", batch(1)).base_offset == 0
+    assert answers.count == 1, "nothing is served behind the first"
     answers.let_go()
     rows = [wire.receive(request, 12).responses[0].partition_responses[0] for request in requests]
     assert [(row.error_code, row.base_offset) for row in rows] == [(0, 1), (0, 2), (0, 3), (0, 4)]
@@ -183,7 +185,7 @@ def test_a_batch_whose_client_goes_while_it_is_verified_is_not_appended(
     acks: int,
 ) -> None:
     topic = f"gone-{acks}"
-    wires[1].create(topic)
+    create(wires, topic)
     leader = leader_of(wires[1], topic)
     one = Transactional(wires, topic)
     answers = held(leader)
@@ -214,7 +216,7 @@ def test_a_batch_whose_client_goes_while_it_is_verified_is_not_appended(
 def test_a_request_that_ends_before_the_coordinator_has_spoken_is_to_come_again(
     brokers: RunningCluster, wires: Wires, held: Callable[[int], Held]
 ) -> None:
-    wires[1].create("late")
+    create(wires, "late")
     leader = leader_of(wires[1], "late")
     one = Transactional(wires, "late")
     answers = held(leader)
@@ -247,7 +249,7 @@ def test_t9_what_the_coordinator_says_is_put_for_the_client(
     wires: Wires, held: Callable[[int], Held], said: ErrorCode, version: int, heard: ErrorCode
 ) -> None:
     topic = f"said-{said.value}-{version}"
-    wires[1].create(topic)
+    create(wires, topic)
     one = Transactional(wires, topic, version=version)
     answers = held(leader_of(wires[1], topic))
     answers.let_go(said)
@@ -258,7 +260,7 @@ def test_t9_what_the_coordinator_says_is_put_for_the_client(
 
 
 def test_a_transaction_goes_on_through_a_change_of_leaders(brokers: RunningCluster, wires: Wires) -> None:
-    wires[1].create("failover", factor=3)
+    create(wires, "failover", factor=3)
     brokers.run(lambda cluster: all_in_sync(cluster, "failover"))
     leader = leader_of(wires[1], "failover")
     one, other = Transactional(wires, "failover-1"), Transactional(wires, "failover-2")
@@ -302,7 +304,7 @@ def test_the_marker_of_a_partition_that_moves_finds_its_new_leader(brokers: Runn
 
 
 def test_an_operator_ends_a_transaction_that_hangs(brokers: RunningCluster, wires: Wires) -> None:
-    wires[1].create("hanging")
+    create(wires, "hanging")
     leader = leader_of(wires[1], "hanging")
     one = Transactional(wires, "hanging")
     assert one.send("hanging", 2).error_code == 0
@@ -322,7 +324,7 @@ def test_an_operator_ends_a_transaction_that_hangs(brokers: RunningCluster, wire
 def test_where_transactions_are_not_offered_their_batches_are_refused() -> None:
     with RunningCluster(1) as running:
         wires = Wires(running)
-        wires[1].create("shut")
+        create(wires, "shut")
         records = batch(producer_id=1, epoch=0, sequence=0, attributes=TRANSACTIONAL)
         assert produce(wires, "shut", "x", records, 9) is ErrorCode.INVALID_RECORD
         wires.close()
