@@ -1,6 +1,7 @@
 """TxnOffsetCommit over a socket, with a coordinator of transactions that says what a test wants it to say."""
 
 import asyncio
+import socket
 from collections.abc import Iterator, Mapping
 from typing import Any
 from zlib import crc32
@@ -10,7 +11,6 @@ from broker.coordinators.groups.group_client import GroupClient, rebalance
 
 from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC
-from barnabas_broker.coordinators.groups.state_machine.records import OffsetKey
 from barnabas_broker.server.handlers import group_routing, txn_offset_commit
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.add_partitions_to_txn import (
@@ -21,6 +21,11 @@ from barnabas_clients.protocol.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
 )
 from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from barnabas_clients.protocol.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -124,15 +129,6 @@ def end(brokers: RunningCluster, group_id: str, *, is_commit: bool = True, epoch
     brokers.run(write)
 
 
-def staged_at(brokers: RunningCluster, group_id: str, topic: str, index: int) -> int | None:
-    async def read(cluster: Cluster) -> int | None:
-        shard = await shard_of(cluster, group_id)
-        value = shard.staging.staged.get(producer_of(group_id), OffsetKey(group_id, topic, index))
-        return None if value is None else value.offset
-
-    return brokers.run(read)
-
-
 @pytest.mark.parametrize("version", range(6))
 def test_every_version_stages_what_counts_when_the_transaction_commits(
     brokers: RunningCluster, client: GroupClient, topic: str, transactions: Transactions, version: int
@@ -209,6 +205,8 @@ class TestWhileTheCoordinatorIsAsked:
         """Send what the coordinator is asked about; return when it is."""
         transactions.may_answer.clear()
         request = staging_request(client, topic, {0: 20}, **fields)
+        # What is sent behind it must not wait for an acknowledgement.
+        client.find().socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         client.find().send(request, 5)
 
         async def asked(_: Cluster) -> None:
@@ -241,24 +239,29 @@ class TestWhileTheCoordinatorIsAsked:
     ) -> None:
         self.begin(brokers, client, topic, transactions)
         client.lose()
-        wire = client.find()  # It is served after the other one is gone.
+        assert client.committed(topic, [0]) == {(topic, 0): 10}, "the same broker has seen what came before"
         self.let_answer(brokers, transactions)
-        assert wire is client.find()
         assert fetch(client, topic, 0) == {0: (10, NONE)}
         assert stage(client, topic, {1: 21}) == [NONE]
         assert fetch(client, topic, 0, 1) == {0: (10, NONE), 1: (-1, UNSTABLE)}
 
-    def test_what_comes_behind_it_waits(
+    def test_what_comes_behind_it_on_the_connection_is_newer(
         self, brokers: RunningCluster, client: GroupClient, topic: str, transactions: Transactions
     ) -> None:
         first = self.begin(brokers, client, topic, transactions)
-        second = staging_request(client, topic, {0: 30})
-        client.find().send(second, 5)
+        row = OffsetCommitRequestPartition(partition_index=0, committed_offset=30)
+        second = OffsetCommitRequest(
+            group_id=client.group_id, topics=[OffsetCommitRequestTopic(name=topic, partitions=[row])]
+        )
+        client.find().send(second, 9)
+        other = GroupClient(brokers.bootstrap, client.group_id)
+        assert other.committed(topic, [0]) == {(topic, 0): 10}, "the broker has seen what came before this"
+        other.lose()
         self.let_answer(brokers, transactions)
-        for request in (first, second):
-            assert client.find().receive(request, 5).topics[0].partitions[0].error_code == NONE
-        assert staged_at(brokers, client.group_id, topic, 0) == 30
-        assert len(transactions.asked) == 1
+        assert client.find().receive(first, 5).topics[0].partitions[0].error_code == NONE
+        assert client.find().receive(second, 9).topics[0].partitions[0].error_code == NONE
+        end(brokers, client.group_id)
+        assert fetch(client, topic, 0) == {0: (30, NONE)}
 
 
 class TestWhoMay:
@@ -370,3 +373,14 @@ def test_pieces_behind_the_end_of_the_transaction_are_refused(
     codes = stage(client, big, {index: index for index in range(400)})
     assert codes == [NONE] * 300 + [ErrorCode.INVALID_TXN_STATE] * 100
     assert client.committed() == {(topic, 0): 10}
+
+
+def test_a_member_that_is_thrown_out_is_told_so_for_the_rest(
+    client: GroupClient, name: str, topic: str, transactions: Transactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    big = f"{name}-big"
+    client.find().create(big, 400, 1)
+    answers = [NONE, ErrorCode.ILLEGAL_GENERATION]
+    monkeypatch.setattr(txn_offset_commit._Staging, "may", lambda *_: answers.pop(0))
+    codes = stage(client, big, {index: index for index in range(400)})
+    assert codes == [NONE] * 300 + [ErrorCode.ILLEGAL_GENERATION] * 100
