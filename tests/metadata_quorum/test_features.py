@@ -21,6 +21,7 @@ from barnabas_metadata_quorum.founding import METHOD, Founding
 from barnabas_metadata_quorum.image.image import Image
 from barnabas_metadata_quorum.image.records import FEATURES_LEVEL, SNAPSHOTS_LEVEL
 from barnabas_metadata_quorum.pulse import Pulse
+from barnabas_metadata_quorum.submission import with_identity
 from barnabas_raftlog.links.links import LinkDownError, RemoteError
 from barnabas_raftlog.raft.messages import Fact
 from barnabas_raftlog.tasks import Tasks
@@ -261,9 +262,22 @@ async def test_a_controller_that_says_nothing_is_not_waited_for_for_ever(monkeyp
     assert first.facts[0].cause.endswith("nodes [3] do not say what they know")
 
 
-async def test_each_term_asks_for_itself_and_what_an_older_one_finds_out_is_void() -> None:
-    first = First({2: FEATURES_LEVEL, 3: SNAPSHOTS_LEVEL})
+async def test_what_an_older_term_finds_out_late_is_void() -> None:
+    first = First({2: FEATURES_LEVEL, 3: LinkDownError("down")})
     assert first.founding.updates(1) is None
+    await first.links.was_refused.wait()
     first.links.answers[3] = FEATURES_LEVEL
     assert await first.outcome(2) == ALL
-    assert await first.outcome(3) == ALL
+    first.links.answers[3] = SNAPSHOTS_LEVEL
+    first.changed.fire()
+    await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
+    assert first.founding.updates(2) is not None
+    assert [one.level for one in first.founding.updates(2) or ()] == [2]
+    assert not first.facts
+
+
+def test_an_update_has_an_identity_by_which_a_retry_is_known() -> None:
+    command = with_identity(UpdateFeatures((FeatureUpdate(TRANSACTION_VERSION, 2),)))
+    assert isinstance(command, UpdateFeatures)
+    assert len(command.command_id) == 16
+    assert with_identity(command) == command
