@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 from broker.cli.conftest import Run
+from broker.coordinators.groups.group_client import GroupClient
 from broker.live.test_three_brokers import Wires, leader_of
+from broker.live.transactions.consuming import stable_position, stage_surely
 from broker.live.transactions.producing import Transactional, read, transactional_request
 from broker.wire_client import batch, produce_request
 
@@ -237,6 +239,23 @@ def test_a_transaction_that_hangs_is_found_and_aborted(
     assert rows_of(txn("find-hanging")) == []
     assert wires[leader].ask(produce_request("hanging", batch(1)), 9)
     assert read(wires[leader], "hanging", 7, is_committed=True) == [6]
+
+
+def test_positions_of_a_group_in_a_transaction_are_seen_and_aborted_too(
+    brokers: RunningCluster, txn: Run, wires: Wires
+) -> None:
+    wires[1].create("staged")
+    one = Transactional(wires, "staged-1")
+    group = GroupClient(brokers.bootstrap, "staged-group")
+    group.commit_surely("staged", {0: 1})
+    assert stage_surely(group, one, "staged", {0: 5}) == [0]
+    ((topic, number),) = rows_of("\n".join(txn("describe", "staged-1").splitlines()[1:]))
+    assert topic == "__consumer_offsets"
+    assert "transactional id 'staged-1' of coordinator" in txn("why", topic, number)
+    assert rows_of(txn("find-hanging", "--longer-than", "0s")) == []
+    txn("abort", topic, number, "--producer", one.producer_id, "--force")
+    assert stable_position(group, "staged", 0) == 1
+    group.lose()
 
 
 def test_without_every_coordinator_nothing_is_said_to_hang(
