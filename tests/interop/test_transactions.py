@@ -14,8 +14,8 @@ from bench import systems
 from cancellation import open_sockets, sockets_close, tasks_end
 from confluent_kafka import Consumer as LibrdkafkaConsumer
 from confluent_kafka import Producer as LibrdkafkaProducer
+from machines import cluster_handle
 
-from barnabas_broker.testing import RunningCluster
 from barnabas_clients import (
     Admin,
     CommitFailedError,
@@ -44,8 +44,9 @@ def kafka() -> Iterator[str]:
 
 @contextmanager
 def barnabas() -> Iterator[str]:
-    with RunningCluster(3, settings={"unstable.api.versions.enable": True}) as running:
-        yield running.bootstrap
+    # In processes of their own: whose sockets are open here is counted.
+    with cluster_handle.cluster(settings={"unstable.api.versions.enable": "true"}) as handle:
+        yield handle.bootstrap
 
 
 SYSTEMS = {"kafka": kafka, "barnabas": barnabas}
