@@ -13,12 +13,12 @@ import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from barnabas_clients.arguments import text
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.errors import ClientClosedError, ClientError, DeadlineExceededError
 from barnabas_clients.groups.coordinator import Coordinator, commit_offsets, fetch_offsets, look_up_offsets
+from barnabas_clients.groups.offsets_to_send import GroupMember, GroupOffsets
 from barnabas_clients.groups.session import GroupSettings
 from barnabas_clients.place_arguments import deadline_s, partition_of
 from barnabas_clients.protocol.errors import KafkaError
@@ -34,9 +34,6 @@ from .reader import Reader
 from .settings import EARLIEST, RESETS, ConsumerSettings
 from .subscription import NOTHING, Subscription
 from .topic_places import TopicPlaces
-
-if TYPE_CHECKING:
-    from barnabas_clients.producer.transaction import GroupOffsets
 
 __all__ = ["ConsumerCore"]
 
@@ -336,17 +333,13 @@ class ConsumerCore:
         self.reader.wake()
         self.fetcher.pump()
 
-    def to_send(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> "GroupOffsets":
+    def to_send(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> GroupOffsets:
         """Return offsets for a transaction that stores them.
 
         Raises:
             ValueError: there is no group, or offsets are committed outside of transactions, too.
             CommitFailedError: this consumer is not a member at the moment.
         """
-        # Few consumers are part of transactions, and the others need nothing of a producer.
-        from barnabas_clients.producer.transaction import GroupOffsets  # noqa: PLC0415 - see above
-        from barnabas_clients.producer.transactions.requests import GroupMember  # noqa: PLC0415 - see above
-
         group_id = self.settings.group_id
         if group_id is None:
             raise ValueError("without a group_id there is nowhere to store offsets")
