@@ -5,7 +5,7 @@ As in arguments.py, a wrong type is a `TypeError` and an impossible value a `Val
 A partition may be a `TopicPartition`, or any tuple of a name and a number. The functions here return `TopicPartition`s.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from .arguments import INT32_MAX, INT64_MAX, names, seconds, shown, text, topic_name, whole_number
@@ -13,6 +13,7 @@ from .topic_partition import OffsetAndMetadata, TopicPartition
 
 __all__ = [
     "GROUP_STATES",
+    "TRANSACTION_STATES",
     "configs_of",
     "deadline_s",
     "group_states",
@@ -23,6 +24,7 @@ __all__ = [
     "replicas_of",
     "several",
     "timestamps_of",
+    "transaction_states",
 ]
 
 GROUP_STATES: Final = (
@@ -37,6 +39,17 @@ GROUP_STATES: Final = (
     "Unknown",
 )
 """Kafka's names for the states of groups, of all kinds."""
+TRANSACTION_STATES: Final = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "Dead",
+    "PrepareEpochFence",
+)
+"""Kafka's names for the states of transactional ids."""
 METADATA_CHARACTERS_MAX = 8_000
 SPECS_MIN: Final = -5
 """The lowest of the numbers that stand for an end of a log, or for the record with the largest time (KIP-734, 1005)."""
@@ -166,13 +179,16 @@ def group_states(value: object) -> list[str]:
     Raises:
         TypeError: it is not a list of texts. ValueError: there is no such state.
     """
-    known = {state.lower(): state for state in GROUP_STATES}
-    found = []
-    for state in names("states", value):
-        if state.lower() not in known:
-            raise ValueError(f"there is no state {state[:80]!r}; choose from {', '.join(GROUP_STATES)}")
-        found.append(known[state.lower()])
-    return found
+    return _states(value, GROUP_STATES)
+
+
+def transaction_states(value: object) -> list[str]:
+    """Return states of transactional ids as Kafka writes them. Capitals do not matter.
+
+    Raises:
+        TypeError: it is not a list of texts. ValueError: there is no such state.
+    """
+    return _states(value, TRANSACTION_STATES)
 
 
 def deadline_s(value: object) -> float | None:
@@ -188,3 +204,13 @@ def _items(name: str, value: object) -> list[tuple[object, object]]:
     if not isinstance(value, Mapping):
         raise TypeError(f"{name} is {shown(value)}; it must be a mapping")
     return list(value.items())
+
+
+def _states(value: object, there: Sequence[str]) -> list[str]:
+    known = {state.lower(): state for state in there}
+    found = []
+    for state in names("states", value):
+        if state.lower() not in known:
+            raise ValueError(f"there is no state {state[:80]!r}; choose from {', '.join(there)}")
+        found.append(known[state.lower()])
+    return found

@@ -90,9 +90,11 @@ SENSIBLE: dict[str, Any] = {
     "transactional_id": "x",
     "transactional_ids": ["x"],
     "producer_ids": [1],
+    "open_longer_than_s": 900.0,
     "start_offset": 1,
 }
 OF_ONE_CALL: dict[str, Any] = {
+    "Admin.reachable_transactions(states)": ["Ongoing"],
     "Admin.create_topic(partitions)": 3,
     "Admin.create_topics(topics)": [NewTopic("n")],
     "Admin.list_offsets(partitions)": {T0: -1},

@@ -14,6 +14,7 @@ from bench import systems
 from cancellation import open_sockets, sockets_close, tasks_end
 from confluent_kafka import Consumer as LibrdkafkaConsumer
 from confluent_kafka import Producer as LibrdkafkaProducer
+from machines import cluster_handle
 
 from barnabas_clients import (
     Admin,
@@ -41,8 +42,15 @@ def kafka() -> Iterator[str]:
         yield peer.address
 
 
-SYSTEMS = {"kafka": kafka}
-"""What starts brokers, by name. Brokers of this project will be another row."""
+@contextmanager
+def barnabas() -> Iterator[str]:
+    # In processes of their own: whose sockets are open here is counted.
+    with cluster_handle.cluster(settings={"unstable.api.versions.enable": "true"}) as handle:
+        yield handle.bootstrap
+
+
+SYSTEMS = {"kafka": kafka, "barnabas": barnabas}
+"""What starts brokers, by name."""
 
 
 class Place(NamedTuple):

@@ -341,7 +341,7 @@ class Partition:
         """Return the guard for a transactional batch, before the coordinator is asked; None: it need not be asked.
 
         `bumps_epoch`: the producer uses version 2 of transactions. The guard holds until the transaction begins here, a
-        marker of the producer comes, or this node's term is over; batches that are under way together share it.
+        marker comes that may end it, or this node's term is over; batches that are under way together share it.
 
         Raises:
             NotLeaderError: another node leads, or nobody.
@@ -399,7 +399,10 @@ class Partition:
         offset = self.log.log_end_offset
         index = self.group.propose(marker_batch(marker, wall_ms)).index
         self.state.note_marker(marker, index, offset, wall_ms)
-        self._verifications.drop(marker.producer_id)
+        if bumps_epoch:
+            self._verifications.drop_before(marker.producer_id, marker.producer_epoch)
+        else:
+            self._verifications.drop(marker.producer_id)
         return index
 
     def turn_away(self, producer_id: int, error: BarnabasError) -> None:

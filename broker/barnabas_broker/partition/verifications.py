@@ -3,7 +3,9 @@
 A leader takes the first batch of a transaction only if the transaction coordinator knows the partition as part of it
 (KIP-890). Otherwise a batch that was long under way would open a transaction that nobody ends. While the coordinator
 is asked the transaction may end, and the answer be about one that is over. So whoever asks takes a guard first, and
-`Partition.append` wants the same one back: a marker of the producer drops it, and so does the end of the term.
+`Partition.append` wants the same one back: a marker that may end what was asked about drops it, and so does the end of
+the term. With version 2 of transactions every transaction has an epoch of its own, and its marker the next one. The
+marker of the last transaction, which may come while the coordinator is asked about the next, ends nothing of that.
 
 Batches that a producer has under way together share a guard. It also knows the lowest sequence among them: where a
 producer is unknown, because it was forgotten, any sequence may be the next one, but none of a later batch.
@@ -64,6 +66,15 @@ class Verifications:
     def drop(self, producer_id: int) -> None:
         """Forget the guards of a producer: its transaction has begun, or has ended."""
         self._by_producer.pop(producer_id, None)
+
+    def drop_before(self, producer_id: int, epoch: int) -> None:
+        """Forget those of epochs before this one: a marker of it has ended them, with version 2 of transactions."""
+        by_epoch = self._by_producer.get(producer_id)
+        if by_epoch is not None:
+            for each in [each for each in by_epoch if each < epoch]:
+                del by_epoch[each]
+            if not by_epoch:
+                del self._by_producer[producer_id]
 
     def forget(self, producer_id: int, guard: Verification) -> None:
         """Forget one guard: the coordinator has said no."""

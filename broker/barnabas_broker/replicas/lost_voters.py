@@ -5,7 +5,7 @@ that nothing acknowledged is forgotten (`barnabas_raftlog.raft.uncertainty`, whe
 on which acknowledged records may be lost, so nothing here decides anything: a node says what it knows, and whether it
 would give that voter up. Only a second question, which says so, lets it.
 
-Not here: finding the nodes to ask, and the words for people (`cli.commands.give_up_voter`).
+Not here: finding the nodes to ask, and the words for people (`cli.commands.topic.give_up_voter`).
 """
 
 from typing import Any

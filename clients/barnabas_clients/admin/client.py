@@ -53,6 +53,7 @@ from barnabas_clients.place_arguments import (
     replicas_of,
     several,
     timestamps_of,
+    transaction_states,
 )
 from barnabas_clients.protocol.errors import ErrorCode, error_for
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
@@ -81,6 +82,7 @@ from .values import (
     PartitionProducer,
     PartitionReassignment,
     ReachableGroups,
+    ReachableTransactions,
     ReplicaSize,
     TopicsSurvey,
     TotalLag,
@@ -127,6 +129,7 @@ __all__ = [
     "PinnedRange",
     "RangeCheck",
     "ReachableGroups",
+    "ReachableTransactions",
     "ReplicaSize",
     "ResetTo",
     "SnapshotTopic",
@@ -690,18 +693,42 @@ class Admin:
     # Transactions.
 
     async def list_transactions(
-        self, *, states: Iterable[str] = (), producer_ids: Iterable[int] = (), timeout_s: float | None = None
+        self,
+        *,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        open_longer_than_s: float | None = None,
+        timeout_s: float | None = None,
     ) -> list[TransactionListing]:
         """Return all transactional ids, sorted; with `states` ("Ongoing", "PrepareCommit") or `producer_ids` some.
+
+        `open_longer_than_s`: those whose transaction has begun longer ago. Brokers before Apache Kafka 3.8 cannot say.
 
         Raises:
             KafkaError: there is no such state. DeadlineExceededError: a broker did not answer.
         """
-        chosen = [whole_number("producer_ids", one, 0) for one in several("producer_ids", producer_ids, "numbers")]
-        limit_s = self._limit(timeout_s)
-        return await admin_transactions.list_transactions(
-            self._cluster, limit_s, states=names_of("states", states), producer_ids=chosen
-        )
+        chosen = names_of("states", states), _producer_ids_of(producer_ids), _length_of(open_longer_than_s)
+        wanted = admin_transactions.listing_request(*chosen)
+        return await admin_transactions.list_transactions(self._cluster, self._limit(timeout_s), wanted)
+
+    async def reachable_transactions(
+        self,
+        *,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        open_longer_than_s: float | None = None,
+        timeout_s: float | None = None,
+    ) -> ReachableTransactions:
+        """Return what `list_transactions` does, as far as brokers answer; a broker gets 5 s at most.
+
+        The ids of a broker that is down are missing until others have taken them over, and `silent` names it.
+
+        Raises:
+            UnsupportedVersionError: a broker has no transactions, or cannot say what is asked.
+        """
+        chosen = transaction_states(states), _producer_ids_of(producer_ids), _length_of(open_longer_than_s)
+        wanted = admin_transactions.listing_request(*chosen)
+        return await admin_transactions.reachable_transactions(self._cluster, self._limit(timeout_s), wanted)
 
     async def describe_transactions(
         self, transactional_ids: Collection[str], *, timeout_s: float | None = None
@@ -803,6 +830,14 @@ def _listing_of(value: object) -> GroupListing:
         raise TypeError(f"a group is {shown(value)}; it must be a GroupListing, as list_groups returns them")
     coordinator_id = whole_number("the coordinator of a group", value.coordinator_id, 0, INT32_MAX)
     return value._replace(group_id=text("the id of a group", value.group_id), coordinator_id=coordinator_id)
+
+
+def _producer_ids_of(value: object) -> list[int]:
+    return [whole_number("a number in producer_ids", one, 0) for one in several("producer_ids", value, "numbers")]
+
+
+def _length_of(value: object) -> float | None:
+    return None if value is None else seconds("open_longer_than_s", value)
 
 
 def _new_topic_of(value: object) -> NewTopic:

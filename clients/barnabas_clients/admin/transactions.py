@@ -8,9 +8,11 @@ holds readers of committed records back for ever, and only an operator can end i
 Cancellation, for all of them: an abort may happen nevertheless, and nothing is left behind here.
 """
 
+import asyncio
 from collections.abc import Collection, Iterable, Sequence
 
 from barnabas_clients.cluster.cluster import Cluster
+from barnabas_clients.errors import ClientError, UnsupportedVersionError
 from barnabas_clients.groups.coordinator import Coordinator
 from barnabas_clients.protocol.describe_producers import (
     DescribeProducersRequest,
@@ -18,7 +20,7 @@ from barnabas_clients.protocol.describe_producers import (
     DescribeProducersTopic,
 )
 from barnabas_clients.protocol.describe_transactions import DescribedTransaction, DescribeTransactionsRequest
-from barnabas_clients.protocol.errors import ErrorCode, error_for
+from barnabas_clients.protocol.errors import ErrorCode, KafkaError, error_for
 from barnabas_clients.protocol.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from barnabas_clients.protocol.write_txn_markers import (
     WritableTxnMarker,
@@ -30,42 +32,102 @@ from barnabas_clients.topic_partition import TopicPartition
 
 from .groups import ATTEMPT_TIMEOUT_S, each
 from .offsets import left_s
-from .values import PartitionProducer, TransactionDescription, TransactionListing
+from .values import PartitionProducer, ReachableTransactions, TransactionDescription
+from .values import TransactionListing as Listing
 
-__all__ = ["abort_transaction", "describe_producers", "describe_transactions", "list_transactions"]
+__all__ = [
+    "abort_transaction",
+    "describe_producers",
+    "describe_transactions",
+    "list_transactions",
+    "listing_request",
+    "reachable_transactions",
+]
+
+_DURATION_VERSIONS = range(1, 3)
 
 
-async def list_transactions(
-    cluster: Cluster, timeout_s: float, *, states: Iterable[str] = (), producer_ids: Iterable[int] = ()
-) -> list[TransactionListing]:
-    """Return every transactional id of the cluster, sorted; of some states or producers, if any are named.
+async def list_transactions(cluster: Cluster, timeout_s: float, wanted: ListTransactionsRequest) -> list[Listing]:
+    """Return every transactional id of the cluster that the request wants, sorted.
 
     Raises:
         DeadlineExceededError: a broker of the cluster did not answer, so its ids would be missing.
     """
-    request = ListTransactionsRequest(state_filters=tuple(states), producer_id_filters=tuple(producer_ids))
 
-    async def ask(node_id: int, deadline: float) -> list[TransactionListing]:
-        response: ListTransactionsResponse = await cluster.ask_broker(
-            node_id, request, min(left_s(deadline), ATTEMPT_TIMEOUT_S)
-        )
-        if response.error_code:
-            raise error_for(response.error_code, f"transactions of broker {node_id}")
-        if response.unknown_state_filters:
-            unknown = ", ".join(response.unknown_state_filters)
-            raise error_for(ErrorCode.INVALID_REQUEST, f"broker {node_id} knows no state {unknown}")
-        return [
-            TransactionListing(row.transactional_id, row.producer_id, row.transaction_state, node_id)
-            for row in response.transaction_states
-        ]
-
-    async def attempt(deadline: float) -> list[TransactionListing]:
+    async def attempt(deadline: float) -> list[Listing]:
         # Every attempt asks all brokers: the ids of one that failed go to others, which may have answered before.
-        answers = await each(cluster.view.brokers, lambda node_id: ask(node_id, deadline))
-        # Two brokers may have named an id that moved meanwhile.
-        return sorted({row.transactional_id: row for rows in answers.values() for row in rows}.values())
+        answers = await each(cluster.view.brokers, lambda node_id: _ask(cluster, node_id, wanted, deadline))
+        return _sorted(row for rows in answers.values() for row in rows)
 
     return await cluster.retry("listing transactions", timeout_s, attempt)
+
+
+async def reachable_transactions(
+    cluster: Cluster, timeout_s: float, wanted: ListTransactionsRequest
+) -> ReachableTransactions:
+    """Return the ids that brokers tell of within `timeout_s`. One that cannot be reached is not asked again.
+
+    A coordinator that is still loading its ids is asked until it has them.
+
+    Raises:
+        UnsupportedVersionError: a broker has no such list, or not one of what is wanted.
+    """
+    deadline = asyncio.get_running_loop().time() + min(timeout_s, ATTEMPT_TIMEOUT_S)
+    silent: dict[int, str] = {}
+
+    async def ask(node_id: int) -> list[Listing]:
+        async def attempt(until: float) -> list[Listing]:
+            try:
+                return await _ask(cluster, node_id, wanted, until)
+            except UnsupportedVersionError:
+                raise
+            except ClientError as error:
+                silent[node_id] = str(error)
+                return []
+
+        try:
+            return await cluster.retry(f"transactions of broker {node_id}", left_s(deadline), attempt)
+        except UnsupportedVersionError:
+            raise
+        except (ClientError, KafkaError) as error:
+            silent[node_id] = str(error)
+            return []
+
+    answers = await each(cluster.view.brokers, ask)
+    rows = _sorted(row for rows in answers.values() for row in rows)
+    return ReachableTransactions(rows, dict(sorted(silent.items())))
+
+
+def listing_request(
+    states: Iterable[str], producer_ids: Iterable[int], open_longer_than_s: float | None
+) -> ListTransactionsRequest:
+    """Return the request for ids; those in these states, of these producers, with a transaction open for so long."""
+    return ListTransactionsRequest(
+        state_filters=tuple(states),
+        producer_id_filters=tuple(producer_ids),
+        duration_filter_ms=-1 if open_longer_than_s is None else int(open_longer_than_s * 1000),
+    )
+
+
+async def _ask(cluster: Cluster, node_id: int, wanted: ListTransactionsRequest, deadline: float) -> list[Listing]:
+    limit_s = min(left_s(deadline), ATTEMPT_TIMEOUT_S)
+    # An older version would leave the duration out.
+    versions = None if wanted.duration_filter_ms < 0 else _DURATION_VERSIONS
+    response: ListTransactionsResponse = await cluster.ask_broker(node_id, wanted, limit_s, versions=versions)
+    if response.error_code:
+        raise error_for(response.error_code, f"transactions of broker {node_id}")
+    if response.unknown_state_filters:
+        unknown = ", ".join(response.unknown_state_filters)
+        raise error_for(ErrorCode.INVALID_REQUEST, f"broker {node_id} knows no state {unknown}")
+    return [
+        Listing(row.transactional_id, row.producer_id, row.transaction_state, node_id)
+        for row in response.transaction_states
+    ]
+
+
+def _sorted(rows: Iterable[Listing]) -> list[Listing]:
+    """Return each id once: two brokers may have named one that moved meanwhile."""
+    return sorted({row.transactional_id: row for row in rows}.values())
 
 
 async def describe_transactions(

@@ -34,6 +34,7 @@ __all__ = [
     "PartitionProducer",
     "PartitionReassignment",
     "ReachableGroups",
+    "ReachableTransactions",
     "ReplicaSize",
     "TopicsSurvey",
     "TotalLag",
@@ -314,6 +315,13 @@ class TransactionListing(NamedTuple):
     producer_id: int
     state: str
     coordinator_id: int
+
+
+class ReachableTransactions(NamedTuple):
+    """The transactional ids of the brokers that answered, by id. `silent` has the reason of each that did not."""
+
+    transactions: Sequence[TransactionListing]
+    silent: Mapping[int, str]
 
 
 class TransactionDescription(NamedTuple):

@@ -40,8 +40,8 @@ from barnabas_clients.admin.values import ListedOffset, OffsetSpec
 from barnabas_clients.arguments import callable_of, names, seconds, shown, topic_name, whole_number
 from barnabas_clients.assignors.assignor import Assignor
 from barnabas_clients.errors import DeadlineExceededError
+from barnabas_clients.groups.offsets_to_send import GroupOffsets
 from barnabas_clients.place_arguments import offsets_of, partitions_of, timestamps_of
-from barnabas_clients.producer.transaction import GroupOffsets
 from barnabas_clients.protocol.errors import ErrorCode, error_for
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
 

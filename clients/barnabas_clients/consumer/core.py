@@ -18,10 +18,9 @@ from barnabas_clients.arguments import text
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.errors import ClientClosedError, ClientError, DeadlineExceededError
 from barnabas_clients.groups.coordinator import Coordinator, commit_offsets, fetch_offsets, look_up_offsets
+from barnabas_clients.groups.offsets_to_send import GroupMember, GroupOffsets
 from barnabas_clients.groups.session import GroupSettings
 from barnabas_clients.place_arguments import deadline_s, partition_of
-from barnabas_clients.producer.transaction import GroupOffsets
-from barnabas_clients.producer.transactions.requests import GroupMember
 from barnabas_clients.protocol.errors import KafkaError
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
 from barnabas_clients.wording import shown_name, shown_reason

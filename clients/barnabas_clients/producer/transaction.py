@@ -22,10 +22,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from barnabas_clients.arguments import seconds
 from barnabas_clients.errors import ClientError
+from barnabas_clients.groups.offsets_to_send import GroupOffsets
 from barnabas_clients.protocol.errors import KafkaError
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
 from barnabas_clients.wording import shown_reason
@@ -35,21 +36,12 @@ from .transactions.situations import Situation
 if TYPE_CHECKING:
     from .conversation import Conversation
     from .sender import Sender
-    from .transactions.requests import GroupMember
 
 __all__ = ["GroupConsumer", "GroupOffsets", "Transaction", "leave_nothing_open"]
 
 ABORT_S: Final = 5.0
 """Some elections of a coordinator take less."""
 _log = logging.getLogger("barnabas_clients.producer")
-
-
-class GroupOffsets(NamedTuple):
-    """Offsets to be stored in the name of a group's member; `on_stored` is called when that is certain."""
-
-    member: GroupMember
-    offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    on_stored: Callable[[], None]
 
 
 class GroupConsumer(Protocol):

@@ -309,6 +309,26 @@ def test_a_marker_that_comes_while_the_coordinator_is_asked_drops_the_guard() ->
     write(partition, 0)
 
 
+@pytest.mark.parametrize("is_open", [True, False])
+def test_with_version_2_the_marker_of_the_last_transaction_leaves_the_guard_of_the_next_one(is_open: bool) -> None:
+    """Its producer has heard that it has ended, and begins the next one while the marker is on its way (KIP-890)."""
+    partition = leader()
+    if is_open:
+        write(partition, 0, epoch=1)
+    guard = verified(partition, epoch=2)
+    end(partition, epoch=2)
+    assert verified(partition, epoch=2) is guard
+    write(partition, 0, epoch=2, guard=guard)
+
+
+def test_the_marker_of_a_transaction_of_version_2_drops_its_guard() -> None:
+    partition = leader()
+    guard = verified(partition, epoch=1)
+    end(partition, epoch=2, commit=False)
+    assert not partition._verifications.holds(PID, 1, guard)
+    assert len(partition._verifications) == 0
+
+
 def test_with_version_1_a_marker_like_the_last_one_drops_the_guard_as_well() -> None:
     """It may be the end of the next transaction, which has written nothing here yet, and must not begin to any more."""
     for bumps_epoch in (False, True):

@@ -115,6 +115,11 @@ ADMIN: Mapping[str, Call] = {
         f"{c.group_id}-3", ResetTo.earliest(), partitions=[c.partition], timeout_s=s
     ),
     "delete_group_offsets": lambda c, s: c.admin.delete_group_offsets(f"{c.group_id}-3", [c.partition], timeout_s=s),
+    "list_transactions": lambda c, s: c.admin.list_transactions(timeout_s=s),
+    "describe_transactions": lambda c, s: c.admin.describe_transactions([f"{c.group_id}-x"], timeout_s=s),
+    "describe_producers": lambda c, s: c.admin.describe_producers([c.partition], timeout_s=s),
+    # There is none, so aborting is refused.
+    "abort_transaction": lambda c, s: c.admin.abort_transaction(c.partition, 1, timeout_s=s),
 }
 
 
@@ -125,6 +130,7 @@ SURVEYS: Mapping[str, Call] = {
         [GroupListing(group_id=c.group_id, protocol_type="consumer", state="", type="", coordinator_id=1)], timeout_s=s
     ),
     "reachable_groups": lambda c, s: c.admin.reachable_groups(timeout_s=s),
+    "reachable_transactions": lambda c, s: c.admin.reachable_transactions(timeout_s=s),
 }
 
 

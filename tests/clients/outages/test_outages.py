@@ -27,11 +27,9 @@ pytestmark = [pytest.mark.process, pytest.mark.slow]
 DEADLINE_S = 1.5
 HUNG_S = 30.0
 """Far beyond every deadline here: a call that reaches it hangs."""
-OF_TRANSACTIONS = {"list_transactions", "describe_transactions", "describe_producers", "abort_transaction"}
-"""Calls that brokers of this project do not serve yet; see tests/interop/test_transactions.py."""
 NOT_ASKING = {
     Producer: {"close", "start", "stop"},
-    Admin: {"close", "start", "stop", *SURVEYS, *OF_TRANSACTIONS},
+    Admin: {"close", "start", "stop", *SURVEYS},
     # Records are asked for without a deadline of the broker's: see the tests below.
     Consumer: {
         "close",

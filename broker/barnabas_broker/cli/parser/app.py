@@ -27,6 +27,7 @@ from .reassign import reassign
 from .snapshots import snapshot
 from .streams import consume, produce
 from .topics import topic
+from .transactions import txn
 
 __all__ = ["app", "run"]
 
@@ -38,6 +39,7 @@ app.add_typer(topic, name="topic")
 app.add_typer(config, name="config")
 app.add_typer(group, name="group")
 app.add_typer(snapshot, name="snapshot")
+app.add_typer(txn, name="txn")
 app.add_typer(features, name="features")
 app.add_typer(bench, name="bench")
 app.command("produce")(produce)

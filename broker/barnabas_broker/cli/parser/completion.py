@@ -114,6 +114,13 @@ def _snapshots(context: Any) -> Iterable[str]:
     return _asked(context, ask)
 
 
+def _transactional_ids(context: Any) -> Iterable[str]:
+    async def ask(admin: "Admin") -> Iterable[str]:
+        return [row.transactional_id for row in (await admin.reachable_transactions()).transactions]
+
+    return _asked(context, ask)
+
+
 def _config_names(_context: Any) -> Iterable[str]:
     from barnabas_metadata_quorum.topic_configs import TOPIC_CONFIGS  # noqa: PLC0415 - see above
 
@@ -151,6 +158,9 @@ NAMES: dict[tuple[tuple[str, ...], str], Names] = {  # the family of commands, o
     (("snapshot",), "name"): _snapshots,
     (("snapshot",), "names"): _snapshots,
     (("snapshot",), "topics"): _topics,
+    (("txn",), "names"): _transactional_ids,
+    (("txn",), "topic"): _topics,
+    (("txn",), "topics"): _topics,
     (("produce",), "topic"): _topics,
     (("consume",), "topics"): _topics,
     (("consume",), "group"): _groups,

@@ -176,7 +176,7 @@ def topic_give_up_voter(
     timeout: Timeout = 15.0,
 ) -> int:
     """Let a page-cache partition elect a leader without a replica that is gone for good; may lose records."""
-    from barnabas_broker.cli.commands import give_up_voter as commands  # noqa: PLC0415 - loaded by those who use it
+    from barnabas_broker.cli.commands.topic import give_up_voter as commands  # noqa: PLC0415 - loaded by those who use it
 
     return commands.give_up(name, partition, voter, config, timeout, accepted=accept_data_loss, as_json=as_json)
 

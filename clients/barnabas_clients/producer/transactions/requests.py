@@ -9,6 +9,7 @@ member would be believed although the group has gone on. The versions also tell 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from barnabas_clients.groups.offsets_to_send import GroupMember
 from barnabas_clients.protocol.add_offsets_to_txn import AddOffsetsToTxnRequest
 from barnabas_clients.protocol.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from barnabas_clients.protocol.end_txn import EndTxnRequest
@@ -35,15 +36,6 @@ __all__ = [
 ]
 
 NO_ID: Final = -1
-
-
-class GroupMember(NamedTuple):
-    """The member whose offsets are stored, in its generation. The defaults stand for a group that is not checked."""
-
-    group_id: str
-    generation_id: int = -1
-    member_id: str = ""
-    group_instance_id: str | None = None
 
 
 class Owner(NamedTuple):

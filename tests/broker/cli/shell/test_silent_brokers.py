@@ -54,6 +54,12 @@ snapshot create month-end t
 snapshot list
 snapshot show month-end
 snapshot delete month-end
+txn list
+txn describe x
+txn producers t 0
+txn why t 0
+txn find-hanging
+txn abort t 0 --start-offset 5
 features describe
 features upgrade transaction.version=2
 features downgrade transaction.version=1
