@@ -190,8 +190,8 @@ def answered(logs: dict[str, _Log], positions: dict[str, int], order: list[str],
 
     def hosted(name: str, _: bytes, *, by_id: bool) -> Any:
         log = logs[name]
-        partition = SimpleNamespace(is_leader=True, can_serve=True, term=1, high_watermark=log.log_end_offset, log=log)
-        partition.changes = 0
+        partition = SimpleNamespace(is_leader=True, can_serve=True, term=1, changes=0, log=log)
+        partition.high_watermark = partition.last_stable_offset = log.log_end_offset
         return SimpleNamespace(partitions={0: partition})
 
     broker = SimpleNamespace(config=SimpleNamespace(fetch_max_bytes=limits[2]), is_stopping=False, topic=hosted)
