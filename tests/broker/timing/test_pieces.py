@@ -39,6 +39,7 @@ from barnabas_broker.server.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    storing_offsets,
 )
 from barnabas_broker.timing import slices
 from barnabas_broker.timing.pieces import FEW, PIECE, RUN, abandoned, distinct, let_go, sorted_names
@@ -128,6 +129,9 @@ class Broker:
         self.config = SimpleNamespace(auto_create_topics_enable=False, log_dir="/nowhere")
         self.partitions = SimpleNamespace(topics={}, topics_by_id={}, wall_ms=self.now_ms)
         self.coordinator = self.host = self.runtime = self
+
+    async def certain_shard(self, _: str) -> ErrorCode:
+        return ErrorCode.NOT_COORDINATOR
 
     async def find_shard(self, _: str) -> ErrorCode:
         return ErrorCode.NOT_COORDINATOR
@@ -328,9 +332,9 @@ async def at_once(
     if looks:
         look = getattr(handler, looks)
 
-        def counted(*args: Any) -> Any:
+        def counted(*args: Any, **named: Any) -> Any:
             Counted.looked_at += 1
-            return look(*args)
+            return look(*args, **named)
 
         monkeypatch.setattr(handler, looks, counted)
     exchange: Any = SimpleNamespace(version=7, is_gone=is_gone)
@@ -403,9 +407,10 @@ TOPICS_WITHOUT_PARTITIONS: dict[str, Callable[[Any, Any], Generator[None, None, 
     "fetch": lambda broker, _: fetch._Look(
         broker, 7, FetchRequest(topics=Counted([FetchTopic(topic="t")] * MANY)), 1_000
     ).run(),
-    "commit": lambda broker, exchange: offset_commit._Commit(
-        broker, exchange, OffsetCommitRequest(topics=Counted([OffsetCommitRequestTopic(name="t")] * MANY))
-    ).run(Broker()),  # type: ignore[arg-type]  # a shard that is not active
+    "commit": lambda broker, exchange: offset_commit._Commit(broker, exchange, OffsetCommitRequest()).run(
+        Broker(),  # type: ignore[arg-type]  # a shard that is not active
+        Counted([OffsetCommitRequestTopic(name="t")] * MANY),
+    ),
 }
 
 
@@ -415,7 +420,7 @@ def test_topics_of_which_no_partition_is_named_are_gone_through_in_pieces(what: 
     broker.config.fetch_max_bytes = 1_000
     exchange: Any = SimpleNamespace(version=7)
     steps = TOPICS_WITHOUT_PARTITIONS[what](broker, exchange)
-    assert 0 < longest_stretch(lambda: next(steps))[0] <= offset_commit.PIECE
+    assert 0 < longest_stretch(lambda: next(steps))[0] <= storing_offsets.PIECE
 
 
 async def test_what_is_made_of_many_shares_no_callback_with_what_came_before() -> None:
@@ -444,10 +449,10 @@ def test_few_bytes_of_long_names_are_hashed_between_two_pauses_and_once() -> Non
 
     broker: Any = Broker()
     broker.partition_of = partition_of
-    steps = find_coordinator._homes(broker, keys, [None] * 100)
+    steps = find_coordinator._indexes(broker, keys, [None] * 100)
     hashed, homes = longest_stretch(lambda: next(steps))
     assert (hashed, homes) == (longest, [7] * 100)
-    again = find_coordinator._homes(broker, keys, [None, *homes[1:]])
+    again = find_coordinator._indexes(broker, keys, [None, *homes[1:]])
     advance, hashed_again = counting(lambda: next(again))
     assert longest_stretch(advance)[1] == homes
     assert sum(hashed_again) == longest
@@ -482,7 +487,7 @@ async def test_new_topics_are_waited_for_some_at_a_time() -> None:
 def test_which_partitions_coordinate_the_groups_is_found_in_pieces() -> None:
     broker: Any = Broker()
     broker.partition_of = lambda group_id: partition_for(group_id, 50)
-    steps = find_coordinator._homes(broker, Counted(f"g{k}" for k in range(MANY)), [None] * MANY)
+    steps = find_coordinator._indexes(broker, Counted(f"g{k}" for k in range(MANY)), [None] * MANY)
     longest, found = longest_stretch(lambda: next(steps))
     assert 0 < longest <= find_coordinator.PIECE_CHARACTERS // find_coordinator.KEY_CHARACTERS
     assert set(found) == set(range(50))
