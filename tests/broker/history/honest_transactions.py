@@ -39,7 +39,7 @@ class HonestTransactions:
         self.open: dict[str, Txn] = {}
         self.ending: list[Txn] = []  # decided, markers on their way
         self.positions: dict[tuple[str, str], int] = {}
-        self.committed = 0
+        self.committed: int | None = None
         self.count = 0
 
     def begin(self, producer: str) -> None:
@@ -76,9 +76,9 @@ class HonestTransactions:
         """One works at a time, and begins where the one before has ended."""
         if txn.offset is not None or any(one.offset is not None for one in [*self.open.values(), *self.ending]):
             return
-        txn.offset = self.committed + self.chance.randint(0, 3)
+        txn.offset = (self.committed or 0) + self.chance.randint(0, 3)
         self.history.append(
-            e.OffsetSent(transaction=txn.name, group="g", partition=INPUT, start=self.committed, offset=txn.offset)
+            e.OffsetSent(transaction=txn.name, group="g", partition=INPUT, start=self.committed or 0, offset=txn.offset)
         )
 
     def commit(self, txn: Txn) -> None:
@@ -150,7 +150,7 @@ class HonestTransactions:
         self.history.append(e.CommittedAsked(reader="r", group="g", partition=INPUT))
         if any(txn.offset is not None for txn in [*self.open.values(), *self.ending]):
             return  # not stable
-        self.history.append(e.CommittedFetched(reader="r", group="g", partition=INPUT, offset=self.committed or None))
+        self.history.append(e.CommittedFetched(reader="r", group="g", partition=INPUT, offset=self.committed))
 
     def step(self) -> None:
         what = self.chance.random()
