@@ -143,7 +143,6 @@ class Clients(threading.Thread):
                 except Aborting:
                     pass
                 except (ClientError, KafkaError) as error:
-                    self.book.note(f"{name}: {type(error).__name__}: {error}")
                     if error.fenced or not error.abortable:
                         return
                 await asyncio.sleep(PAUSE_S)
@@ -239,7 +238,6 @@ class Clients(threading.Thread):
             starts.clear()
             return True
         except (ClientError, KafkaError) as error:
-            self.book.note(f"{telling.name}: {type(error).__name__}: {error}")
             starts.clear()
             return not error.fenced and (error.abortable or isinstance(error, CommitFailedError))
         for place, end in ends.items():

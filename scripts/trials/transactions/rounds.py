@@ -174,6 +174,7 @@ def run(options: argparse.Namespace, faults: list[torture_faults.Fault], folder:
     if options.json:
         found = {"hung": trial.hung, "wrong": wrong, "seen": dict(seen), "missing": missing, **summary._asdict()}
         Path(options.json).write_text(json.dumps(found, indent=2) + "\n")
+        Path(options.json).with_suffix(".notes").write_text("\n".join(book.trouble) + "\n")
     failed = bool(
         trial.hung or wrong or trial.recorder.contradictions or summary.violations or summary.unread or missing
     )

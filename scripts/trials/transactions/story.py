@@ -54,7 +54,7 @@ class Book:
 
     def note(self, line: str) -> None:
         if len(self.trouble) < 10_000:
-            self.trouble.append(line)
+            self.trouble.append(f"{self.recorder.now_ms():8} {line}")
 
 
 class Telling:
@@ -76,7 +76,7 @@ class Telling:
     async def transaction(self, outcome_if_dropped: list[str]) -> AsyncIterator[tuple[str, Transaction]]:
         """Be one transaction: its name, and the client's own. Ends as the client's; raises what that raises.
 
-        `outcome_if_dropped`: its last word names the end, should it fail without having asked for the commit.
+        `outcome_if_dropped`: its last word says what has befallen it, should it turn out to be aborted.
         """
         name = f"{self.name}/{next(self.book.names)}"
         self._tell(e.Begun(transaction=name))
@@ -94,12 +94,11 @@ class Telling:
             outcome = "aborted"
             raise
         except (ClientError, KafkaError) as error:
+            self.book.note(f"{name}: {type(error).__name__}: {error}")
             if error.fenced:
                 outcome = "fenced"
             elif not asked or error.may_be_done is False:
-                outcome = "aborted"
-            if not asked and outcome_if_dropped:
-                outcome = outcome_if_dropped[-1]
+                outcome = outcome_if_dropped[-1] if outcome_if_dropped else "aborted"
             raise
         finally:
             await self._settle_rest()
@@ -138,6 +137,7 @@ class Telling:
                 receipt = await delivery
             except (ClientError, KafkaError) as error:
                 failure = failure or error
+                self.book.note(f"{self.name} {sequence} of {place}: {type(error).__name__}: {error}")
                 self._tell(e.Unknown(producer=self.name, partition=place, sequence=sequence))
             else:
                 offset = None if receipt.offset < 0 else receipt.offset
