@@ -301,7 +301,10 @@ class Assigned(Timed, tag="assigned", frozen=True, kw_only=True):
 
 
 class OwnerSeen(Timed, tag="owner", frozen=True, kw_only=True):
-    """Somebody says whose something is in an epoch: a partition's leader, the producer of a transactional id."""
+    """Something is somebody's in an epoch: a partition its leader's, a transactional id a producer's.
+
+    A leader has to say so itself: the Metadata of a broker that is cut off may name another one, as a guess.
+    """
 
     subject: Name
     epoch: Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]

@@ -24,7 +24,7 @@ from barnabas_clients.producer.producer import Producer
 from barnabas_clients.protocol.errors import KafkaError
 from barnabas_clients.topic_partition import TopicPartition
 
-from .story import Aborting, Book, Telling, consumed_of
+from .story import Aborting, Book, Outcome, Telling, consumed_of
 
 __all__ = ["GROUP", "INPUT", "OUTPUT", "PARTITIONS", "Clients"]
 
@@ -112,7 +112,7 @@ class Clients(threading.Thread):
 
     # Misfortunes in the middle of a transaction.
 
-    async def _disturb(self, telling: Telling, words: list[str]) -> None:
+    async def _disturb(self, telling: Telling, words: list[Outcome]) -> None:
         """Let it go on undisturbed, most of the time."""
         what = self._chance.random()
         if what < 0.08:
@@ -134,7 +134,7 @@ class Clients(threading.Thread):
         async with self._producer(who) as producer:
             telling = Telling(self.book, producer, who, name)
             while not self._feeding_over.is_set():
-                words: list[str] = []
+                words: list[Outcome] = []
                 try:
                     async with telling.transaction(words) as (transaction, _):
                         for _ in range(self._chance.randint(1, 6)):
@@ -218,7 +218,7 @@ class Clients(threading.Thread):
         found = {place: records for place, records in found.items() if place in starts}
         if not found:
             return True
-        words: list[str] = []
+        words: list[Outcome] = []
         ends = {place: records[-1].offset + 1 for place, records in found.items()}
         begins = {place: starts[place] for place in found}
         tell = self.book.recorder.tell
@@ -263,15 +263,10 @@ class Clients(threading.Thread):
                         tell(consumed_of(name, record))
 
     async def _watch(self, who: str, name: str) -> None:
-        """See who leads each partition, and what the group's offsets are."""
+        """See what the group's offsets are."""
         tell = self.book.recorder.tell
         async with Admin(self._servers, timeout_s=5.0) as admin:
             while not self._over.is_set():
-                for topic in await admin.describe_topics([INPUT, OUTPUT]):
-                    for number, view in topic.partitions.items():
-                        if view.leader_id >= 0 and view.leader_epoch >= 0:
-                            subject = f"{topic.name}-{number}"
-                            tell(e.OwnerSeen(subject=subject, epoch=view.leader_epoch, owner=str(view.leader_id)))
                 for place, stored in (await admin.group_offsets(GROUP)).items():
                     where = f"{place.topic}-{place.partition}"
                     tell(

@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Literal
 
 from barnabas_broker.history import events as e
 from barnabas_clients.consumer.record import ConsumerRecord
@@ -15,9 +16,10 @@ from barnabas_clients.producer.transaction import Transaction
 from barnabas_clients.protocol.errors import KafkaError
 from trials.load import Recorder, digest_of, value_of
 
-__all__ = ["Aborting", "Book", "Telling", "consumed_of", "source_of"]
+__all__ = ["Aborting", "Book", "Outcome", "Telling", "consumed_of", "source_of"]
 
 VALUE_BYTES = 120
+Outcome = Literal["committed", "aborted", "fenced", "timed_out", "unknown"]
 
 
 class Aborting(Exception):  # noqa: N818 - it is none
@@ -33,12 +35,12 @@ class Book:
         self.seen: Counter[str] = Counter()
         self.names = itertools.count(1)
         self._lock = threading.Lock()
-        self._ends: dict[str, tuple[str, bool]] = {}
+        self._ends: dict[str, str] = {}
         self._struck: set[str] = set()
 
-    def begin_end(self, name: str, transactional_id: str, *, commit: bool) -> None:
+    def begin_end(self, name: str, transactional_id: str) -> None:
         with self._lock:
-            self._ends[name] = transactional_id, commit
+            self._ends[name] = transactional_id
 
     def finish_end(self, name: str, outcome: str) -> None:
         with self._lock:
@@ -47,10 +49,11 @@ class Book:
                 self._struck.discard(name)
                 self.seen[f"{outcome} over a fault"] += 1
 
-    def strike(self) -> None:
-        """Note that a fault strikes now."""
+    def strike(self) -> list[str]:
+        """Note that a fault strikes now; return the transactional ids whose transaction is being ended."""
         with self._lock:
             self._struck |= set(self._ends)
+            return list(self._ends.values())
 
     def note(self, line: str) -> None:
         if len(self.trouble) < 10_000:
@@ -73,7 +76,7 @@ class Telling:
         self._sent: list[tuple[str, int, Delivery]] = []
 
     @asynccontextmanager
-    async def transaction(self, outcome_if_dropped: list[str]) -> AsyncIterator[tuple[str, Transaction]]:
+    async def transaction(self, outcome_if_dropped: list[Outcome]) -> AsyncIterator[tuple[str, Transaction]]:
         """Be one transaction: its name, and the client's own. Ends as the client's; raises what that raises.
 
         `outcome_if_dropped`: its last word says what has befallen it, should it turn out to be aborted.
@@ -81,14 +84,15 @@ class Telling:
         name = f"{self.name}/{next(self.book.names)}"
         self._tell(e.Begun(transaction=name))
         asked = False
-        outcome = "unknown"
+        outcome: Outcome = "unknown"
         try:
             async with self.producer.transaction() as transaction:
+                self._tell_owner()
                 yield name, transaction
                 await self._settle()
                 self._tell(e.Ending(transaction=name, commit=True))
                 asked = True
-                self.book.begin_end(name, self.transactional_id, commit=True)
+                self.book.begin_end(name, self.transactional_id)
             outcome = "committed"
         except Aborting:
             outcome = "aborted"
@@ -104,6 +108,15 @@ class Telling:
             await self._settle_rest()
             self.book.finish_end(name, outcome)
             self._tell(e.Ended(transaction=name, outcome=outcome))
+
+    def _tell_owner(self) -> None:
+        """Tell in whose name this life writes now: no other one may have that."""
+        conversation = self.producer._conversation  # nobody's business but this check's
+        assert conversation is not None
+        owner = conversation.machine.owner
+        if owner.epoch >= 0:
+            subject = f"{owner.transactional_id}, producer {owner.producer_id}"
+            self._tell(e.OwnerSeen(subject=subject, epoch=owner.epoch, owner=self.name))
 
     async def send(self, transaction: str, topic: str, partition: int, source: str = "") -> None:
         """Send the next record to this partition, and tell it. `source` is the place of the one that it is made of."""

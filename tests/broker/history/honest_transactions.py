@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass, field
+from typing import Literal
 
 from barnabas_broker.history import events as e
 
@@ -10,6 +11,7 @@ __all__ = ["INPUT", "HonestTransactions", "honest_history"]
 PARTITIONS = ("t-0", "t-1")
 PRODUCERS = ("p", "q")
 INPUT = "in-0"
+Outcome = Literal["committed", "aborted", "fenced", "timed_out", "unknown"]
 
 
 @dataclass
@@ -85,19 +87,19 @@ class HonestTransactions:
         self.settle(txn, surely=True)
         self.history.append(e.Ending(transaction=txn.name, commit=True))
         done = self.chance.random() < 0.8
-        outcome = self.chance.choice(
-            ("committed", "committed", "unknown", "fenced") if done else ("unknown", "aborted")
-        )
+        kept: tuple[Outcome, ...] = ("committed", "committed", "unknown", "fenced")
+        outcome = self.chance.choice(kept if done else ("unknown", "aborted"))
         self.decide(txn, outcome, committed=done)
 
     def abort(self, txn: Txn, *, asked: bool) -> None:
         self.settle(txn, surely=False)
         if asked:
             self.history.append(e.Ending(transaction=txn.name, commit=False))
-        outcome = self.chance.choice(("aborted", "unknown") if asked else ("timed_out", "fenced", "unknown"))
+        lost: tuple[Outcome, ...] = ("timed_out", "fenced", "unknown")
+        outcome = self.chance.choice(("aborted", "unknown") if asked else lost)
         self.decide(txn, outcome, committed=False)
 
-    def decide(self, txn: Txn, outcome: str, *, committed: bool) -> None:
+    def decide(self, txn: Txn, outcome: Outcome, *, committed: bool) -> None:
         del self.open[txn.producer]
         txn.decided = committed
         self.ending.append(txn)

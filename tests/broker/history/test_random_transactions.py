@@ -130,7 +130,7 @@ def let_two_read_from_each_other(history: History, chance: random.Random) -> Rul
         for at, event in enumerate(history)
         if isinstance(event, e.Ending) and event.commit and fates[event.transaction] == "committed"
     }
-    sent = {
+    sent: dict[Place, int] = {
         (event.partition, event.producer, event.sequence): at
         for at, event in enumerate(history)
         if isinstance(event, e.Invoked)
