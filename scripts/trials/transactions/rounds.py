@@ -83,21 +83,27 @@ async def whole(bootstrap: str, limit_s: float = WAIT_LIMIT_S) -> dict[int, int]
             await asyncio.sleep(0.05)
 
 
+def coordinator_of(transactional_id: str) -> int:
+    """Return which of the partitions of `whole` is the coordinator's: they stand behind those of data."""
+    return 2 * PARTITIONS + partition_for(transactional_id, STATE_PARTITIONS)
+
+
 def strike(clients: Clients, trial: Trial, fault: torture_faults.Fault, chance: random.Random) -> str:
     """Run one round; return the nodes that it struck."""
     machines = trial.machines
     leaders = asyncio.run(whole(machines.bootstrap))
     time.sleep(SETTLE_S)
     clients.check_alive()
-    scene = torture_faults.Scene(machines, chance, leaders)
     hold_s = chance.uniform(*fault.hold_s)
+    # Half of the faults strike the coordinator of a transaction that is just being ended.
+    ending = clients.book.wait_for_end(SETTLE_S) if chance.random() < 0.5 else None
+    chosen = leaders if ending is None else {0: leaders[coordinator_of(ending)]}
+    scene = torture_faults.Scene(machines, chance, chosen)
     moment = time.monotonic()
     trial.recorder.fault(fault.name, "")
-    ending = clients.book.strike()
+    under_way = clients.book.strike()
     struck = fault.strike(scene)
-    # The partitions of the coordinators are behind those of data.
-    coordinators = [leaders[2 * PARTITIONS + partition_for(name, STATE_PARTITIONS)] for name in ending]
-    clients.book.seen["prepared"] += sum(node_id in struck for node_id in coordinators)
+    clients.book.seen["prepared"] += sum(leaders[coordinator_of(name)] in struck for name in under_way)
     time.sleep(max(0.0, moment + hold_s - time.monotonic()))
     fault.mend(scene, struck)
     target = ",".join(map(str, struck))

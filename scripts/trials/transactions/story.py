@@ -35,12 +35,14 @@ class Book:
         self.seen: Counter[str] = Counter()
         self.names = itertools.count(1)
         self._lock = threading.Lock()
+        self._begun = threading.Condition(self._lock)
         self._ends: dict[str, str] = {}
         self._struck: set[str] = set()
 
     def begin_end(self, name: str, transactional_id: str) -> None:
         with self._lock:
             self._ends[name] = transactional_id
+            self._begun.notify_all()
 
     def finish_end(self, name: str, outcome: str) -> None:
         with self._lock:
@@ -48,6 +50,12 @@ class Book:
             if name in self._struck:
                 self._struck.discard(name)
                 self.seen[f"{outcome} over a fault"] += 1
+
+    def wait_for_end(self, limit_s: float) -> str | None:
+        """Wait until somebody asks for a transaction's end; return its transactional id, None if nobody has asked."""
+        with self._lock:
+            self._begun.wait(limit_s)
+            return next(reversed(self._ends.values()), None)
 
     def strike(self) -> list[str]:
         """Note that a fault strikes now; return the transactional ids whose transaction is being ended."""
