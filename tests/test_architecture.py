@@ -206,6 +206,7 @@ CALLS_IN_A_LOOP = {  # module and function of a loop that may call by itself, an
         "barnabas_raftlog.multiraft.driver",
         "_tell_notices",
     ): "of one group, in order; what raises in a drive ends the node",
+    ("barnabas_broker.history.transaction_rules", "commit"): "of one history: a bug in its judge ends the judging",
     ("barnabas_raftlog.catch_up.repair", "__call__"): "two ways to the same, the second if the first fails",
 }
 SOURCE_FOLDERS = ("raftlog", "metadata_quorum", "broker", "clients", "spark", "tests", "scripts")

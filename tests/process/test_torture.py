@@ -45,6 +45,18 @@ def test_cut_links_a_full_disk_and_a_clock_that_jumps_cost_no_acknowledged_recor
     assert not result["unread"]
 
 
+def test_transactions_are_whole_through_kills_and_cut_links(tmp_path: Path) -> None:
+    faults = "kill-leader,kill-all,cut-leader-both-ways"
+    status, result, said = run(tmp_path, "trials.transactions.rounds", "--rounds", 3, "--faults", faults, "--seed", 3)
+    assert status == 0, said
+    assert result["faults"] == 3
+    assert result["transactions"]["committed"] > 0
+    assert result["seen"]["taken over"] > 0
+    assert result["commits"] > 0
+    assert not result["violations"]
+    assert not result["wrong"]
+
+
 def test_brokers_far_from_each_other_lose_nothing_and_stay_in_sync(tmp_path: Path) -> None:
     if lack := delayed_network.network_lacks():
         if "CI" in os.environ:

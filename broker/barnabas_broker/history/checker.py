@@ -9,7 +9,7 @@ from its start to its end.
 A history is read once. Memory: 40 bytes a record (see `partition_rules`), nothing for each acknowledgement or read;
 10,000 violations are kept, all are counted.
 
-Deliberately not here: transactions (nobody sees what is aborted), the order of records of *different* producers beyond
+Deliberately not here: the order of records of *different* producers beyond
 "equal offset, equal record", linearizability of anything but committed offsets, and time: how long a cluster did not
 answer is measured by the clients that wait.
 """
@@ -20,14 +20,18 @@ from typing import Any, NamedTuple
 from .events import (
     Acknowledged,
     Assigned,
+    Begun,
     CommitAcknowledged,
     CommitInvoked,
     CommittedAsked,
     CommittedFetched,
     CommittedReset,
     Consumed,
+    DeclaredConsumer,
     DeclaredPartition,
     DeclaredProducer,
+    Ended,
+    Ending,
     EndReached,
     Event,
     Failed,
@@ -36,18 +40,24 @@ from .events import (
     HighWatermarkSeen,
     Invoked,
     LogStartSeen,
+    OffsetSent,
+    OwnerSeen,
     Positioned,
     Unknown,
 )
-from .group_rules import GroupRules
+from .group_rules import GroupRules, Owners
 from .partition_rules import PartitionRules, ProducerRules
+from .transaction_rules import Transaction, Transactions
 from .violations import Report, Rule, Violation
 
 __all__ = ["Checker", "Summary", "check"]
 
 
 class Summary(NamedTuple):
-    """How much a history says. `unread`: acknowledged records by partition that no consumer found, if any."""
+    """How much a history says. `unread`: acknowledged records by partition that no consumer found, if any.
+
+    `transactions`: how many ended so, by outcome; those that were never told to have ended are `open`.
+    """
 
     events: int
     acknowledged: int
@@ -56,6 +66,7 @@ class Summary(NamedTuple):
     faults: int
     violations: int
     unread: dict[str, int]
+    transactions: dict[str, int] = {}  # noqa: RUF012 - never changed
 
 
 class Checker:
@@ -68,15 +79,23 @@ class Checker:
         self._groups: dict[str, GroupRules] = {}
         self._high_watermarks: dict[tuple[str, str], int] = {}
         self._faults = 0
+        self._transactions = Transactions(self._report)
+        self._owners = Owners(self._report)
+        self._committed_readers: set[str] = set()
         self._handlers: dict[type, Callable[[Any], None]] = {
             DeclaredPartition: self._on_partition,
             DeclaredProducer: self._on_producer,
-            Invoked: lambda event: self._partition(event).on_invoked(event, self._producer(event.producer)),
+            DeclaredConsumer: self._on_consumer,
+            Begun: self._transactions.on_begun,
+            OffsetSent: self._on_offset_sent,
+            Ending: self._transactions.on_ending,
+            Ended: self._transactions.on_ended,
+            Invoked: self._on_invoked,
             Acknowledged: lambda event: self._partition(event).on_acknowledged(event),
             Failed: lambda event: self._partition(event).on_failed(event),
             Unknown: lambda event: self._partition(event).on_unknown(event),
-            Positioned: lambda event: self._partition(event).on_positioned(event),
-            Consumed: lambda event: self._partition(event).on_consumed(event),
+            Positioned: self._on_positioned,
+            Consumed: self._on_consumed,
             EndReached: lambda event: self._partition(event).on_end(event),
             LogStartSeen: lambda event: self._partition(event).on_log_start(event.offset),
             HighWatermarkSeen: self._on_high_watermark,
@@ -86,6 +105,7 @@ class Checker:
             CommittedAsked: lambda event: self._group(event).on_asked(event),
             CommittedFetched: lambda event: self._group(event).on_fetched(event),
             Assigned: lambda event: self._group(event).on_assigned(event),
+            OwnerSeen: self._owners.on_seen,
             FaultBegun: self._on_fault,
             FaultEnded: lambda event: None,
         }
@@ -108,12 +128,13 @@ class Checker:
         partitions = self._partitions.values()
         return Summary(
             events=self._report.line,
-            acknowledged=sum(partition.acknowledged for partition in partitions),
+            acknowledged=sum(partition.promised.records for partition in partitions),
             consumed=sum(partition.consumed for partition in partitions),
             commits=sum(group.commits for group in self._groups.values()),
             faults=self._faults,
             violations=self._report.count,
             unread={partition.name: partition.unread for partition in partitions if partition.unread},
+            transactions=self._transactions.outcomes(),
         )
 
     def _on_partition(self, event: DeclaredPartition) -> None:
@@ -123,6 +144,30 @@ class Checker:
 
     def _on_producer(self, event: DeclaredProducer) -> None:
         self._producer(event.producer).is_idempotent = event.idempotent
+
+    def _on_consumer(self, event: DeclaredConsumer) -> None:
+        if event.read_committed:
+            self._committed_readers.add(event.consumer)
+        else:
+            self._committed_readers.discard(event.consumer)
+
+    def _on_invoked(self, event: Invoked) -> None:
+        transaction = self._open(event.transaction)
+        self._partition(event).on_invoked(event, self._producer(event.producer), transaction)
+
+    def _on_offset_sent(self, event: OffsetSent) -> None:
+        self._group(event).on_offset_sent(event, self._transactions.at_work(event.transaction))
+
+    def _on_positioned(self, event: Positioned) -> None:
+        self._partition(event).on_positioned(event, reads_committed=event.consumer in self._committed_readers)
+
+    def _on_consumed(self, event: Consumed) -> None:
+        reads_committed = event.consumer in self._committed_readers
+        reader = self._open(event.transaction)
+        self._partition(event).on_consumed(event, reader, reads_committed=reads_committed)
+
+    def _open(self, name: str | None) -> Transaction | None:
+        return None if name is None else self._transactions.at_work(name)
 
     def _on_high_watermark(self, event: HighWatermarkSeen) -> None:
         key = event.observer, event.partition
@@ -139,7 +184,9 @@ class Checker:
     def _partition(self, event: Any) -> PartitionRules:
         partition = self._partitions.get(event.partition)
         if partition is None:
-            partition = self._partitions[event.partition] = PartitionRules(event.partition, self._report)
+            partition = self._partitions[event.partition] = PartitionRules(
+                event.partition, self._report, self._transactions
+            )
         return partition
 
     def _producer(self, name: str) -> ProducerRules:
@@ -148,7 +195,7 @@ class Checker:
     def _group(self, event: Any) -> GroupRules:
         group = self._groups.get(event.group)
         if group is None:
-            group = self._groups[event.group] = GroupRules(event.group, self._report)
+            group = self._groups[event.group] = GroupRules(event.group, self._report, self._transactions)
         return group
 
 

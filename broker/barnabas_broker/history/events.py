@@ -17,10 +17,16 @@ Offsets are positions; `position`, `end`, `high_watermark`, `log_start` and comm
 next offset to be read. Every event may carry `at_ms`, milliseconds on the recorder's monotonic clock: for people, never
 judged, since no two clients share an order finer than the lines.
 
+*Transactions.* A client names each of its transactions anew (`begun`), and every record that it sends in one
+(`invoked.transaction`), and every offset (`offset_sent`). What it is about to ask (`ending`) is written before it asks,
+and `ended` when nothing more comes. A record whose transaction failed is `unknown`, not `failed`: it may be in the log,
+aborted. Consumers who read committed records only say so (`consumer`). The end that such a one reaches is the last
+stable offset of that moment. A partition with transactions is not dense: their markers have offsets.
+
 Unknown types and unknown fields are refused: a misspelt one would be a rule that is silently not checked.
 """
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -30,15 +36,19 @@ from barnabas_raftlog.unpacking import UNREADABLE
 __all__ = [
     "Acknowledged",
     "Assigned",
+    "Begun",
     "CommitAcknowledged",
     "CommitInvoked",
     "CommittedAsked",
     "CommittedFetched",
     "CommittedReset",
     "Consumed",
+    "DeclaredConsumer",
     "DeclaredPartition",
     "DeclaredProducer",
     "EndReached",
+    "Ended",
+    "Ending",
     "Event",
     "Failed",
     "FaultBegun",
@@ -47,6 +57,8 @@ __all__ = [
     "HistoryError",
     "Invoked",
     "LogStartSeen",
+    "OffsetSent",
+    "OwnerSeen",
     "Positioned",
     "Unknown",
     "decode",
@@ -78,7 +90,7 @@ class Timed(
     at_ms: int | None = None
 
 
-# Promises. Without these lines all of them hold: dense offsets, idempotent producers.
+# Promises. Without these lines: dense offsets, idempotent producers, consumers who read everything.
 
 
 class DeclaredPartition(Timed, tag="partition", frozen=True, kw_only=True):
@@ -96,16 +108,24 @@ class DeclaredProducer(Timed, tag="producer", frozen=True, kw_only=True):
     idempotent: bool = True
 
 
+class DeclaredConsumer(Timed, tag="consumer", frozen=True, kw_only=True):
+    """`read_committed`: what it gets is committed."""
+
+    consumer: Name
+    read_committed: bool = False
+
+
 # Producing.
 
 
 class Invoked(Timed, tag="invoked", frozen=True, kw_only=True):
-    """A record is about to be sent."""
+    """A record is about to be sent, perhaps in a transaction."""
 
     producer: Name
     partition: Name
     sequence: Sequence
     digest: Digest = ""
+    transaction: Name | None = None
 
 
 class Acknowledged(Timed, tag="acknowledged", frozen=True, kw_only=True):
@@ -133,6 +153,46 @@ class Unknown(Timed, tag="unknown", frozen=True, kw_only=True):
     sequence: Sequence
 
 
+# Transactions.
+
+
+class Begun(Timed, tag="begun", frozen=True, kw_only=True):
+    """A transaction begins; no other has its name."""
+
+    transaction: Name
+
+
+class OffsetSent(Timed, tag="offset_sent", frozen=True, kw_only=True):
+    """A group's offset is about to be sent with the transaction.
+
+    `start`: the transaction has worked off the records from there to the offset; they are nobody else's work.
+    """
+
+    transaction: Name
+    group: Name
+    partition: Name
+    offset: Offset
+    start: Offset | None = None
+
+
+class Ending(Timed, tag="ending", frozen=True, kw_only=True):
+    """The client is about to ask for the transaction's end. Without `commit` nobody may ever see it as committed."""
+
+    transaction: Name
+    commit: bool
+
+
+class Ended(Timed, tag="ended", frozen=True, kw_only=True):
+    """The client asks nothing more of the transaction.
+
+    `committed` and `aborted` are certain. The others say why the client does not know more: somebody took over its
+    transactional id, its time was over, or something else. If it had asked for the commit, it may be committed.
+    """
+
+    transaction: Name
+    outcome: Literal["committed", "aborted", "fenced", "timed_out", "unknown"]
+
+
 # Consuming.
 
 
@@ -145,7 +205,10 @@ class Positioned(Timed, tag="position", frozen=True, kw_only=True):
 
 
 class Consumed(Timed, tag="consumed", frozen=True, kw_only=True):
-    """A consumer got a record. `producer` null: its value names nobody who writes this history."""
+    """A consumer got a record. `producer` null: its value names nobody who writes this history.
+
+    `transaction`: what it does with the record is part of that transaction.
+    """
 
     consumer: Name
     partition: Name
@@ -153,6 +216,7 @@ class Consumed(Timed, tag="consumed", frozen=True, kw_only=True):
     producer: str | None
     sequence: Sequence = 0
     digest: Digest = ""
+    transaction: Name | None = None
 
 
 class EndReached(Timed, tag="end", frozen=True, kw_only=True):
@@ -214,12 +278,17 @@ class CommittedAsked(Timed, tag="committed_asked", frozen=True, kw_only=True):
 
 
 class CommittedFetched(Timed, tag="committed", frozen=True, kw_only=True):
-    """The reader was told; null: there is none."""
+    """The reader was told; null: there is none.
+
+    `stable`: it asked to be told nothing while a transaction may change it. Who does not ask that may be told what
+    held before a transaction that is committed already.
+    """
 
     reader: Name
     group: Name
     partition: Name
     offset: Offset | None = None
+    stable: bool = True
 
 
 class Assigned(Timed, tag="assigned", frozen=True, kw_only=True):
@@ -229,6 +298,17 @@ class Assigned(Timed, tag="assigned", frozen=True, kw_only=True):
     generation: Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
     member: Name
     partitions: list[Name]
+
+
+class OwnerSeen(Timed, tag="owner", frozen=True, kw_only=True):
+    """Something is somebody's in an epoch: a partition its leader's, a transactional id a producer's.
+
+    A leader has to say so itself: the Metadata of a broker that is cut off may name another one, as a guess.
+    """
+
+    subject: Name
+    epoch: Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
+    owner: Name
 
 
 # Faults of the cluster. Judged by nobody; a violation names the last one before it.
@@ -251,10 +331,15 @@ class FaultEnded(Timed, tag="fault_ended", frozen=True, kw_only=True):
 Event = (
     DeclaredPartition
     | DeclaredProducer
+    | DeclaredConsumer
     | Invoked
     | Acknowledged
     | Failed
     | Unknown
+    | Begun
+    | OffsetSent
+    | Ending
+    | Ended
     | Positioned
     | Consumed
     | EndReached
@@ -266,6 +351,7 @@ Event = (
     | CommittedAsked
     | CommittedFetched
     | Assigned
+    | OwnerSeen
     | FaultBegun
     | FaultEnded
 )

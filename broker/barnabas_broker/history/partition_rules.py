@@ -5,6 +5,11 @@ every acknowledgement and every consumer must agree, from both sides: the record
 nothing else is at the offset (`OFFSET_REUSED`). Both hold for records that are unknown, too: an idempotent producer's
 record may be there or not, never twice.
 
+A record that was sent in a transaction is promised to nobody before its commit, and then to those who read committed
+records: that one of them has got it, or has stepped over its place, is told to its transaction (`transaction_rules`).
+To all others it is a record like any. The `end` of one who reads committed records may lie before records of a
+transaction whose markers are still on their way, so nothing is missed behind it.
+
 Order is judged where it shows: along one consumer's session sequence numbers of a producer rise with the offsets, and
 an acknowledgement's offset lies beyond those of all earlier sequence numbers.
 
@@ -15,13 +20,15 @@ end, is lost. A record acknowledged without an offset must have been found by th
 start. `unread` counts the acknowledged records that no consumer has found; the command says so, since nothing is known
 of them.
 
-Memory: five columns (`Column`) of eight bytes, so 40 bytes a record, and for each session one number a producer.
+Memory: five columns (`Column`) of eight bytes, so 40 bytes a record, 48 in a transaction, and for each session one
+number a producer.
 """
 
 from typing import NamedTuple
 
 from .columns import Column
 from .events import Acknowledged, Consumed, EndReached, Failed, HistoryError, Invoked, Positioned, Unknown
+from .transaction_rules import Promised, Transaction, Transactions
 from .violations import Report, Rule
 
 __all__ = ["PartitionRules", "ProducerRules"]
@@ -46,7 +53,17 @@ class ProducerRules:
 class _Stream:
     """The records of one producer in one partition, by sequence number."""
 
-    __slots__ = ("digests", "last_offset", "last_sequence", "name", "number", "offsets", "producer", "states")
+    __slots__ = (
+        "digests",
+        "last_offset",
+        "last_sequence",
+        "name",
+        "number",
+        "offsets",
+        "producer",
+        "states",
+        "transactions",
+    )
 
     def __init__(self, number: int, name: str, producer: ProducerRules) -> None:
         self.number = number
@@ -55,6 +72,7 @@ class _Stream:
         self.states = Column()
         self.digests = Column()
         self.offsets = Column()
+        self.transactions = Column()  # their numbers
         # The acknowledged record with the highest sequence number, and where it is.
         self.last_sequence = self.last_offset = -1
 
@@ -67,10 +85,18 @@ class _Unplaced(NamedTuple):
 class _Session:
     """One consumer on its way through a partition."""
 
-    __slots__ = ("acknowledged_end", "last_sequences", "position", "unplaced")
+    __slots__ = ("acknowledged_end", "last_sequences", "position", "reads_committed", "unplaced")
 
-    def __init__(self, position: int, acknowledged_end: int = 0, unplaced: frozenset[_Unplaced] = frozenset()) -> None:
+    def __init__(
+        self,
+        position: int,
+        acknowledged_end: int = 0,
+        unplaced: frozenset[_Unplaced] = frozenset(),
+        *,
+        reads_committed: bool = False,
+    ) -> None:
         self.position = position
+        self.reads_committed = reads_committed
         # The records acknowledged when it began: their end, and those that a reader from the start must find.
         self.acknowledged_end = acknowledged_end
         self.unplaced = unplaced
@@ -80,12 +106,14 @@ class _Session:
 class PartitionRules:
     """One partition's share of the history, and the rules about it."""
 
-    def __init__(self, name: str, report: Report) -> None:
+    def __init__(self, name: str, report: Report, transactions: Transactions) -> None:
         self.name = name
         self.is_dense = True
         self.is_compacted = False
-        self.acknowledged = self.read = self.consumed = 0
+        self.promised = Promised()
+        self.consumed = 0
         self._report = report
+        self._transactions = transactions
         self._log_start = 0
         self._acknowledged_end = 0
         self._streams: dict[str, _Stream] = {}
@@ -98,12 +126,12 @@ class PartitionRules:
 
     @property
     def unread(self) -> int:
-        """How many acknowledged records no consumer has found."""
-        return self.acknowledged - self.read
+        """How many acknowledged records no consumer has found, to whom they were promised."""
+        return self.promised.records - self.promised.found
 
     # Producing.
 
-    def on_invoked(self, event: Invoked, producer: ProducerRules) -> None:
+    def on_invoked(self, event: Invoked, producer: ProducerRules, transaction: Transaction | None) -> None:
         stream = self._streams.get(event.producer)
         if stream is None:
             stream = self._streams[event.producer] = _Stream(len(self._by_number), event.producer, producer)
@@ -112,14 +140,15 @@ class PartitionRules:
             raise HistoryError(self._report.line, f"{event.producer} invokes {event.sequence} of {self.name} again")
         stream.states.put(event.sequence, 0)
         stream.digests.put(event.sequence, _number(event.digest))
+        if transaction is not None:
+            stream.transactions.put(event.sequence, transaction.number)
+            self.is_dense = False
 
     def on_acknowledged(self, event: Acknowledged) -> None:
         stream, state = self._settle(event, ACKNOWLEDGED)
         sequence = event.sequence
         offset = event.offset
-        self.acknowledged += 1
-        if state & READ:
-            self.read += 1
+        self._promise(self._transaction_of(stream, sequence), is_found=bool(state & READ))
         if offset is None:
             if stream.offsets.get(sequence) == -1:
                 self._unplaced.add(_Unplaced(stream.number, sequence))
@@ -138,8 +167,8 @@ class PartitionRules:
             stream.last_offset = offset
 
     def on_failed(self, event: Failed) -> None:
-        stream, state = self._settle(event, FAILED)
-        if state & READ:
+        stream, _ = self._settle(event, FAILED)
+        if stream.offsets.get(event.sequence) != -1:
             self._refused_yet_there(stream, event.sequence)
 
     def on_unknown(self, event: Unknown) -> None:
@@ -160,15 +189,27 @@ class PartitionRules:
 
     # Consuming.
 
-    def on_positioned(self, event: Positioned) -> None:
+    def _promise(self, transaction: Transaction | None, *, is_found: bool) -> None:
+        promised = self.promised if transaction is None else transaction.promised_at(self.promised)
+        promised.records += 1
+        promised.found += is_found
+
+    def _transaction_of(self, stream: _Stream, sequence: int) -> Transaction | None:
+        number = stream.transactions.get(sequence)
+        return None if number == -1 else self._transactions[number]
+
+    def on_positioned(self, event: Positioned, *, reads_committed: bool) -> None:
+        if reads_committed:
+            self._sessions[event.consumer] = _Session(event.offset, reads_committed=True)
+            return
         due = frozenset(self._unplaced) if event.offset <= self._log_start else frozenset[_Unplaced]()
         self._sessions[event.consumer] = _Session(event.offset, self._acknowledged_end, due)
 
-    def on_consumed(self, event: Consumed) -> None:
+    def on_consumed(self, event: Consumed, reader: Transaction | None, *, reads_committed: bool) -> None:
         session = self._sessions.get(event.consumer)
         if session is None:
             # It never said where it began: nothing before this is asked of it.
-            session = self._sessions[event.consumer] = _Session(event.offset)
+            session = self._sessions[event.consumer] = _Session(event.offset, reads_committed=reads_committed)
         self.consumed += 1
         self._advance(session, event.consumer, event.offset)
         session.position = event.offset + 1
@@ -182,12 +223,24 @@ class PartitionRules:
         self._judge_order(session, stream, event)
         self._judge_place(stream, event)
         self._place(stream, event.sequence, event.offset)
+        transaction = self._transaction_of(stream, event.sequence)
+        if transaction is not None and session.reads_committed:
+            text = f"{event.consumer} got {stream.name} {event.sequence} at {event.offset}"
+            self._transactions.saw(transaction, self.name, text, reader)
         if not state & READ:
-            stream.states.put(event.sequence, state | READ)
-            self.read += bool(state & ACKNOWLEDGED)
-            self._unplaced.discard(_Unplaced(stream.number, event.sequence))
-            if state & FAILED:
-                self._refused_yet_there(stream, event.sequence)
+            self._found(session, stream, event.sequence, state, transaction)
+
+    def _found(
+        self, session: _Session, stream: _Stream, sequence: int, state: int, transaction: Transaction | None
+    ) -> None:
+        """Note that a record was found, by the first to whom it was promised, or somebody before."""
+        self._unplaced.discard(_Unplaced(stream.number, sequence))
+        if state & FAILED:
+            self._refused_yet_there(stream, sequence)
+        if transaction is None or session.reads_committed:
+            stream.states.put(sequence, state | READ)
+            promised = self.promised if transaction is None else transaction.promised_at(self.promised)
+            promised.found += bool(state & ACKNOWLEDGED)
 
     def on_end(self, event: EndReached) -> None:
         session = self._sessions.get(event.consumer)
@@ -195,8 +248,8 @@ class PartitionRules:
             raise HistoryError(self._report.line, f"{event.consumer} is at the end of {self.name} without a position")
         self._advance(session, event.consumer, event.offset)
         session.position = event.offset
-        if not self.is_compacted:
-            self._report_lost(event.consumer, max(event.offset, self._log_start), session.acknowledged_end)
+        if not self.is_compacted and not session.reads_committed:
+            self._report_lost(session, event.consumer, max(event.offset, self._log_start), session.acknowledged_end)
         for number, sequence in sorted(session.unplaced & self._unplaced):
             whose = f"{self._by_number[number].name} {sequence}"
             self._report.add(Rule.LOST, self.name, f"{event.consumer} read to the end and did not find {whose}")
@@ -216,16 +269,20 @@ class PartitionRules:
         if self.is_dense and not self.is_compacted:
             self._report.add(Rule.HOLE, self.name, f"{consumer} is at {offset}, {start} was due")
         if not self.is_compacted:
-            self._report_lost(consumer, start, offset)
+            self._report_lost(session, consumer, start, offset)
 
-    def _report_lost(self, consumer: str, start: int, end: int) -> None:
+    def _report_lost(self, session: _Session, consumer: str, start: int, end: int) -> None:
         """Report every acknowledged record with its place in [start, end), where the consumer found nothing."""
         for offset, number in self._stream_at.within(start, end):
             stream = self._by_number[number]
             sequence = self._sequence_at.get(offset)
             if stream.states.get(sequence) & ACKNOWLEDGED and stream.offsets.get(sequence) == offset:
                 text = f"{stream.name} {sequence}, acknowledged at {offset}, is not there for {consumer}"
-                self._report.add(Rule.LOST, self.name, text)
+                transaction = self._transaction_of(stream, sequence) if session.reads_committed else None
+                if transaction is None:
+                    self._report.add(Rule.LOST, self.name, text)
+                else:
+                    self._transactions.missed(transaction, self.name, text)
 
     def _judge_content(self, stream: _Stream, event: Consumed) -> None:
         sent = stream.digests.get(event.sequence)

@@ -24,6 +24,13 @@ class Rule(enum.Enum):
     COMMITTED_BACK = "committed offset went back"
     COMMITTED_BY_NOBODY = "committed offset from nobody"
     TWO_OWNERS = "two owners in one generation"
+    TWO_IN_ONE_EPOCH = "two owners in one epoch"
+    ABORTED_READ = "aborted transaction seen"
+    OPEN_READ = "open transaction seen"
+    TORN = "torn transaction"
+    WORKED_TWICE = "input worked off twice"
+    SKIPPED = "input skipped"
+    CYCLE = "cycle of transactions"
 
 
 class Violation(NamedTuple):

@@ -1,73 +1,11 @@
 """For each rule a history that breaks it, beside one that just keeps it."""
 
-import json
-
 import pytest
 
 from barnabas_broker.history import HistoryError, Rule, check, decode, encode
-from barnabas_broker.history.events import Event
 
-T = "t-0"
-SHORT = {
-    "invoke": "invoked",
-    "ack": "acknowledged",
-    "read": "consumed",
-    "high": "high_watermark",
-    "start": "log_start",
-    "ask": "committed_asked",
-    "told": "committed",
-    "assign": "assigned",
-    "promise": "partition",
-}
-FIELDS = {
-    "invoke": ("producer", "sequence", "digest"),
-    "ack": ("producer", "sequence", "offset"),
-    "failed": ("producer", "sequence"),
-    "unknown": ("producer", "sequence"),
-    "position": ("consumer", "offset"),
-    "end": ("consumer", "offset"),
-    "read": ("consumer", "offset", "producer", "sequence", "digest"),
-    "high": ("observer", "offset"),
-    "start": ("offset",),
-    "commit_invoked": ("offset",),
-    "commit_acknowledged": ("offset",),
-    "commit_reset": ("offset",),
-    "ask": ("reader",),
-    "told": ("reader", "offset"),
-    "assign": ("generation", "member"),
-}
-NUMBERS = {"sequence", "offset", "generation"}
-
-
-def history(text: str) -> list[Event]:
-    """Read a history in short: `invoke p 0`, `ack p 0 @5`, `position c 0`, `read c 5 p 0`, `end c 6`, ..."""
-    return [_event(line.split()) for line in text.strip().splitlines()]
-
-
-def _event(words: list[str]) -> Event:
-    """Spell one line out: the first word is the type, or short for it."""
-    kind, *rest = words
-    fields: dict[str, object] = {"partition": T, "type": SHORT.get(kind, kind)}
-    if kind == "assign":
-        del fields["partition"]
-        fields |= {"partitions": [T], "group": "g"}
-    elif kind.startswith(("commit", "ask", "told")):
-        fields["group"] = "g"
-    elif kind == "promise":
-        return decode(json.dumps({**fields, rest[0]: rest[1] == "yes"}), 1)
-    elif kind == "retries":
-        return decode(json.dumps({"type": "producer", "producer": rest[0], "idempotent": False}), 1)
-    for name, word in zip(FIELDS[kind], rest, strict=False):
-        if name in NUMBERS and word != "none":
-            fields[name] = int(word.removeprefix("@"))
-        elif name == "digest":
-            fields[name] = word * 16
-        elif word not in {"-", "none"}:
-            fields[name] = word
-        elif name == "producer":
-            fields[name] = None
-    return decode(json.dumps(fields), 1)
-
+from .short import history
+from .test_transactions import REJECTED as REJECTED_TRANSACTIONS
 
 TWO = "invoke p 0\ninvoke p 1\nack p 0 @0\nack p 1 @1\n"
 
@@ -174,7 +112,8 @@ def test_history_that_contradicts_itself_is_refused_with_its_line(name: str) -> 
 
 
 def test_every_rule_has_a_history_that_breaks_it() -> None:
-    assert {rule for rule, _ in REJECTED.values()} == set(Rule)
+    broken = [*REJECTED.values(), *REJECTED_TRANSACTIONS.values()]
+    assert {rule for rule, *_ in broken} == set(Rule)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Transactions under faults: `torture --workload txn`. Begin with `rounds.py`."""
