@@ -112,7 +112,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         "layout outcome partitioning producers rows < columns joining < batches destinations < task < writers"
     ),
     "barnabas_spark.planning": "limits plan < sizes splitting < packing",
-    "barnabas_spark.reading": "fetching json_records measuring snapshot < json_blocks < values < arrow < reader",
+    "barnabas_spark.reading": "aborted < fetching json_records measuring snapshot < json_blocks < values < arrow < reader",
 }
 USES_CLIENTS = ("barnabas_broker.cli", "barnabas_broker.testing")  # a command line is a client like any other
 PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with all that is in it
@@ -155,7 +155,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_broker.process": "descriptors",
     "barnabas_broker.status": "packing verdict",
     "barnabas_broker.timing": "deadlines pieces",
-    "barnabas_spark": "options planning snapshots.vector windows.progress writing.layout writing.partitioning",
+    "barnabas_spark": "options planning reading.aborted snapshots.vector windows.progress writing.layout writing.partitioning",
     "barnabas_spark.lake": (
         "formats.delta_entries formats.delta_options formats.manifests formats.vectors ranges rounds table"
         " values.evolution values.rejects"
