@@ -21,6 +21,12 @@ import msgspec
 from barnabas_broker.access.join_tokens import ISSUE, JOIN, JoinTokens
 from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.config.listeners import DEFAULT_NAME
+from barnabas_broker.coordinators.runtime.shard_host import ShardHost
+from barnabas_broker.coordinators.transactions.asking import Coordinators
+from barnabas_broker.coordinators.transactions.coordinator import ADD_PARTITIONS, TransactionCoordinator
+from barnabas_broker.coordinators.transactions.markers import MarkerSender
+from barnabas_broker.coordinators.transactions.questions import CoordinatorQuestions
+from barnabas_broker.coordinators.transactions.whereabouts import Whereabouts
 from barnabas_broker.leadership.hand_over import hand_over
 from barnabas_broker.leadership.no_room import Led, LedGroup, NoRoom
 from barnabas_broker.leadership.pings import METHOD as PING
@@ -33,6 +39,7 @@ from barnabas_broker.replicas.hosted_topic import place_of
 from barnabas_broker.replicas.lost_voters import METHOD as LOST_VOTER
 from barnabas_broker.replicas.lost_voters import LostVoters
 from barnabas_broker.replicas.partitions import Partitions
+from barnabas_broker.replicas.transaction_markers import METHOD as WRITE_MARKERS
 from barnabas_broker.server import request_log
 from barnabas_broker.server.connections import Exchange, Limits, Listener
 from barnabas_broker.server.context import BrokerContext
@@ -379,11 +386,38 @@ class Node:
             new_id=self._environment.new_id,
             meter=self.meter,
         )
+        self._make_transactions(clocks)
         new_worker = partial(self._environment.new_worker, asyncio.get_running_loop())
         self._check_threads = CheckThreads(new_worker)
         self.broker.lanes = Lanes(self._check_threads, self.meter)
         self.metadata.subscribe(self.broker.coordinator.on_image)
         self.dispatcher = Dispatcher(self.broker)
+
+    def _make_transactions(self, clocks: Clocks) -> None:
+        """Make the coordinator of transactions, and those who ask other brokers' coordinators and are asked by them."""
+        broker, config, links = self.broker, self.config, self.links
+        host = ShardHost(broker.timers, clocks, self.events.add, self.fail, self.meter)
+        leaders = Whereabouts(config.node_id, self.partitions, self.metadata)
+        broker.transactions = TransactionCoordinator(
+            config,
+            self.metadata,
+            self.partitions,
+            host,
+            broker.producer_ids,
+            partial(MarkerSender, config.node_id, host, leaders, links.call, broker.markers.write),
+        )
+        coordinators = Coordinators(
+            config.node_id,
+            self.partitions.topics,
+            self.partitions.known_leaders.leadership,
+            links.call,
+            broker.transactions.add_partitions,
+        )
+        broker.questions = CoordinatorQuestions(
+            coordinators.find, coordinators.ask, broker.timers, clocks.monotonic_ms, broker.spawn
+        )
+        links.serve(ADD_PARTITIONS, broker.transactions.answer)
+        links.serve(WRITE_MARKERS, broker.markers.answer)
 
     def _serve_nodes(self, pings: Pings) -> None:
         """Answer the questions of other nodes, and of operators."""
@@ -595,11 +629,14 @@ class Node:
             },
             "moves": moves,
             "groups": self.broker.coordinator.status(),
+            "transactions": self.broker.transactions.status(),
             "fetches": self.broker.fetches.to_list(),
             "catch_up": self._catch_up_status(),
             "peers": [peer._asdict() for peer in self.links.status()],
             "events": sorted(
-                self.events.to_list() + self.broker.coordinator.group_events.to_list(),
+                self.events.to_list()
+                + self.broker.coordinator.group_events.to_list()
+                + self.broker.transactions.transaction_events.to_list(),
                 key=lambda event: event["time_ms"],
             ),
             "loop": self.meter.status(),

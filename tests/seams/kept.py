@@ -50,14 +50,14 @@ KEPT: list[Kept] = [
     Kept(
         what="the latest offset is one that is not committed",
         file="broker/barnabas_broker/server/handlers/list_offsets.py",
-        line="end = partition.high_watermark",
+        line="end = partition.readable_end(is_committed=is_committed)",
         instead="end = partition.log.log_end_offset",
         test="tests/broker/partition/test_uncommitted_tail.py",
     ),
     Kept(
         what="what is read from disk is not committed",
         file="broker/barnabas_broker/server/handlers/fetch.py",
-        line="buffers = await partition.log.read_cold(asked.fetch_offset, result.high_watermark, bytes_max)",
+        line="buffers = await partition.log.read_cold(asked.fetch_offset, end, bytes_max)",
         instead="buffers = await partition.log.read_cold(asked.fetch_offset, partition.log.log_end_offset, bytes_max)",
         test="tests/broker/partition/test_uncommitted_tail.py",
     ),

@@ -273,6 +273,37 @@ class BrokerConfig:
     )
     offset_metadata_max_bytes: int = _number(4_096, "Largest note that may be stored with an offset.", high=32_767)
 
+    transaction_state_log_num_partitions: int = _number(
+        16, "Partitions of the topic that holds the state of transactions; counts when it is made.", low=1, high=1_000
+    )
+    transaction_state_log_replication_factor: int = _number(
+        0, "Replicas of that topic. 0: three, or all if there are fewer brokers.", high=15
+    )
+    transaction_state_log_min_isr: int = _number(
+        1, "In-sync replicas that an answer of it needs, beside the majority that always has it.", low=1, high=15
+    )
+    transaction_state_log_segment_bytes: int = _number(
+        _MIB, "Size at which a segment file of that topic is sealed.", low=64 * 1024
+    )
+    transaction_state_max_bytes: int = _number(
+        64 * _MIB, "Memory for the transactional ids that a broker coordinates, with their transactions.", low=_MIB
+    )
+    transaction_max_timeout_ms: int = _number(
+        900_000, "Longest timeout that a transactional producer may ask for.", low=1
+    )
+    transactional_id_expiration_ms: int = _number(
+        604_800_000, "How long a transactional id is known after its last transaction.", low=1
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = _number(
+        10_000, "Time between two searches for transactions that have timed out.", low=1
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = _number(
+        3_600_000, "Time between two searches for expired transactional ids.", low=1
+    )
+    transaction_two_phase_commit_enable: bool = _flag(
+        False, "Let producers prepare transactions that never time out, for another system to decide about."
+    )
+
     unstable_api_versions_enable: bool = _flag(
         False,
         "Serve APIs that are not finished: so far, transactions. Their data may be lost in an upgrade; for trials.",

@@ -166,6 +166,7 @@ class KnownLeaders:
     def on_deleted(self, topic_id: bytes) -> None:
         """Nobody will lead this topic any more."""
         self._unled.pop(topic_id, None)
+        self._changed.fire()
 
     def on_opened(self) -> None:
         """The replicas that this node should have are open, or it has become known which those are."""

@@ -56,7 +56,7 @@ from barnabas_raftlog.raft.messages import Entry, InstallSnapshot
 from barnabas_raftlog.records.header import TRANSACTIONAL, BatchHeader, ControlKind
 from barnabas_raftlog.records.markers import EndMarker, marker_batch
 
-from .aborted_index import AbortedTransaction
+from .aborted_index import AbortedRange, AbortedTransaction
 from .contracts import PartitionLog, PartitionObserver, PendingAppend
 from .in_sync import copied_index, copies_of_committed, electable, in_sync, lacks_something, readable_elsewhere
 from .log_starts import encode_start
@@ -113,8 +113,12 @@ class PartitionHost(Protocol):
     def wake(self, partition: "Partition") -> None:
         """Something that fetches wait for has changed: who leads, where the log starts, or that it serves at all."""
 
-    def gained(self, partition: "Partition", start_offset: int) -> None:
-        """There may be more to read than before, from `start_offset` to the high watermark, and that is all."""
+    def gained(self, partition: "Partition", start_offset: int, decided_offset: int) -> None:
+        """There may be more to read than before, and that is all.
+
+        It begins at `start_offset` and ends at the high watermark; for readers of committed records it begins at
+        `decided_offset` and ends at the last stable offset.
+        """
 
     def finish(self, waiters: Sequence[PendingAppend]) -> None:
         """Tell these that they are committed; of many only some at once, the others in later callbacks of the loop."""
@@ -348,6 +352,10 @@ class Partition:
             return None
         return self._verifications.guard(self.term, producer_id, epoch, base_sequence, begins=bumps_epoch)
 
+    def forget_verification(self, producer_id: int, guard: Verification) -> None:
+        """Let a guard go: the coordinator has said no, also to the batches that share it."""
+        self._verifications.forget(producer_id, guard)
+
     def _has_begun(self, producer_id: int, epoch: int) -> bool:
         batches = self.state.producers.batches(producer_id)
         return bool(batches) and batches[-1].is_open and batches[-1].epoch == epoch
@@ -462,11 +470,20 @@ class Partition:
         """
         return self.state.transactions.aborted.between(start_offset, end_offset)
 
-    def bytes_since(self, start_offset: int) -> int | None:
-        """Return how many bytes can be read from `start_offset` on; None: not known without asking the disk."""
+    def aborted_range(self, start_offset: int, end_offset: int) -> AbortedRange | None:
+        """Return what there is now of `aborted_between`; None: nothing was aborted here."""
+        aborted = self.state.transactions.aborted
+        return aborted.range(start_offset, end_offset) if len(aborted) else None
+
+    def readable_end(self, *, is_committed: bool) -> int:
+        """Return where readers must stop; `is_committed`: those of committed records."""
+        return self.last_stable_offset if is_committed else self.high_watermark
+
+    def bytes_between(self, start_offset: int, end_offset: int) -> int | None:
+        """Return how many bytes can be read in a range of offsets; None: not known without asking the disk."""
         try:
             start_offset = max(start_offset, self.log.log_start_offset)
-            frames = self.log.read(start_offset, self.high_watermark, EVERYTHING_BYTES)
+            frames = self.log.read(start_offset, end_offset, EVERYTHING_BYTES)
         except StorageFailedError:
             return None
         return None if frames is None else sum(map(len, frames))
@@ -564,6 +581,7 @@ class Partition:
         high_watermark = high_watermark_at(self.log, commit_index)
         assert high_watermark >= self.high_watermark
         read_until = self.high_watermark
+        decided_until = self.last_stable_offset
         started_at = self.log.log_start_offset
         self.high_watermark = high_watermark
         if state.starts.commit(commit_index):
@@ -585,7 +603,7 @@ class Partition:
         if self.log.log_start_offset != started_at:
             self._wake()
         else:
-            self.host.gained(self, read_until)
+            self.host.gained(self, read_until, decided_until)
 
     def on_configuration(self, configuration: Configuration) -> None:
         """The group knows who is in sync. But a witness that ceases to be one has segments like the others."""

@@ -21,7 +21,7 @@ records of a compressed batch it is decompressed once more, as a whole; so none 
 `NAMED_BYTES_MAX`.
 """
 
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from barnabas_broker.config.topic import TopicSettings
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -178,7 +178,7 @@ def check_header(frame: memoryview, rules: RecordRules, version: int, wall_ms: i
     attributes = header.attributes
     compression = attributes & COMPRESSION_MASK
     if attributes != compression:
-        _refuse_attributes(attributes)
+        _check_attributes(attributes, header.producer_id)
     if compression > ZSTD or (compression == ZSTD and version < ZSTD_SINCE):
         about = f"compression type {compression} in version {version}"
         raise RefusedBatchError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, about)
@@ -270,11 +270,14 @@ def _code_of(frame: memoryview) -> ErrorCode:
     return ErrorCode.INVALID_RECORD if is_intact else ErrorCode.CORRUPT_MESSAGE
 
 
-def _refuse_attributes(attributes: int) -> NoReturn:
-    """Say why a batch with more than a compression type among its attributes is refused."""
-    if attributes & (CONTROL | TRANSACTIONAL):
-        kind = "control" if attributes & CONTROL else "transactional"
-        raise RefusedBatchError(ErrorCode.INVALID_RECORD, f"a {kind} batch; transactions are not supported")
+def _check_attributes(attributes: int, producer_id: int) -> None:
+    """Refuse a batch for what is among its attributes beside a compression type, unless that is a transaction's."""
+    if attributes & CONTROL:
+        raise RefusedBatchError(ErrorCode.INVALID_RECORD, "a control batch, which only brokers write")
+    if attributes & ~COMPRESSION_MASK == TRANSACTIONAL:
+        if producer_id == NO_PRODUCER_ID:
+            raise RefusedBatchError(ErrorCode.INVALID_RECORD, "a transactional batch of no producer")
+        return
     if attributes & TIMESTAMP_LOG_APPEND:
         about = "only a broker may stamp records with the time of their arrival"
         raise RefusedBatchError(ErrorCode.INVALID_TIMESTAMP, about)

@@ -65,6 +65,14 @@ class Verifications:
         """Forget the guards of a producer: its transaction has begun, or has ended."""
         self._by_producer.pop(producer_id, None)
 
+    def forget(self, producer_id: int, guard: Verification) -> None:
+        """Forget one guard: the coordinator has said no."""
+        if self.holds(producer_id, guard.epoch, guard):
+            by_epoch = self._by_producer[producer_id]
+            del by_epoch[guard.epoch]
+            if not by_epoch:
+                del self._by_producer[producer_id]
+
     def clear(self) -> None:
         """Forget all: another leader's answers do not count here."""
         self._by_producer.clear()

@@ -1,7 +1,8 @@
 """Wakes parked fetches and answers waiting appends, a few in each iteration of the loop.
 
 A fetch may read many partitions, and one drive may commit to all of them. So fetches that are woken are collected and
-looked at once per iteration, `WOKEN_PER_ITERATION` of them.
+looked at once per iteration, `WOKEN_PER_ITERATION` of them. Those that read committed records only stand apart
+(`committed_fetches`): they gain something when the last stable offset moves, which it may long after a commit.
 
 A partition may have ten thousand appends that wait. `TOLD_AT_ONCE` of those are told at once of what one drive brings;
 the others are told in callbacks of their own, as many in each, in their order.
@@ -31,10 +32,14 @@ TOLD_CALLBACKS = 4
 
 
 class WaitingRequests:
-    """Owned by `Partitions`; `fetches` are the parked ones. `PartitionHost` describes what partitions tell it."""
+    """Owned by `Partitions`. `PartitionHost` describes what partitions tell it.
+
+    `fetches` and `committed_fetches` are the parked ones, each in the one for what it reads.
+    """
 
     def __init__(self, drives: MultiRaftStats, meter: LoopMeter) -> None:
         self.fetches: FetchWaiters[Partition, ParkedFetch] = FetchWaiters()
+        self.committed_fetches: FetchWaiters[Partition, ParkedFetch] = FetchWaiters()
         self._drives = drives
         self._meter = meter
         self._woken: dict[Partition, None] = {}  # those for which fetches are still to be woken
@@ -47,19 +52,26 @@ class WaitingRequests:
         """Tell and wake everybody now."""
         untold, self._untold = self._untold, deque()
         call_each(untold, _tell)
-        call_each(self.fetches.take_all(), _wake, _say)
+        call_each([*self.fetches.take_all(), *self.committed_fetches.take_all()], _wake, _say)
 
     # Fetches.
 
     def wake(self, partition: Partition) -> None:
-        if self.fetches.changed(partition):
+        is_awaited = self.fetches.changed(partition)
+        if self.committed_fetches.changed(partition) or is_awaited:
             self._wake_soon(partition)
 
-    def gained(self, partition: Partition, start_offset: int) -> None:
-        fetches = self.fetches
-        if not fetches.is_awaited(partition):
-            return  # So it is on followers, for each append.
-        count = partition.bytes_since(start_offset) if fetches.counts(partition) else 0
+    def gained(self, partition: Partition, start_offset: int, decided_offset: int) -> None:
+        # On followers there is nobody, for each append.
+        if self.fetches.is_awaited(partition):
+            self._tell_gain(self.fetches, partition, start_offset, partition.high_watermark)
+        if self.committed_fetches.is_awaited(partition) and partition.last_stable_offset != decided_offset:
+            self._tell_gain(self.committed_fetches, partition, decided_offset, partition.last_stable_offset)
+
+    def _tell_gain(
+        self, fetches: FetchWaiters[Partition, ParkedFetch], partition: Partition, start_offset: int, end_offset: int
+    ) -> None:
+        count = partition.bytes_between(start_offset, end_offset) if fetches.counts(partition) else 0
         if fetches.changed(partition) if count is None else fetches.gained(partition, count):
             self._wake_soon(partition)
 
@@ -74,10 +86,11 @@ class WaitingRequests:
         left = WOKEN_PER_ITERATION
         while self._woken and left > 0:
             partition = next(iter(self._woken))
-            some, count = self.fetches.take(partition, left)
+            fetches = self.fetches if self.fetches.is_due(partition) else self.committed_fetches
+            some, count = fetches.take(partition, left)
             taken += some
             left -= max(count, 1)
-            if not self.fetches.is_due(partition):
+            if not (self.fetches.is_due(partition) or self.committed_fetches.is_due(partition)):
                 del self._woken[partition]
         if self._woken:
             self._soon("fetches that are woken", self._wake_some)

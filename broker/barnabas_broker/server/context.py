@@ -7,7 +7,10 @@ from uuid import UUID, uuid4
 
 from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
+from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC
 from barnabas_broker.coordinators.producer_ids import ProducerIds
+from barnabas_broker.coordinators.transactions.coordinator import TransactionCoordinator
+from barnabas_broker.coordinators.transactions.questions import CoordinatorQuestions
 from barnabas_broker.leadership.cut_off import somebody_else
 from barnabas_broker.leadership.pings import Pings
 from barnabas_broker.partition.lanes import Lanes
@@ -16,6 +19,7 @@ from barnabas_broker.replicas.compaction import Compaction
 from barnabas_broker.replicas.hosted_topic import HostedTopic
 from barnabas_broker.replicas.partitions import Partitions
 from barnabas_broker.replicas.retention import Retention
+from barnabas_broker.replicas.transaction_markers import MarkersHere
 from barnabas_broker.status.events import EventHistory, FetchCounters
 from barnabas_broker.timing.pieces import let_go
 from barnabas_broker.timing.timers import Timers
@@ -28,6 +32,7 @@ from barnabas_clients.protocol.describe_groups import DescribeGroupsResponse
 from barnabas_clients.protocol.describe_health import DescribeHealthResponse
 from barnabas_clients.protocol.describe_log_dirs import DescribeLogDirsResponse
 from barnabas_clients.protocol.describe_offset_ranges import DescribeOffsetRangesResponse
+from barnabas_clients.protocol.describe_producers import DescribeProducersResponse
 from barnabas_clients.protocol.describe_snapshots import DescribeSnapshotsResponse
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.leader_hints import NodeEndpoint
@@ -63,6 +68,7 @@ _WIDE = frozenset(
         DescribeHealthResponse,
         DescribeLogDirsResponse,
         DescribeOffsetRangesResponse,
+        DescribeProducersResponse,
         DescribeSnapshotsResponse,
         ListGroupsResponse,
         ListPartitionReassignmentsResponse,
@@ -89,6 +95,8 @@ class BrokerContext:
 
     listener: Listener
     lanes: Lanes[Partition]
+    questions: CoordinatorQuestions
+    transactions: TransactionCoordinator
     offer: Offer
 
     def __init__(
@@ -111,6 +119,7 @@ class BrokerContext:
         self.partitions = partitions
         self.known_leaders = partitions.known_leaders
         self.parked_fetches = partitions.waiting.fetches
+        self.parked_committed_fetches = partitions.waiting.committed_fetches
         self.pings = pings
         self.events = events
         self.now_ms = clock
@@ -122,6 +131,7 @@ class BrokerContext:
         self.coordinator = GroupCoordinator(
             config, metadata, partitions, events, self.timers, clocks, on_fatal, self.meter
         )
+        self.markers = MarkersHere(partitions, {OFFSETS_TOPIC: self.coordinator.end_transaction})
         interval_ms = config.log_retention_check_interval_ms
         self.retention = Retention(partitions, events, self.timers, self.spawn, interval_ms)
         self.compaction = Compaction(partitions, events, self.timers, self.spawn, config)
@@ -222,6 +232,7 @@ class BrokerContext:
         self.retention.close()
         self.compaction.close()
         await self.coordinator.close()
+        await self.transactions.close()
         self.lanes.close()
         self.timers.close()
         await self._tasks.close()
@@ -238,12 +249,13 @@ def in_words(text: str | None) -> str | None:
     return text if text is None or len(text) <= WORDS_CHARACTERS_MAX else f"{text[:WORDS_CHARACTERS_MAX]}..."
 
 
-def respond(exchange: Exchange, response: Message, request: Message | None = None) -> None:
+def respond(exchange: Exchange, response: Message, request: Message | None = None, *, is_long: bool = False) -> None:
     """Encode the response in the version of the request, at once or in steps, and send it when its turn comes.
 
-    Nobody needs `request` any more: if it is large it is let go in steps, too.
+    Nobody needs `request` any more: if it is large it is let go in steps, too. `is_long`: the response has a great
+    many rows though the request is small.
     """
-    if exchange.size_bytes <= SMALL_BYTES and type(response) not in _WIDE:
+    if exchange.size_bytes <= SMALL_BYTES and not is_long and type(response) not in _WIDE:
         exchange.answer(encode_response(exchange.api_key, exchange.version, exchange.correlation_id, response))
     else:
         respond_in_steps(exchange, _made(response), request)

@@ -31,6 +31,8 @@ from typing import Any, NamedTuple, Protocol
 
 from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.server.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_configs,
     alter_partition_reassignments,
     create_partitions,
@@ -47,7 +49,9 @@ from barnabas_broker.server.handlers import (
     describe_health,
     describe_log_dirs,
     describe_offset_ranges,
+    describe_producers,
     describe_snapshots,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -66,6 +70,7 @@ from barnabas_broker.server.handlers import (
     produce,
     sync_group,
     update_features,
+    write_txn_markers,
 )
 from barnabas_broker.timing.turns import Work
 from barnabas_clients.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -106,6 +111,7 @@ class Gate(NamedTuple):
 
 
 UNSTABLE = Gate(0, lambda config: config.unstable_api_versions_enable)
+TWO_PHASE = Gate(6, lambda config: config.unstable_api_versions_enable and config.transaction_two_phase_commit_enable)
 
 
 class Route(NamedTuple):
@@ -171,8 +177,12 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (19, range(2, 8), 2, create_topics),
     (20, range(1, 7), 1, delete_topics),
     (21, range(3), 0, delete_records),
-    (22, range(6), 0, init_producer_id),
+    (22, range(7), 0, init_producer_id),
     (23, range(2, 5), 2, offset_for_leader_epoch),
+    (24, range(6), 0, add_partitions_to_txn),
+    (25, range(5), 0, add_offsets_to_txn),
+    (26, range(6), 0, end_txn),
+    (27, range(1, 3), 1, write_txn_markers),
     (32, range(1, 5), 1, describe_configs),
     (33, range(3), 0, alter_configs),
     (35, range(1, 6), 1, describe_log_dirs),
@@ -184,6 +194,7 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (47, range(1), 0, offset_delete),
     (57, range(3), 0, update_features),
     (60, range(3), 0, describe_cluster),
+    (61, range(1), 0, describe_producers),
     (25185, range(1), 0, describe_health),
     (25186, range(1), 0, open_challenge),
     (25187, range(1), 0, describe_events),
@@ -192,7 +203,10 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (25191, range(1), 0, describe_snapshots),
     (25192, range(1), 0, delete_snapshot),
 )
-_GATES: Mapping[int, Gate] = dict.fromkeys((24, 25, 26, 27, 28, 57, 61, 65, 66), UNSTABLE)  # transactions, features
+_GATES: Mapping[int, Gate] = {
+    **dict.fromkeys((24, 25, 26, 27, 28, 57, 61, 65, 66), UNSTABLE),  # transactions, features
+    22: TWO_PHASE,
+}
 ROUTES = {
     key: Route(
         key=key,

@@ -134,3 +134,17 @@ def test_a_row_takes_32_bytes() -> None:
     image = index.image()
     held = sum(block.rows.itemsize * len(block.rows) for block in image.blocks)
     assert held == 32 * 4 * 256
+
+
+def test_a_great_many_are_put_in_order_in_steps_and_what_was_chosen_does_not_change() -> None:
+    index = AbortedIndex()
+    for number in range(1_000):  # two hundred are open at any time
+        index.add(AbortedTransaction(number, number * 10 if number % 2 else number * 10 - 2_000, number * 10 + 5), 0)
+    chosen = index.range(0, 1 << 40)
+    assert chosen.row_count_max == 1_000
+    expected = index.between(0, 1 << 40)
+    index.add(AbortedTransaction(1_000, 1, 20_000), 0)
+    index.forget_before(5_000)
+    assert at_once(chosen.in_steps()) == expected
+    assert len(list(chosen.in_steps())) >= 249, "a block at a time, of four rows here"
+    assert [one.first_offset for one in expected] == sorted(one.first_offset for one in expected)

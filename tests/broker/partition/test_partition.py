@@ -81,6 +81,7 @@ class Host:
 
     def __init__(self) -> None:
         self.said: list[object] = []
+        self.decided: list[tuple[int, int]] = []
         self.reviewing: list[Partition] = []
         self.now = 0
         self.wall = 10_000
@@ -98,8 +99,9 @@ class Host:
     def wake(self, partition: Partition) -> None:
         self.said.append("wake")
 
-    def gained(self, partition: Partition, start_offset: int) -> None:
+    def gained(self, partition: Partition, start_offset: int, decided_offset: int) -> None:
         self.said.append(("gained", start_offset, partition.high_watermark))
+        self.decided.append((decided_offset, partition.last_stable_offset))
 
     def finish(self, waiters: Sequence[PendingAppend]) -> None:
         call_each(waiters, lambda waiter: waiter.on_committed())
@@ -233,17 +235,17 @@ def test_what_there_is_to_read_is_counted_from_the_start_of_the_log_and_if_it_ca
     lead(partition)
     partition.on_committed(2)
     sizes = [len(entry.frame) for entry in log.entries]
-    assert partition.bytes_since(0) == sizes[0] + sizes[1]
+    assert partition.bytes_between(0, partition.high_watermark) == sizes[0] + sizes[1]
     log.log_start_offset = 2
-    assert partition.bytes_since(0) == sizes[1]
+    assert partition.bytes_between(0, partition.high_watermark) == sizes[1]
     monkeypatch.setattr(log, "read", lambda *_: None)
-    assert partition.bytes_since(0) is None
+    assert partition.bytes_between(0, partition.high_watermark) is None
 
     def fail(*_: int) -> None:
         raise StorageFailedError("damaged")
 
     monkeypatch.setattr(log, "read", fail)
-    assert partition.bytes_since(0) is None
+    assert partition.bytes_between(0, partition.high_watermark) is None
 
 
 def test_a_waiter_hears_of_its_commit_once() -> None:

@@ -44,3 +44,17 @@ def test_there_are_so_many_guards_at_most_and_the_first_ones_go(monkeypatch: pyt
     assert [guards.holds(pid, 0, one) for pid, one in zip((1, 2, 3), found, strict=True)] == [False, True, True]
     found = [guard(guards, 2, epoch) for epoch in (0, 1, 2)]
     assert [guards.holds(2, epoch, one) for epoch, one in enumerate(found)] == [False, True, True]
+
+
+def test_a_guard_is_let_go_by_itself_if_it_is_still_the_one() -> None:
+    guards = Verifications()
+    first, second = guard(guards, 7, 1), guard(guards, 7, 2)
+    guards.forget(7, first)
+    assert [guards.holds(7, 1, first), guards.holds(7, 2, second)] == [False, True]
+    later = guard(guards, 7, 1)
+    guards.forget(7, first)
+    assert guards.holds(7, 1, later), "another has taken its place"
+    guards.forget(7, later)
+    guards.forget(7, second)
+    guards.forget(7, second)
+    assert len(guards) == 0

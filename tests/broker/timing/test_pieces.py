@@ -129,6 +129,9 @@ class Broker:
         self.partitions = SimpleNamespace(topics={}, topics_by_id={}, wall_ms=self.now_ms)
         self.coordinator = self.host = self.runtime = self
 
+    async def certain_shard(self, _: str) -> ErrorCode:
+        return ErrorCode.NOT_COORDINATOR
+
     async def find_shard(self, _: str) -> ErrorCode:
         return ErrorCode.NOT_COORDINATOR
 
@@ -328,9 +331,9 @@ async def at_once(
     if looks:
         look = getattr(handler, looks)
 
-        def counted(*args: Any) -> Any:
+        def counted(*args: Any, **named: Any) -> Any:
             Counted.looked_at += 1
-            return look(*args)
+            return look(*args, **named)
 
         monkeypatch.setattr(handler, looks, counted)
     exchange: Any = SimpleNamespace(version=7, is_gone=is_gone)
@@ -444,10 +447,10 @@ def test_few_bytes_of_long_names_are_hashed_between_two_pauses_and_once() -> Non
 
     broker: Any = Broker()
     broker.partition_of = partition_of
-    steps = find_coordinator._homes(broker, keys, [None] * 100)
+    steps = find_coordinator._indexes(broker, keys, [None] * 100)
     hashed, homes = longest_stretch(lambda: next(steps))
     assert (hashed, homes) == (longest, [7] * 100)
-    again = find_coordinator._homes(broker, keys, [None, *homes[1:]])
+    again = find_coordinator._indexes(broker, keys, [None, *homes[1:]])
     advance, hashed_again = counting(lambda: next(again))
     assert longest_stretch(advance)[1] == homes
     assert sum(hashed_again) == longest
@@ -482,7 +485,7 @@ async def test_new_topics_are_waited_for_some_at_a_time() -> None:
 def test_which_partitions_coordinate_the_groups_is_found_in_pieces() -> None:
     broker: Any = Broker()
     broker.partition_of = lambda group_id: partition_for(group_id, 50)
-    steps = find_coordinator._homes(broker, Counted(f"g{k}" for k in range(MANY)), [None] * MANY)
+    steps = find_coordinator._indexes(broker, Counted(f"g{k}" for k in range(MANY)), [None] * MANY)
     longest, found = longest_stretch(lambda: next(steps))
     assert 0 < longest <= find_coordinator.PIECE_CHARACTERS // find_coordinator.KEY_CHARACTERS
     assert set(found) == set(range(50))

@@ -1,7 +1,7 @@
 """Finds the shard that has a group, and keeps everything that the shards share.
 
 Every broker computes a group's partition from its id (`state_machine.location`); the leader of that partition is the
-group's coordinator (`coordinators.runtime.coordinator`).
+group's coordinator (`coordinators.runtime.homes`).
 
 A topic that is deleted takes its offsets with it: the shards write tombstones when the image says so. If nobody led a
 shard's partition then, the next round of upkeep finds them.
@@ -12,22 +12,23 @@ Limits: one task for each group whose answers or record take long, one for upkee
 
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from barnabas_broker.config.broker import BrokerConfig
+from barnabas_broker.coordinators.runtime.contracts import Done
 from barnabas_broker.coordinators.runtime.coordinator import CoordinatorRuntime
+from barnabas_broker.coordinators.runtime.homes import Homes
 from barnabas_broker.coordinators.runtime.shard import ShardRuntime
 from barnabas_broker.coordinators.runtime.shard_host import ShardHost
 from barnabas_broker.coordinators.runtime.upkeep import Upkeep
 from barnabas_broker.replicas.partitions import Partitions
 from barnabas_broker.status.events import EventHistory
 from barnabas_broker.timing.timers import Timers
-from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.active_controller import Clocks
 from barnabas_metadata_quorum.image.image import Image, topic_changes
 from barnabas_metadata_quorum.service import MetadataService
 from barnabas_raftlog.loop_meter import LoopMeter
+from barnabas_raftlog.records.markers import EndMarker
 
 from .expiry import Expiry
 from .shard import GroupShard
@@ -42,7 +43,7 @@ TEXT_MAX = 1_000
 """Characters of a name or a reason that the history keeps: both are a client's, and a thousand events are kept."""
 
 
-class GroupCoordinator:
+class GroupCoordinator(Homes[GroupTable, GroupShard]):
     """See the module. Made with the broker's context; `room` and `group_events` are of all groups of this broker."""
 
     def __init__(
@@ -56,6 +57,7 @@ class GroupCoordinator:
         on_fatal: Callable[[BaseException], None],
         meter: LoopMeter | None = None,
     ) -> None:
+        super().__init__(partitions, OFFSETS_TOPIC, partition_for)
         self.host = ShardHost(timers, clocks, events.add, on_fatal, meter or LoopMeter())
         self.room = Room(config.group_state_max_bytes)
         # Beside the broker's own: a thousand groups that start would push its elections out of the history.
@@ -67,7 +69,6 @@ class GroupCoordinator:
             size_max=config.group_max_size,
             rebalance_interval_ms=config.group_rebalance_interval_ms,
         )
-        self._partitions = partitions
         retention_ms = config.offsets_retention_minutes * 60_000
         self.expiry = Expiry(self.host, self.tell_group, metadata, self.active_shards, retention_ms)
         self.runtime = CoordinatorRuntime(
@@ -83,39 +84,13 @@ class GroupCoordinator:
     def _make_shard(self, runtime: ShardRuntime[GroupTable, GroupShard]) -> GroupShard:
         return GroupShard(runtime, self._group_config, self.room, self.tell_group)
 
-    # Where groups are.
-
-    def partition_of(self, group_id: str) -> int | None:
-        """Return the offsets partition of a group; None while there is no offsets topic."""
-        hosted = self._partitions.topics.get(OFFSETS_TOPIC)
-        return None if hosted is None else partition_for(group_id, len(hosted.topic.partitions))
-
-    def shard_of(self, group_id: str) -> GroupShard | ErrorCode:
-        """Return the shard that has a group, or why this broker does not answer for it now."""
-        hosted = self._partitions.topics.get(OFFSETS_TOPIC)
-        if hosted is None:
-            return ErrorCode.NOT_COORDINATOR
-        return self.runtime.shard_at(partition_for(group_id, len(hosted.topic.partitions)))
-
-    async def find_shard(self, group_id: str) -> GroupShard | ErrorCode:
-        """Return the same as `shard_of`; wait a little for a shard that is being read."""
-        return await self.runtime.wait_loaded(partial(self.shard_of, group_id))
-
-    def active_shards(self) -> list[GroupShard]:
-        """Return the shards that serve, by partition."""
-        return self.runtime.active_shards()
-
-    @property
-    def is_loading(self) -> bool:
-        """True while a partition that this broker leads is being read."""
-        return self.runtime.is_loading
-
-    async def ensure_topic(self) -> str | None:
-        """Have the offsets topic made if there is none; return None when it is there, with leaders, else why not.
-
-        As `CoordinatorRuntime.ensure_topic`, which says how long that takes.
-        """
-        return None if await self.runtime.ensure_topic() else "the offsets topic could not be made"
+    def end_transaction(self, index: int, marker: EndMarker, bumps_epoch: bool, done: Done) -> None:
+        """End a producer's transaction in an offsets partition (`Staging.end`). `done` is called once."""
+        shard = self.runtime.shard_at(index)
+        if isinstance(shard, GroupShard):
+            shard.staging.end(marker, done, bumps_epoch=bumps_epoch)
+        else:
+            done(shard)
 
     # Events, image and status.
 

@@ -16,8 +16,8 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 
 __all__ = ["BYTES_MAX", "EVENTS_MAX", "handle", "refuse"]
 
-EVENTS_MAX = 2_000
-"""Events in one answer: all that a broker remembers, its own and its groups'."""
+EVENTS_MAX = 3_000
+"""Events in one answer: all that a broker remembers, its own, its groups' and its transactions'."""
 BYTES_MAX = 512 << 10
 """Of their texts, in UTF-8; the newest that have room are told."""
 FIXED_BYTES = 16  # of an event beside its texts
@@ -70,6 +70,8 @@ def _fill(answer: DescribeEventsResponse, broker: BrokerContext, request: Descri
     known = broker.events.to_list()
     yield
     known += broker.coordinator.group_events.to_list()
+    yield
+    known += broker.transactions.transaction_events.to_list()
     yield
     known.sort(key=_time_of)
     room = min(max(0, request.events_max), EVENTS_MAX)

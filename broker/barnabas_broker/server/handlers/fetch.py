@@ -19,11 +19,18 @@ its turn.
 disk only as it takes it (`cold_window`). If others hold much, an answer is smaller; if there is no room at all, a fetch
 finds nothing, and waits until there is some.
 
-*The readable part* ends at the high watermark. From there to the end of the log a fetch waits; only beyond that is it
-OFFSET_OUT_OF_RANGE. A leader that is not confirmed yet gives nothing and lets the fetch wait. If it is not confirmed by
-the end of the wait, it says that it does not lead, and no high watermark: the one that it knows may be older than the
-one that its predecessor has told this very client. Isolation levels do not differ, because there are no transactions
-yet: the last stable offset is the high watermark.
+*The readable part* ends at the high watermark, and for readers of committed records (`isolation_level` 1) at the last
+stable offset. From there to the end of the log a fetch waits; only beyond that is it OFFSET_OUT_OF_RANGE. A leader that
+is not confirmed yet gives nothing and lets the fetch wait. If it is not confirmed by the end of the wait, it says that
+it does not lead, and no high watermark: the one that it knows may be older than the one that its predecessor has told
+this very client.
+
+*Aborted transactions.* Readers of committed records are told which transactions were aborted that have something from
+the offset that they asked for to the end of what they get; they drop those records. There may be one for every hundred
+bytes, or thousands that were open for long: an answer with more than `ABORTED_AT_ONCE` of them is put together in
+several turns. Which ones they are is settled with the read. If the start of the log, or the state beside it, changes
+while records are read from disk, the index may have forgotten what those need: they are left out, and the client asks
+again.
 
 *Epochs* (KIP-320, KIP-595): a client with an older leader epoch is fenced, one with a newer is told that we do not know
 it; a client whose last fetched epoch ends before its offset here gets the diverging epoch instead of records.
@@ -46,6 +53,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Generator
 
+from barnabas_broker.partition.aborted_index import AbortedRange
 from barnabas_broker.partition.partition import Partition
 from barnabas_broker.partition.read_replicas import ReadReplica, preferred_replica
 from barnabas_broker.replicas.hosted_topic import HostedTopic
@@ -58,6 +66,7 @@ from barnabas_broker.timing.slices import Slices, taken
 from barnabas_broker.timing.turns import Work
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
@@ -83,6 +92,8 @@ FINAL_EPOCH = -1
 PIECE = 16  # partitions that are looked at without giving others their turn
 RESULTS_PIECE = 500  # whose leaders are looked up
 PARKED_MAX = 5_000  # to park on as many takes up to 7 ms
+ABORTED_AT_ONCE = 500  # rows of aborted transactions: half a millisecond
+READ_COMMITTED = 1  # the isolation level
 
 Hopes = tuple[list[Partition], list[Partition], list[Partition]]
 
@@ -90,12 +101,24 @@ Hopes = tuple[list[Partition], list[Partition], list[Partition]]
 class _Fetch:
     """One request, looked at as often as needed (ParkedFetch)."""
 
-    __slots__ = ("broker", "deadline", "exchange", "is_cramped", "is_last_look", "is_looking", "is_short", "request")
+    __slots__ = (
+        "broker",
+        "deadline",
+        "exchange",
+        "is_cramped",
+        "is_last_look",
+        "is_looking",
+        "is_short",
+        "request",
+        "waiters",
+    )
 
     def __init__(self, broker: BrokerContext, exchange: Exchange, request: FetchRequest) -> None:
         self.broker = broker
         self.exchange = exchange
         self.request = request
+        is_committed = request.isolation_level == READ_COMMITTED
+        self.waiters = broker.parked_committed_fetches if is_committed else broker.parked_fetches
         self.deadline: Deadline[Callable[[], None]] | None = None
         self.is_last_look = request.max_wait_ms <= 0
         self.is_cramped = self.is_looking = False
@@ -150,7 +173,12 @@ class _Fetch:
             self.exchange.grow(look.bytes_left)
             self.broker.start_task(self._read_cold(look, window), self._on_read)
         elif self._is_enough(look):
-            yield from self._answer(look)
+            if self.is_short and look.is_long:
+                self._stop_waiting()
+                self.is_looking = True
+                self.exchange.turns.begin(Work(self.exchange, self._answer(look), self.on_error, name="Fetch"))
+            else:
+                yield from self._answer(look)
         else:
             self._park(look, self.request.min_bytes - look.size_bytes - (missed_bytes or 0), hopes)
 
@@ -164,7 +192,7 @@ class _Fetch:
             self.exchange.await_room(self._on_room)
         if len(look.partitions) > PARKED_MAX:
             return
-        waiters = self.broker.parked_fetches
+        waiters = self.waiters
         if missing_bytes <= 1 and not (look.size_bytes or look.withheld):
             waiters.park(self, look.partitions)
         else:
@@ -172,7 +200,7 @@ class _Fetch:
             waiters.park(self, gaining, missing_bytes, eager=eager, full=full)
 
     def _on_room(self) -> None:
-        self.broker.parked_fetches.discard(self)
+        self.waiters.discard(self)
         call_each((self,), _Fetch.look, _Fetch.on_error)
 
     def _stop_awaiting_room(self) -> None:
@@ -188,12 +216,12 @@ class _Fetch:
 
     def _on_timeout(self) -> None:
         self.is_last_look = True
-        self.broker.parked_fetches.discard(self)
+        self.waiters.discard(self)
         if not self.is_looking and not self.exchange.is_answered:
             call_each((self,), _Fetch.look, _Fetch.on_error)
 
     def _abandon(self) -> None:
-        self.broker.parked_fetches.discard(self)
+        self.waiters.discard(self)
         self._stop_waiting()
 
     def _stop_waiting(self) -> None:
@@ -216,7 +244,7 @@ class _Fetch:
         self._stop_waiting()
         response = yield from look.response_in_steps(self.exchange.client_id or "", self.exchange.listener_name)
         if not self.exchange.is_answered:
-            respond(self.exchange, response, self.request)
+            respond(self.exchange, response, self.request, is_long=look.is_long)
         if not self.is_short:
             yield from look.let_go()
 
@@ -224,13 +252,16 @@ class _Fetch:
 class _Look:
     """One pass over the partitions of a request.
 
-    `unread`: those with something to read, from the first one on whose batches are not in memory.
+    `unread`: those with something to read, from the first one on whose batches are not in memory. `aborted`: for each
+    of those that give something to readers of committed records, what it has of aborted transactions.
     """
 
     __slots__ = (
+        "aborted",
         "broker",
         "bytes_left",
         "has_error",
+        "is_committed",
         "is_cramped",
         "is_redirecting",
         "partitions",
@@ -254,14 +285,23 @@ class _Look:
         self.is_cramped = room_bytes <= self.bytes_left
         self.size_bytes = 0
         self.has_error = self.is_redirecting = False
+        self.is_committed = request.isolation_level == READ_COMMITTED
+        self.aborted: list[tuple[PartitionData, AbortedRange]] = []
         self.rack = request.rack_id if version >= RACKS_SINCE else ""
         self.topics: list[FetchableTopicResponse] = []
         self.partitions: list[Partition] = []
-        self.seen: list[tuple[int, int]] = []  # their `changes` and high watermarks when they were looked at
+        self.seen: list[
+            tuple[int, int]
+        ] = []  # their `changes`, and how far they could be read, when they were looked at
         self.unserving: list[Partition] = []
         self.withheld: list[Partition] = []  # those with something to read that gave nothing, for want of room
         self.reads: list[tuple[Partition, FetchPartition, list[Buffer]]] = []
-        self.unread: list[tuple[Partition, FetchPartition, PartitionData]] = []
+        self.unread: list[tuple[Partition, FetchPartition, PartitionData, int, int]] = []  # with what `seen` has of it
+
+    @property
+    def is_long(self) -> bool:
+        """Whether an answer may have more rows of aborted transactions than are worked on at once."""
+        return sum([found.row_count_max for _, found in self.aborted]) > ABORTED_AT_ONCE
 
     def run(self) -> Generator[None, None, None]:
         by_id = self.version >= IDS_SINCE
@@ -297,12 +337,13 @@ class _Look:
         gaining, eager, _ = hopes
         missed = 0
         for partition in gaining:
-            if partition.high_watermark != ends[partition]:
-                count = partition.bytes_since(ends[partition])
+            end = self._end_of(partition)
+            if end != ends[partition]:
+                count = partition.bytes_between(ends[partition], end)
                 if count is None:
                     return None
                 missed += count
-        return None if any(partition.high_watermark != ends[partition] for partition in eager) else missed
+        return None if any(self._end_of(partition) != ends[partition] for partition in eager) else missed
 
     def hopes(self) -> Hopes:
         """Return the partitions that may give more by gaining, those that may by any change, and the others.
@@ -312,7 +353,7 @@ class _Look:
         """
         full = list(self.withheld)
         for partition, _, buffers in self.reads:
-            if _end_offset(buffers[-1]) < partition.high_watermark:
+            if _end_offset(buffers[-1]) < self._end_of(partition):
                 full.append(partition)
         without = Counter(full + self.unserving)
         gaining = list[Partition]()
@@ -363,13 +404,16 @@ class _Look:
         ]
         return preferred_replica(self.rack, me.rack, fetch_offset, replicas)
 
+    def _end_of(self, partition: Partition) -> int:
+        """Return how far these clients may read, now."""
+        return partition.last_stable_offset if self.is_committed else partition.high_watermark
+
     @staticmethod
     def _result(partition: Partition, asked: FetchPartition, elsewhere: int = -1) -> PartitionData:
-        end = partition.high_watermark
         return PartitionData(
             partition_index=asked.partition,
-            high_watermark=end,
-            last_stable_offset=end,
+            high_watermark=partition.high_watermark,
+            last_stable_offset=partition.last_stable_offset,
             log_start_offset=partition.log.log_start_offset,
             preferred_read_replica=elsewhere,
         )
@@ -377,7 +421,7 @@ class _Look:
     def _read(self, partition: Partition, asked: FetchPartition) -> PartitionData:
         log = partition.log
         start = asked.fetch_offset
-        end = partition.high_watermark
+        end = self._end_of(partition)
         result = self._result(partition, asked)
         self.partitions.append(partition)
         self.seen.append((partition.changes, end))
@@ -387,7 +431,7 @@ class _Look:
             result.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
             result.high_watermark = result.last_stable_offset = result.log_start_offset = -1
             return result
-        if asked.last_fetched_epoch >= 0 and (partition.is_leader or start <= end):
+        if asked.last_fetched_epoch >= 0 and (partition.is_leader or start <= partition.high_watermark):
             found = log.epoch_end_offset(asked.last_fetched_epoch)
             if found is not None and (found[0] < asked.last_fetched_epoch or found[1] < start):
                 result.diverging_epoch = EpochEndOffset(epoch=found[0], end_offset=found[1])
@@ -400,40 +444,42 @@ class _Look:
             self.has_error = True
             return result
         if start < end:
-            self._read_from_memory(partition, asked, result)
+            self._read_from_memory(partition, asked, result, end)
         return result
 
-    def _read_from_memory(self, partition: Partition, asked: FetchPartition, result: PartitionData) -> None:
+    def _read_from_memory(self, partition: Partition, asked: FetchPartition, result: PartitionData, end: int) -> None:
         if self.unread:
-            self.unread.append((partition, asked, result))
+            self.unread.append((partition, asked, result, end, partition.changes))
             return
         bytes_max = self._bytes_max(asked)
         if bytes_max is None:
             self.withheld.append(partition)
             return
         try:
-            buffers = partition.log.read(asked.fetch_offset, result.high_watermark, bytes_max)
+            buffers = partition.log.read(asked.fetch_offset, end, bytes_max)
         except StorageFailedError:
             self._fail(result)
             return
         if buffers is None:
-            self.unread.append((partition, asked, result))
+            self.unread.append((partition, asked, result, end, partition.changes))
         else:
             self._take(partition, asked, result, buffers, bytes_max)
 
     async def read_rest(self) -> None:
         """Read the rest, in the order of the request: from memory, or from disk."""
         slices = Slices()
-        for partition, asked, result in self.unread:
+        for partition, asked, result, end, changes in self.unread:
             await slices.yield_if_due()
             bytes_max = self._bytes_max(asked)
             if bytes_max is None:
                 break
             try:
-                buffers = await partition.log.read_cold(asked.fetch_offset, result.high_watermark, bytes_max)
+                buffers = await partition.log.read_cold(asked.fetch_offset, end, bytes_max)
             except StorageFailedError:
                 self._fail(result)
                 continue
+            if self.is_committed and partition.changes != changes:
+                continue  # What was aborted there may be forgotten.
             self._take(partition, asked, result, buffers, bytes_max)
 
     def _bytes_max(self, asked: FetchPartition) -> int | None:
@@ -455,6 +501,10 @@ class _Look:
         self.size_bytes += size_bytes
         self.bytes_left -= size_bytes
         self.reads.append((partition, asked, buffers))
+        if self.is_committed:
+            aborted = partition.aborted_range(asked.fetch_offset, _end_offset(buffers[-1]))
+            if aborted is not None:
+                self.aborted.append((result, aborted))
 
     def _fail(self, result: PartitionData) -> None:
         self.has_error = True
@@ -472,7 +522,7 @@ class _Look:
 
     def let_go(self) -> Generator[None, None, None]:
         """Free what only the look has needed; the answer is not its own any more."""
-        for rows in (self.partitions, self.seen, self.reads, self.unread):
+        for rows in (self.partitions, self.seen, self.reads, self.unread, self.aborted):
             yield from emptied(rows)
 
     def response_in_steps(self, client_id: str, listener: str) -> Generator[None, None, FetchResponse]:
@@ -485,6 +535,7 @@ class _Look:
             )
             if not number % PIECE:
                 yield
+        yield from self._name_aborted()
         response = FetchResponse(responses=self.topics)
         if self.has_error and self.version >= HINTS_SINCE:
             leader_ids = set[int]()
@@ -496,6 +547,16 @@ class _Look:
                 yield
             response.node_endpoints = self.broker.endpoints(leader_ids, listener)
         return response
+
+    def _name_aborted(self) -> Generator[None, None, None]:
+        for result, aborted in self.aborted:
+            found = yield from aborted.in_steps()
+            rows = []
+            for number, (producer_id, first_offset, _) in enumerate(found, 1):
+                rows.append(AbortedTransaction(producer_id=producer_id, first_offset=first_offset))
+                if not number % ABORTED_AT_ONCE:
+                    yield
+            result.aborted_transactions = rows
 
 
 def handle(broker: BrokerContext, exchange: Exchange, request: FetchRequest) -> FetchResponse | None:

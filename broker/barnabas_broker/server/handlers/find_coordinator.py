@@ -1,21 +1,21 @@
-"""FindCoordinator: name the broker that coordinates a group.
+"""FindCoordinator: name the broker that coordinates a group or a transactional id.
 
-The first request in the life of a cluster has the offsets topic made. A coordinator that has just died is about to have
-a successor: the request waits for that, for as long as an election may take, and only then says
+The first request in the life of a cluster has the topic made that holds them. A coordinator that has just died is about
+to have a successor: the request waits for that, for as long as an election may take, and only then says
 COORDINATOR_NOT_AVAILABLE. A client that is told so pauses before it asks again, and its whole group with it. A broker
 that is cut off would not hear of the election, and says so at once; it guesses at no coordinator as it does at leaders,
 because a group that goes to the wrong broker waits there. A client that asks has often just lost its coordinator,
 before this broker has noticed. So another broker is asked whether it is there before it is named.
 
-Transactional ids are refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as InitProducerId does: there is no
-transaction coordinator, and this is the one code on which every client stops at once and says so. Share groups are an
-INVALID_REQUEST, and so are more than `KEYS_MAX` groups in one request.
+A broker that does not offer transactions refuses transactional ids with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as
+InitProducerId does: this is the one code on which every client stops at once and says so. Share groups are an
+INVALID_REQUEST, and so are more than `KEYS_MAX` keys in one request.
 """
 
 from collections.abc import Coroutine, Generator, Sequence
 from typing import Any
 
-from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC
+from barnabas_broker.coordinators.runtime.homes import Homes
 from barnabas_broker.leadership.known_leaders import ELECTION_S
 from barnabas_broker.replicas.hosted_topic import HostedTopic
 from barnabas_broker.server.connections import Exchange
@@ -34,30 +34,29 @@ KEYS_MAX = 10_000
 PIECE_CHARACTERS = 32 << 10  # of keys between two yields: to hash so many takes a millisecond
 KEY_CHARACTERS = 1 << 10  # for each key beside its own
 
+AnyHomes = Homes[Any, Any]
 Outcome = Generator[None, None, FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]]
 
 
 def handle(broker: BrokerContext, exchange: Exchange, request: FindCoordinatorRequest) -> Outcome:
     """Answer now, or when there is somebody to name."""
     keys = request.coordinator_keys if exchange.version >= MANY_SINCE else (request.key,)
-    if request.key_type == TRANSACTION:
+    if request.key_type == TRANSACTION and not broker.config.unstable_api_versions_enable:
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         text = "transactions are not supported"
         return (yield from _refused(exchange, keys, code, text))
-    if request.key_type != GROUP:
-        return (yield from _refused(exchange, keys, ErrorCode.INVALID_REQUEST, "only groups have coordinators here"))
+    if request.key_type not in {GROUP, TRANSACTION}:
+        return (yield from _refused(exchange, keys, ErrorCode.INVALID_REQUEST, "this has no coordinator here"))
     if len(keys) > KEYS_MAX:
-        return (
-            yield from _refused(
-                exchange, keys, ErrorCode.INVALID_REQUEST, f"more than {KEYS_MAX} groups in one request"
-            )
-        )
-    homes = yield from _homes(broker, keys, [None] * len(keys))
-    found = yield from _find_all(broker, exchange, keys, homes)
+        text = f"more than {KEYS_MAX} keys in one request"
+        return (yield from _refused(exchange, keys, ErrorCode.INVALID_REQUEST, text))
+    homes = broker.transactions if request.key_type == TRANSACTION else broker.coordinator
+    indexes = yield from _indexes(homes, keys, [None] * len(keys))
+    found = yield from _find_all(broker, exchange, homes, keys, indexes)
     if all(one.node_id == broker.node_id for one in found):
         return _response(exchange, found)
     elsewhere = {one.node_id for one in found if one.error_code == ErrorCode.NONE} - {broker.node_id}
-    return _ask(broker, exchange, list(keys), homes, sorted(elsewhere))
+    return _ask(broker, exchange, homes, list(keys), indexes, sorted(elsewhere))
 
 
 def refuse(request: FindCoordinatorRequest, code: ErrorCode) -> FindCoordinatorResponse:
@@ -67,62 +66,66 @@ def refuse(request: FindCoordinatorRequest, code: ErrorCode) -> FindCoordinatorR
 
 
 async def _ask(
-    broker: BrokerContext, exchange: Exchange, keys: list[str], homes: list[int | None], elsewhere: list[int]
+    broker: BrokerContext,
+    exchange: Exchange,
+    homes: AnyHomes,
+    keys: list[str],
+    known: list[int | None],
+    elsewhere: list[int],
 ) -> FindCoordinatorResponse:
     """Name other brokers only when they have said that they are there, or have had the time to; see `pings`."""
     await broker.pings.ask(elsewhere)
-    complaint = await broker.coordinator.ensure_topic()
+    complaint = await homes.ensure_topic()
     if complaint is not None:
         return await taken(_refused(exchange, keys, ErrorCode.COORDINATOR_NOT_AVAILABLE, complaint))
-    hosted = broker.partitions.topics[OFFSETS_TOPIC]
-    homes = await taken(_homes(broker, keys, homes))
-    indexes = {index for index in homes if index is not None}  # A thousand groups have few partitions between them.
+    hosted = broker.partitions.topics[homes.topic_name]
+    indexes = await taken(_indexes(homes, keys, known))
+    awaited = {index for index in indexes if index is not None}  # A thousand keys have few partitions between them.
     await broker.known_leaders.wait_while(
-        lambda: any(_may_be_elected(broker, hosted, index) for index in indexes), ELECTION_S
+        lambda: any(_may_be_elected(broker, hosted, index) for index in awaited), ELECTION_S
     )
-    return _response(exchange, await taken(_find_all(broker, exchange, keys, homes)))
+    return _response(exchange, await taken(_find_all(broker, exchange, homes, keys, indexes)))
 
 
-def _homes(
-    broker: BrokerContext, keys: Sequence[str], known: Sequence[int | None]
+def _indexes(
+    homes: AnyHomes, keys: Sequence[str], known: Sequence[int | None]
 ) -> Generator[None, None, list[int | None]]:
-    """Return the partition of each group, None without an offsets topic; of those that are known it stays."""
-    homes: list[int | None] = []
+    """Return the partition of each key, None without the topic; of those that are known it stays."""
+    indexes: list[int | None] = []
     characters = 0
-    for key, home in zip(keys, known, strict=True):
-        homes.append(broker.coordinator.partition_of(key) if home is None else home)
-        characters += KEY_CHARACTERS if home is not None else KEY_CHARACTERS + len(key)
+    for key, index in zip(keys, known, strict=True):
+        indexes.append(homes.partition_of(key) if index is None else index)
+        characters += KEY_CHARACTERS if index is not None else KEY_CHARACTERS + len(key)
         if characters >= PIECE_CHARACTERS:
             characters = 0
             yield
-    return homes
+    return indexes
 
 
 def _find_all(
-    broker: BrokerContext, exchange: Exchange, keys: Sequence[str], homes: Sequence[int | None]
+    broker: BrokerContext, exchange: Exchange, homes: AnyHomes, keys: Sequence[str], indexes: Sequence[int | None]
 ) -> Generator[None, None, list[Coordinator]]:
     found: list[Coordinator] = []
-    for key, home in zip(keys, homes, strict=True):
-        found.append(_find(broker, exchange, key, home))
+    for key, index in zip(keys, indexes, strict=True):
+        found.append(_find(broker, exchange, homes.topic_name, key, index))
         if not len(found) % PIECE:
             yield
     return found
 
 
-def _find(broker: BrokerContext, exchange: Exchange, group_id: str, index: int | None) -> Coordinator:
+def _find(broker: BrokerContext, exchange: Exchange, topic: str, key: str, index: int | None) -> Coordinator:
     if index is None:
-        return _nobody(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the offsets topic does not exist yet")
-    hosted = broker.partitions.topics[OFFSETS_TOPIC]
+        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic} does not exist yet")
+    hosted = broker.partitions.topics[topic]
     known = broker.image.brokers.get(broker.leader_of(hosted, index).leader_id)
     if known is None:
-        text = f"{OFFSETS_TOPIC}-{index} has no leader"
-        return _nobody(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
+        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic}-{index} has no leader")
     address = known.address_on(exchange.listener_name)
     if address is None:
         text = f"broker {known.node_id} has no listener {exchange.listener_name}"
-        return _nobody(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
+        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
     host, port = address
-    return Coordinator(key=group_id, node_id=known.node_id, host=host, port=port, error_message="")
+    return Coordinator(key=key, node_id=known.node_id, host=host, port=port, error_message="")
 
 
 def _may_be_elected(broker: BrokerContext, hosted: HostedTopic, index: int) -> bool:

@@ -5,6 +5,9 @@ OFFSET_NOT_AVAILABLE (LEADER_NOT_AVAILABLE before version 5, which does not know
 names: -1 latest, -2 earliest, -3 the largest timestamp, -4 earliest in local storage, -5 last in tiered storage (there
 is none: -1, as Kafka says without tiering), -6 earliest that waits for tiering (the same).
 
+*Isolation.* To readers of committed records the log ends at the last stable offset: that is the latest, and a record at
+or behind it is not found by its time.
+
 A partition that is asked for twice in one request is refused each time, as in Kafka.
 
 A timestamp too far ahead to be written now is answered only if a record has it: a batch that says so and cannot be read
@@ -32,6 +35,7 @@ from barnabas_raftlog.errors import StorageFailedError
 
 __all__ = ["handle", "led_partition", "refuse"]
 
+READ_COMMITTED = 1  # the isolation level
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
@@ -60,6 +64,7 @@ async def handle(broker: BrokerContext, exchange: Exchange, request: ListOffsets
     response = ListOffsetsResponse()
     slices = Slices()
     twice = await taken(_named_twice(request.topics))
+    is_committed = request.isolation_level == READ_COMMITTED
     for topic in request.topics:
         result = ListOffsetsTopicResponse(name=topic.name)
         response.topics.append(result)
@@ -70,7 +75,9 @@ async def handle(broker: BrokerContext, exchange: Exchange, request: ListOffsets
                 row = ListOffsetsPartitionResponse(partition_index=index, error_code=ErrorCode.INVALID_REQUEST)
             else:
                 hosted = broker.partitions.topics.get(topic.name)
-                row = await _one(hosted, asked, exchange.version, broker.partitions.wall_ms())
+                row = await _one(
+                    hosted, asked, exchange.version, broker.partitions.wall_ms(), is_committed=is_committed
+                )
             result.partitions.append(row)
             await slices.yield_if_due()
             if exchange.is_gone:
@@ -111,7 +118,7 @@ def refuse(request: ListOffsetsRequest, code: ErrorCode) -> ListOffsetsResponse:
 
 
 async def _one(
-    hosted: HostedTopic | None, asked: ListOffsetsPartition, version: int, wall_ms: int
+    hosted: HostedTopic | None, asked: ListOffsetsPartition, version: int, wall_ms: int, *, is_committed: bool
 ) -> ListOffsetsPartitionResponse:
     result = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
     partition = led_partition(hosted, asked.partition_index, asked.current_leader_epoch)
@@ -124,17 +131,17 @@ async def _one(
         result.error_code = ErrorCode.UNSUPPORTED_VERSION
     else:
         try:
-            await _look_up(partition, asked.timestamp, result, wall_ms + partition.rules.after_max_ms)
+            end = partition.readable_end(is_committed=is_committed)
+            await _look_up(partition, asked.timestamp, end, result, wall_ms + partition.rules.after_max_ms)
         except StorageFailedError:
             result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
     return result
 
 
 async def _look_up(
-    partition: Partition, timestamp: int, result: ListOffsetsPartitionResponse, believed_ms: int
+    partition: Partition, timestamp: int, end: int, result: ListOffsetsPartitionResponse, believed_ms: int
 ) -> None:
     log = partition.log
-    end = partition.high_watermark
     if timestamp == LATEST:
         result.offset = end
         result.leader_epoch = partition.term

@@ -27,7 +27,6 @@ from collections.abc import Coroutine, Generator, Hashable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC, offsets_topic
 from barnabas_broker.leadership.known_leaders import ELECTION_S
 from barnabas_broker.replicas.hosted_topic import HostedTopic
 from barnabas_broker.server.connections import Exchange
@@ -173,8 +172,9 @@ async def _create(
 
 
 def _new_topic(broker: BrokerContext, name: str) -> NewTopic:
-    if name == OFFSETS_TOPIC:
-        return offsets_topic(broker.config)
+    for homes in (broker.coordinator, broker.transactions):
+        if name == homes.topic_name:
+            return homes.runtime.topic
     return NewTopic(name, broker.config.num_partitions, broker.config.replication_factor)
 
 

@@ -1,8 +1,8 @@
 """Produce: append one batch to each named partition, and answer when `acks` is satisfied.
 
 Everything is checked before anything is appended, partition by partition (`partition/record_rules.py`): exactly one
-batch, format 2, intact, of an allowed size and compression, neither control nor transactional, and with records that
-can be read and are such as the topic takes. Then, in the order of the requests, the batch gets its place in the log.
+batch, format 2, intact, of an allowed size and compression, no control batch, and with records that can be read and are
+such as the topic takes. Then, in the order of the requests, the batch gets its place in the log.
 The records are a view of the request's own memory, in which the leader stamps offset and term.
 
 - `acks` 0 gets no response; an error closes the connection, which is the only way to say so (Kafka does the same).
@@ -19,20 +19,36 @@ The records are a view of the request's own memory, in which the leader stamps o
   clients that are called out of order give up, or begin a new epoch and may store something twice. It is not called so
   in the first seconds of a leadership: librdkafka may bring later batches first, when another replica has turned them
   away. Behind a batch that was refused for a reason that passes it is refused for the same one (see `partition`).
+
+*Transactions.* A transactional batch needs the request's transactional id. The first one of a transaction in a
+partition waits until the coordinator has said that the partition is part of it
+(`coordinators/transactions/questions`): for clients that add their partitions themselves it is asked whether they did;
+from version `ADDS_SINCE` on the question adds them. Meanwhile nothing is served behind the request, so that the
+producer's next batch finds its predecessor, and other producers go on. A coordinator that is not there makes the batch,
+and those behind it, NOT_ENOUGH_REPLICAS: clients bring it again without looking for another leader of the partition. It
+waits for as long as its request does, and a client that goes takes it along.
 """
 
 import asyncio
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from typing import NoReturn, cast
 
+from barnabas_broker.coordinators.transactions.questions import Asked, Who
+from barnabas_broker.coordinators.transactions.state_machine.codes import code_for
+from barnabas_broker.coordinators.transactions.state_machine.location import java_hash
 from barnabas_broker.leadership.known_leaders import ELECTION_S
 from barnabas_broker.partition.checks import check_at_once, check_in_thread, is_surely_short
 from barnabas_broker.partition.partition import NotEnoughReplicasError, Partition
-from barnabas_broker.partition.producer_state import InvalidProducerEpochError, OutOfOrderSequenceError
+from barnabas_broker.partition.producer_state import (
+    InvalidProducerEpochError,
+    InvalidTransactionStateError,
+    OutOfOrderSequenceError,
+)
 from barnabas_broker.partition.record_rules import NO_TIMESTAMP, Checked, RefusedBatchError, check_header
+from barnabas_broker.partition.verifications import Verification
 from barnabas_broker.replicas.hosted_topic import HostedTopic
 from barnabas_broker.server.connections import Exchange, Leftover
 from barnabas_broker.server.context import BrokerContext, Leader, code_of, respond
@@ -54,13 +70,16 @@ from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS
 from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.errors import CorruptBatchError, NotLeaderError, StorageFailedError
 from barnabas_raftlog.log.errors import StorageBusyError
-from barnabas_raftlog.records.header import TIMESTAMP_LOG_APPEND, BatchHeader, parse_header
+from barnabas_raftlog.records.header import TIMESTAMP_LOG_APPEND, TRANSACTIONAL, BatchHeader, parse_header
 
 __all__ = ["handle", "refuse"]
 
 CONFIRM_S = 2.0  # A leader that no majority answers steps down within an election timeout.
 IDS_SINCE = 13
 HINTS_SINCE = 10
+ADDS_SINCE = 12
+"""Clients from this version on leave it to the leader to add a partition to their transaction (KIP-890)."""
+API_KEY = 0
 PIECE = 8  # partitions that are appended to without giving others their turn
 
 CHECKS_MS_MAX = 30_000
@@ -94,10 +113,19 @@ class _Produce:
         "rest",
         "since_ms",
         "timeout_ms",
+        "transactional_id",
+        "unverified",
         "waits",
     )
 
-    def __init__(self, broker: BrokerContext, exchange: Exchange, acks: int, timeout_ms: int = 0) -> None:
+    def __init__(
+        self,
+        broker: BrokerContext,
+        exchange: Exchange,
+        acks: int,
+        timeout_ms: int = 0,
+        transactional_id: str | None = None,
+    ) -> None:
         self.broker = broker
         self.exchange = exchange
         self.acks = acks
@@ -113,6 +141,8 @@ class _Produce:
         self.checking: _Queued | None = None
         self.rest: Steps | None = None
         self.in_lanes = self.since_ms = 0
+        self.transactional_id = transactional_id
+        self.unverified: dict[_Unverified, None] | None = None  # those about which the coordinator was asked
         self.leftover: Leftover | None = None
 
     def begin_topic(self, topic: TopicProduceData) -> list[PartitionProduceResponse]:
@@ -212,6 +242,21 @@ class _Produce:
             else:
                 self._go_on_soon()
 
+    def await_coordinator(self, unverified: "_Unverified") -> None:
+        """Serve nothing behind the request until the coordinator has answered; its other partitions go on."""
+        if not self.unverified:
+            self.unverified = {}
+            self.exchange.hold()
+        self.unverified[unverified] = None
+
+    def on_verified(self, unverified: "_Unverified") -> None:
+        """Go on where `await_coordinator` has stopped."""
+        assert self.unverified is not None
+        del self.unverified[unverified]
+        if not self.unverified:
+            self.unverified = None
+            self.exchange.release()
+
     def close_one(self) -> None:
         self.left -= 1
         # Before all were taken: everything was answered while the request was still being read.
@@ -285,7 +330,7 @@ class _Produce:
     def _on_timeout(self) -> None:
         self.deadline = None
         self.is_over = True
-        call_each(list(self.waits), _Wait.on_timeout, lambda _, error: self._give_up(error))
+        call_each(list(self.waits), lambda wait: wait.on_timeout(), lambda _, error: self._give_up(error))
         if self.checking is not None and self.rest is not None:
             # The others are refused. They might be repeated before this one was checked.
             self.checking = None
@@ -294,9 +339,12 @@ class _Produce:
     def _abandon(self) -> None:
         """The client is gone. Its batches stay; only the answer is nobody's.
 
-        Those in lanes are not appended any more, unless the client had asked for no answer.
+        Those in lanes are not appended any more, unless the client had asked for no answer; those about which the
+        coordinator was asked are not in any case.
         """
         self._keep_counted()
+        for unverified in list(self.unverified or ()):
+            unverified.give_up()
         if self.acks == 0:
             return
         self._end_deadline()
@@ -357,7 +405,7 @@ class _Queued(_Wait):
     behind it may be the next one of its producer. `is_tried`: it was tried on the loop, and takes longer.
     """
 
-    __slots__ = ("frame", "header", "hosted", "is_tried", "rules", "term")
+    __slots__ = ("frame", "guard", "header", "hosted", "is_tried", "rules", "term")
 
     def __init__(
         self,
@@ -365,13 +413,15 @@ class _Queued(_Wait):
         partition: Partition,
         result: PartitionProduceResponse,
         checked: Checked,
+        guard: Verification | None = None,
         *,
         is_tried: bool = False,
     ) -> None:
         super().__init__(produce, partition, result)
         self.header = checked.header
         self.frame: memoryview | None = checked.frame
-        self.hosted = produce.hosted
+        self.hosted = produce.broker.partitions.topics_by_id.get(partition.topic_id)
+        self.guard = guard
         self.rules = partition.rules
         self.term = partition.term
         self.is_tried = is_tried
@@ -437,22 +487,14 @@ class _Queued(_Wait):
         return self.frame
 
     def _check_led(self) -> None:
-        """Refuse it if the partition is not led here any more, or in another term than that in which it came."""
-        partition = self.partition
-        if self.produce.broker.partitions.find(partition.topic_id, partition.index) is not partition:
-            if partition.topic_id not in self.produce.broker.partitions.topics_by_id:
-                raise RefusedBatchError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
-            raise RefusedBatchError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker has no replica of it any more")
-        if not partition.is_leader or partition.term != self.term:
-            partition.turn_away(self.header.producer_id, NotLeaderError(partition.leader_id))
-            raise RefusedBatchError(partition.not_leading_code, "this broker does not lead it any more as it did")
+        _check_led(self.produce.broker, self.partition, self.term, self.header.producer_id)
 
     def _append(self, checked: Checked) -> None:
         if not self.is_closed:
-            _store(self.produce, self.partition, checked, self.result, self.term)
+            _store(self.produce, self.partition, checked, self.result, self.term, self.guard)
         else:
             with suppress(OutOfOrderSequenceError):
-                _place(self.produce, self.partition, checked, self.term)
+                _place(self.produce, self.partition, checked, self.term, self.guard)
         self._leave()
 
     def _refuse(self, refused: RefusedBatchError) -> None:
@@ -470,6 +512,94 @@ class _Queued(_Wait):
         if not self.is_closed:
             self.is_closed = True
             self.produce.close_one()
+
+
+class _Unverified(_Wait):
+    """One partition of a request whose batch would begin a transaction, until the coordinator has spoken."""
+
+    __slots__ = ("asked", "checked", "guard", "hosted")
+
+    def __init__(
+        self,
+        produce: _Produce,
+        partition: Partition,
+        result: PartitionProduceResponse,
+        checked: Checked,
+        guard: Verification,
+    ) -> None:
+        super().__init__(produce, partition, result)
+        self.checked: Checked | None = checked  # as far as its header is
+        self.guard = guard
+        self.hosted = produce.hosted
+        self.asked: Asked | None = None
+
+    def begin(self, who: Who) -> None:
+        produce = self.produce
+        produce.add(self)
+        produce.await_coordinator(self)
+        place = self.partition.topic_name, self.partition.index
+        self.asked = produce.broker.questions.ask(who, place, self.on_answer, self.fail)
+
+    def on_answer(self, code: ErrorCode) -> None:
+        checked = self.checked
+        if checked is None:
+            return
+        produce, partition = self.produce, self.partition
+        if produce.exchange.is_gone:
+            self.give_up()
+            return
+        producer_id = checked.header.producer_id
+        try:
+            if code is not ErrorCode.NONE:
+                _refuse_unverified(produce, partition, producer_id, self.guard, code)
+            _check_led(produce.broker, partition, self.guard.term, producer_id)
+            self._enter(checked)
+        except RefusedBatchError as refused:
+            produce.refuse(self.hosted, self.result, refused, partition.topic_name)
+        self._leave()
+
+    def _enter(self, found: Checked) -> None:
+        produce, partition = self.produce, self.partition
+        is_next = partition not in produce.broker.lanes
+        wall_ms = produce.broker.partitions.wall_ms()
+        checked = check_at_once(*found, partition.rules, wall_ms) if is_next else None
+        if checked is not None:
+            _store(produce, partition, checked, self.result, self.guard.term, self.guard)
+        else:
+            _queue_up(produce, partition, found, self.result, self.guard, is_tried=is_next)
+
+    def fail(self, error: Exception) -> None:
+        """Something went wrong with it; the traceback has been logged."""
+        if self.checked is not None:
+            refused = RefusedBatchError(code_of(error), f"{type(error).__name__}: {error}")
+            self.produce.refuse(self.hosted, self.result, refused, self.partition.topic_name)
+            self._leave()
+
+    def on_timeout(self) -> None:
+        checked = self.checked
+        if checked is None:
+            return
+        try:
+            _turn_away(self.partition, checked.header, "the transaction coordinator has not answered in time")
+        except RefusedBatchError as refused:
+            self.produce.refuse(self.hosted, self.result, refused, self.partition.topic_name)
+        self._leave()
+
+    def forget(self) -> None:
+        """It was given up before."""
+
+    def give_up(self) -> None:
+        """The client is gone, and nobody is to hear of it."""
+        if self.checked is not None:
+            self._leave()
+
+    def _leave(self) -> None:
+        self.checked = None
+        self.is_closed = True
+        if self.asked is not None:
+            self.asked.withdraw()
+        self.produce.on_verified(self)
+        self.produce.close_one()
 
 
 class _Gap(_Wait):
@@ -515,7 +645,7 @@ class _Vacancy(_Wait):
 
 def handle(broker: BrokerContext, exchange: Exchange, request: ProduceRequest) -> Outcome:
     """Append, and answer now if nothing has to be waited for."""
-    produce = _Produce(broker, exchange, request.acks, request.timeout_ms)
+    produce = _Produce(broker, exchange, request.acks, request.timeout_ms, request.transactional_id)
     if len(request.topic_data) != 1:
         return _going_on(produce, _in_steps(produce, request))
     topic = request.topic_data[0]
@@ -644,14 +774,97 @@ def _append(
     rules = partition.rules
     wall_ms = produce.broker.partitions.wall_ms()
     header = check_header(frame, rules, produce.exchange.version, wall_ms)
+    if header.attributes & TRANSACTIONAL:
+        who = _who(produce, header)
+        bumps_epoch = not who.verify_only
+        guard = partition.verification(*header[-4:-1], bumps_epoch=bumps_epoch)
+        if guard is not None:
+            _Unverified(produce, partition, result, Checked(header, frame), guard).begin(who)
+            return
     is_next = partition not in produce.broker.lanes
     checked = check_at_once(header, frame, rules, wall_ms) if is_next else None
     if checked is not None:
         _store(produce, partition, checked, result, partition.term)
-    elif produce.broker.lanes.are_full:
-        _turn_away(partition, header, "too many batches wait to be checked here")
     else:
-        _Queued(produce, partition, result, Checked(header, frame), is_tried=is_next).begin()
+        _queue_up(produce, partition, Checked(header, frame), result, None, is_tried=is_next)
+
+
+def _queue_up(
+    produce: _Produce,
+    partition: Partition,
+    found: Checked,
+    result: PartitionProduceResponse,
+    guard: Verification | None,
+    *,
+    is_tried: bool,
+) -> None:
+    """Let a batch whose header was found right have its turn in the partition's lane."""
+    if produce.broker.lanes.are_full:
+        _turn_away(partition, found.header, "too many batches wait to be checked here")
+    _Queued(produce, partition, result, found, guard, is_tried=is_tried).begin()
+
+
+@lru_cache(maxsize=64)
+def _hash_of(name: str) -> int:
+    """Return the hash of a transactional id. 64 are kept, of 32 KiB at most: a request may name many partitions."""
+    return java_hash(name)
+
+
+def _who(produce: _Produce, header: BatchHeader) -> Who:
+    """Return who writes a transactional batch; refuse it if that may not be."""
+    if not produce.broker.config.unstable_api_versions_enable:
+        raise RefusedBatchError(ErrorCode.INVALID_RECORD, "a transactional batch; transactions are not supported")
+    name = produce.transactional_id
+    if name is None:
+        about = "a transactional batch in a request without a transactional id"
+        raise RefusedBatchError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, about)
+    verify_only = produce.exchange.version < ADDS_SINCE
+    return Who(name, _hash_of(name), header.producer_id, header.producer_epoch, verify_only)
+
+
+def _refuse_unverified(
+    produce: _Produce, partition: Partition, producer_id: int, guard: Verification, code: ErrorCode
+) -> NoReturn:
+    """Say what it means to a client that the coordinator has refused its partition, as Kafka does."""
+    version = produce.exchange.version
+    about = f"the transaction coordinator says {code.name}"
+    if code in _PASSING or (code is ErrorCode.CONCURRENT_TRANSACTIONS and version < ADDS_SINCE):
+        said = ErrorCode.NOT_ENOUGH_REPLICAS
+    else:
+        said = code_for(API_KEY, version, code)
+    if said in _COMES_AGAIN:
+        partition.turn_away(producer_id, NotEnoughReplicasError(about))
+    else:
+        partition.forget_verification(producer_id, guard)
+    raise RefusedBatchError(said, about)
+
+
+# What the coordinator says and older clients of Produce do not expect. NOT_ENOUGH_REPLICAS has them come again, and is
+# the one such code that does not make them look for another leader.
+_PASSING = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.OPERATION_NOT_ATTEMPTED,
+}
+_COMES_AGAIN = {
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+}
+
+
+def _check_led(broker: BrokerContext, partition: Partition, term: int, producer_id: int) -> None:
+    """Refuse a batch if the partition is not led here any more, or in another term than that in which it came."""
+    if broker.partitions.find(partition.topic_id, partition.index) is not partition:
+        if partition.topic_id not in broker.partitions.topics_by_id:
+            raise RefusedBatchError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
+        raise RefusedBatchError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker has no replica of it any more")
+    if not partition.is_leader or partition.term != term:
+        partition.turn_away(producer_id, NotLeaderError(partition.leader_id))
+        raise RefusedBatchError(partition.not_leading_code, "this broker does not lead it any more as it did")
 
 
 def _check_time(produce: _Produce, partition: Partition, frame: memoryview) -> None:
@@ -670,7 +883,9 @@ def _turn_away(partition: Partition, header: BatchHeader, text: str) -> NoReturn
     raise RefusedBatchError(ErrorCode.REQUEST_TIMED_OUT, text)
 
 
-def _place(produce: _Produce, partition: Partition, checked: Checked, term: int) -> tuple[int, int]:
+def _place(
+    produce: _Produce, partition: Partition, checked: Checked, term: int, guard: Verification | None
+) -> tuple[int, int]:
     """Give a batch that was found right its place in the log; return its offset, and the index to wait for.
 
     Raises:
@@ -680,7 +895,7 @@ def _place(produce: _Produce, partition: Partition, checked: Checked, term: int)
     needs_replicas = produce.acks == -1
     header, frame = checked
     try:
-        return partition.append(header, _own(frame), needs_replicas=needs_replicas, came_in_term=term)
+        return partition.append(header, _own(frame), needs_replicas=needs_replicas, came_in_term=term, guard=guard)
     except NotEnoughReplicasError as error:
         _note_too_few(produce.broker, partition)
         raise RefusedBatchError(ErrorCode.NOT_ENOUGH_REPLICAS, str(error)) from error
@@ -688,6 +903,8 @@ def _place(produce: _Produce, partition: Partition, checked: Checked, term: int)
         raise RefusedBatchError(partition.not_leading_code, str(error)) from error
     except InvalidProducerEpochError as error:
         raise RefusedBatchError(ErrorCode.INVALID_PRODUCER_EPOCH, str(error)) from error
+    except InvalidTransactionStateError as error:
+        raise RefusedBatchError(ErrorCode.INVALID_TXN_STATE, str(error)) from error
     except StorageBusyError as error:
         # The disk is behind. The one retriable code after which clients wait without looking for another leader.
         raise RefusedBatchError(ErrorCode.REQUEST_TIMED_OUT, str(error)) from error
@@ -696,12 +913,17 @@ def _place(produce: _Produce, partition: Partition, checked: Checked, term: int)
 
 
 def _store(
-    produce: _Produce, partition: Partition, checked: Checked, result: PartitionProduceResponse, term: int
+    produce: _Produce,
+    partition: Partition,
+    checked: Checked,
+    result: PartitionProduceResponse,
+    term: int,
+    guard: Verification | None = None,
 ) -> None:
     """Give a batch that was found right its place in the log, and see to its answer."""
     end_offset = partition.log.log_end_offset
     try:
-        base_offset, index = _place(produce, partition, checked, term)
+        base_offset, index = _place(produce, partition, checked, term, guard)
     except OutOfOrderSequenceError as error:
         if produce.acks == 0:
             raise RefusedBatchError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, str(error)) from error

@@ -53,7 +53,7 @@ def test_the_coordinators_of_ten_thousand_groups_are_told_at_once_and_of_more_no
     assert [found.error_code for found in answer.coordinators] == [NONE] * KEYS_MAX
     answer = wire.ask(FindCoordinatorRequest(coordinator_keys=["x"] * (KEYS_MAX + 1)), 4)
     assert {(found.error_code, found.node_id) for found in answer.coordinators} == {(ErrorCode.INVALID_REQUEST, -1)}
-    assert {found.error_message for found in answer.coordinators} == {f"more than {KEYS_MAX} groups in one request"}
+    assert {found.error_message for found in answer.coordinators} == {f"more than {KEYS_MAX} keys in one request"}
 
 
 def test_who_is_not_the_coordinator_says_so(brokers: RunningCluster, client: GroupClient, topic: str) -> None:

@@ -25,7 +25,7 @@ class LoadingCoordinator:
     def shard_of(self, _: str) -> ErrorCode:
         return ErrorCode.NONE if self.loaded.is_set() else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
-    async def find_shard(self, group_id: str) -> GroupShard | ErrorCode:
+    async def certain_shard(self, group_id: str) -> GroupShard | ErrorCode:
         await self.loaded.wait()
         await asyncio.sleep(0)  # A request that arrives now finds the shard certain, and this one still waits.
         return self.shard_of(group_id)

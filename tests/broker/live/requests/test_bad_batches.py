@@ -17,7 +17,7 @@ from barnabas_broker.partition.record_rules import (
     rules_of,
 )
 from barnabas_broker.testing import RunningCluster
-from barnabas_raftlog.records.header import parse_header
+from barnabas_raftlog.records.header import TRANSACTIONAL, parse_header
 from barnabas_raftlog.records.reader import read_records
 from broker.bad_batches import FAR_MS, THEN_MS, TOPICS, BadBatch, bad_batches, bombs
 from broker.wire_client import Wire
@@ -30,7 +30,9 @@ RULES = {kind: rules_of(topic_settings("t", configs, CONFIG)) for kind, configs 
 
 @pytest.mark.parametrize("bad", [one for one in bad_batches() if one.frame], ids=lambda one: one.name)
 def test_a_batch_is_judged_as_the_list_says(bad: BadBatch) -> None:
-    if bad.ours:
+    if bad.what == "a transactional batch":
+        assert judged(bad).header.attributes & TRANSACTIONAL, "whether there are transactions is for the handler to say"
+    elif bad.ours:
         with pytest.raises(RefusedBatchError, match=r"^[^\n]+$") as raised:
             judged(bad)
         assert raised.value.code == bad.ours

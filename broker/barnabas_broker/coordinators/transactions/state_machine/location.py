@@ -6,11 +6,16 @@ Every broker computes the same from the topic as the image has it.
 Not here: the settings from which the topic is made.
 """
 
-from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC, partition_for
+from barnabas_broker.coordinators.groups.state_machine.location import (
+    OFFSETS_TOPIC,
+    java_hash,
+    partition_for,
+    partition_of_hash,
+)
 
 from .messages import Place
 
-__all__ = ["TRANSACTION_TOPIC", "offsets_place", "partition_for"]
+__all__ = ["TRANSACTION_TOPIC", "java_hash", "offsets_place", "partition_for", "partition_of_hash"]
 
 TRANSACTION_TOPIC = "__transaction_state"
 

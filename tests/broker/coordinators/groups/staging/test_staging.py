@@ -580,3 +580,25 @@ class TestRewriting:
         world.commit()
         commit_offset(world, 12, OTHER)
         assert begun == [shard.runtime]
+
+
+def test_a_marker_finds_the_shard_that_it_must_come_through(world: World) -> None:
+    """The way of `replicas.transaction_markers`: past the shard it would end nothing in the table."""
+
+    def ended(epoch: int) -> Outcome:
+        outcome = Outcome()
+        with world.step():
+            world.coordinator.end_transaction(0, EndMarker(7, epoch, True, 1), True, outcome)
+        return outcome
+
+    stage(world, 1)
+    world.commit()
+    outcome = ended(1)
+    seen = [outcome.code]
+    world.commit()
+    assert [*seen, outcome.code] == [None, NONE]
+    assert offset_at(world) == 1
+    world.lose()
+    assert ended(2).code is ErrorCode.NOT_COORDINATOR
+    world.win()
+    assert ended(2).code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
