@@ -69,6 +69,7 @@ from barnabas_broker.server.handlers import (
     open_challenge,
     produce,
     sync_group,
+    txn_offset_commit,
     update_features,
     write_txn_markers,
 )
@@ -183,6 +184,7 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (25, range(5), 0, add_offsets_to_txn),
     (26, range(6), 0, end_txn),
     (27, range(1, 3), 1, write_txn_markers),
+    (28, range(6), 0, txn_offset_commit),
     (32, range(1, 5), 1, describe_configs),
     (33, range(3), 0, alter_configs),
     (35, range(1, 6), 1, describe_log_dirs),

@@ -165,13 +165,14 @@ class Log:
             del self.entries[0]
 
 
-def partition_over(log: Log, state: ReplicaState, host: Host, term: int) -> Partition:
+def partition_over(log: Any, state: ReplicaState, host: Host, term: int, propose: Any = None) -> Partition:
+    """Return a partition that leads in `term`; `propose` appends a batch, `log.add` if it is not given."""
     topic = Topic(bytes(16), "t", (PartitionPlacement((1, 2, 3)),), {})
     partition = Partition(
         host,
         topic,
         0,
-        cast("PartitionLog", log),
+        log,
         state,
         min_insync=1,
         rules=RecordRules(1_000),
@@ -185,7 +186,7 @@ def partition_over(log: Log, state: ReplicaState, host: Host, term: int) -> Part
         failed=None,
         is_witness=False,
         check_may_propose=lambda: None,
-        propose=log.add,
+        propose=propose or log.add,
         propose_control=lambda kind, body: log.add(control_frame(log.log_end_offset, 1, kind, body)),
     )
     partition.group = cast("Any", group)

@@ -39,6 +39,7 @@ from barnabas_broker.server.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    storing_offsets,
 )
 from barnabas_broker.timing import slices
 from barnabas_broker.timing.pieces import FEW, PIECE, RUN, abandoned, distinct, let_go, sorted_names
@@ -406,9 +407,10 @@ TOPICS_WITHOUT_PARTITIONS: dict[str, Callable[[Any, Any], Generator[None, None, 
     "fetch": lambda broker, _: fetch._Look(
         broker, 7, FetchRequest(topics=Counted([FetchTopic(topic="t")] * MANY)), 1_000
     ).run(),
-    "commit": lambda broker, exchange: offset_commit._Commit(
-        broker, exchange, OffsetCommitRequest(topics=Counted([OffsetCommitRequestTopic(name="t")] * MANY))
-    ).run(Broker()),  # type: ignore[arg-type]  # a shard that is not active
+    "commit": lambda broker, exchange: offset_commit._Commit(broker, exchange, OffsetCommitRequest()).run(
+        Broker(),  # type: ignore[arg-type]  # a shard that is not active
+        Counted([OffsetCommitRequestTopic(name="t")] * MANY),
+    ),
 }
 
 
@@ -418,7 +420,7 @@ def test_topics_of_which_no_partition_is_named_are_gone_through_in_pieces(what: 
     broker.config.fetch_max_bytes = 1_000
     exchange: Any = SimpleNamespace(version=7)
     steps = TOPICS_WITHOUT_PARTITIONS[what](broker, exchange)
-    assert 0 < longest_stretch(lambda: next(steps))[0] <= offset_commit.PIECE
+    assert 0 < longest_stretch(lambda: next(steps))[0] <= storing_offsets.PIECE
 
 
 async def test_what_is_made_of_many_shares_no_callback_with_what_came_before() -> None:

@@ -32,7 +32,10 @@ from .state_machine.room import Room
 from .state_machine.staged import StagedOffsets
 from .table import GroupTable
 
-__all__ = ["StagedName", "Staging"]
+__all__ = ["WRITERS_MAX", "StagedName", "Staging"]
+
+WRITERS_MAX = 32
+"""Transactions that may have one name pending at once: a member of a group, and those whose end is still on its way."""
 
 Places = Sequence[tuple[OffsetKey, CommittedOffset]]
 
@@ -91,7 +94,14 @@ class Staging:
         return next((marker.is_commit for marker in markers if marker.number > number), False)
 
     def has_room_for(self, producer_id: int, key: OffsetKey, value: CommittedOffset) -> bool:
-        """Tell whether that may be staged: it takes no more than what is there already, or there is room."""
+        """Tell whether that may be staged: it takes no more than what is there already, or there is room.
+
+        There is none while `WRITERS_MAX` others have that name pending: all of them are looked at when one ends.
+        """
+        coming = len(self._coming.get(key, ()))
+        pending = self.staged.producers_of(key)
+        if coming >= WRITERS_MAX or (producer_id not in pending and coming + len(pending) >= WRITERS_MAX):
+            return False
         growth = self.staged.growth(producer_id, key, value)
         return growth <= 0 or growth <= self._room.for_offsets_bytes
 

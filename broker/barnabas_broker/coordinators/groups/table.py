@@ -93,7 +93,7 @@ class GroupTable:
 
     def end_some(self, marker: EndMarker) -> bool:
         """Take in a part of the end of a transaction; return whether there may be more."""
-        ended = self.staged.pop(marker.producer_id, ENDED_STEP)
+        ended = self.staged.pop(marker.producer_id, ENDED_STEP, is_commit=marker.is_commit)
         if marker.is_commit:
             for key, value in ended:
                 if value is not None:

@@ -130,17 +130,23 @@ class LogModel:
 
     def _end(self, marker: EndMarker) -> None:
         for name in [name for name in self.staged if name.producer_id == marker.producer_id]:
-            _, value = self.staged.pop(name)
+            offset, value = self.staged.pop(name)
             if marker.is_commit and value is not SUPERSEDED:
                 self.known.pop(OffsetKey(*name[:3]), None)
                 self.known[OffsetKey(*name[:3])] = value
+                self._supersede(name, before=offset)
 
     def _put(self, name: Name, value: Value | None, *, is_again: bool) -> None:
         self.known.pop(name, None)
         if value is not None:
             self.known[name] = value
-        for other in [other for other in self.staged if other[:3] == tuple(name)]:
-            if value is None:
+        if value is None:
+            for other in [other for other in self.staged if other[:3] == tuple(name)]:
                 del self.staged[other]
-            elif not is_again:
-                self.staged[other] = self.staged[other][0], SUPERSEDED
+        elif not is_again:
+            self._supersede(name, before=1 << 62)
+
+    def _supersede(self, name: Name | StagedName, *, before: int) -> None:
+        for other, (offset, _) in self.staged.items():
+            if other[:3] == name[:3] and offset < before:
+                self.staged[other] = offset, SUPERSEDED

@@ -32,7 +32,7 @@ from barnabas_broker.coordinators.groups.state_machine.records import (
     encode_group,
     encode_group_key,
 )
-from barnabas_broker.coordinators.groups.state_machine.room import OFFSET_BYTES
+from barnabas_broker.coordinators.groups.state_machine.room import OFFSET_BYTES, STAGED_BYTES, TRANSACTION_BYTES
 from barnabas_broker.coordinators.groups.state_machine.states import GroupState
 from barnabas_broker.coordinators.groups.table import GroupTable
 from barnabas_broker.partition.log_starts import encode_start
@@ -180,8 +180,8 @@ class World(ReplicaWorld[Name | StagedName, Value, GroupShard]):
 
 def recounted(staged: Mapping[Any, Any]) -> int:
     """Return what `StagedOffsets.held_bytes` must be."""
-    return sum(
-        OFFSET_BYTES + (0 if value is SUPERSEDED else size_of(OffsetKey(*name[:3]), value))
+    return TRANSACTION_BYTES * len({name.producer_id for name in staged}) + sum(
+        STAGED_BYTES + (0 if value is SUPERSEDED else size_of(OffsetKey(*name[:3]), value))
         for name, value in staged.items()
     )
 

@@ -60,6 +60,16 @@ WITH_TRANSACTIONS = {
         "return len(ended) == ENDED_STEP",
         "return False",
     ),
+    "a record counts that is older than one in force": (
+        "coordinators.groups.state_machine.staged",
+        "            if is_commit and value is not None:\n",
+        "            if False:\n",
+    ),
+    "a record passes for older than those before it": (
+        "coordinators.groups.state_machine.staged",
+        "        places[place] = (*others, producer_id)\n",
+        "        places[place] = (producer_id, *others)\n",
+    ),
 }
 
 

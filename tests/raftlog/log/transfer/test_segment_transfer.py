@@ -25,10 +25,10 @@ def source(count: int = 70, mode: Mode = "fsync") -> tuple[Node, ReplicaLog]:
     return node, log
 
 
-def manifest_of(node: Node, log: ReplicaLog, state: bytes = b"state") -> Manifest:
+def manifest_of(node: Node, log: ReplicaLog, state: bytes = b"state", committed_index: int | None = None) -> Manifest:
     async def make() -> Manifest:
         files: list[SegmentFile] = []
-        for segment in log.sealed_segments(log.last_index):
+        for segment in log.sealed_segments(log.last_index if committed_index is None else committed_index):
             checksum = None
             while checksum is None:
                 checksum = await log.checksum_more(segment)

@@ -24,6 +24,8 @@ __all__ = [
     "OFFSET_BYTES",
     "PENDING_ID_BYTES",
     "SAVED_MEMBER_BYTES",
+    "STAGED_BYTES",
+    "TRANSACTION_BYTES",
     "UNLIMITED_BYTES",
     "Room",
     "text_bytes",
@@ -38,6 +40,10 @@ SAVED_MEMBER_BYTES = 300
 PENDING_ID_BYTES = 200
 OFFSET_BYTES = 300
 """A committed offset with its key, or one that is under way."""
+STAGED_BYTES = 450
+"""An offset that is staged, its key, and its place among those of its group and of its transaction."""
+TRANSACTION_BYTES = 350
+"""A transaction that has something staged."""
 GROUP_RECORD_BYTES = 28
 """The fixed fields of a group's record and its key: lengths, version, generation, time, number of members."""
 MEMBER_RECORD_BYTES = 24

@@ -7,9 +7,11 @@ offsets, else it is forgotten.
 
 *Which one counts* is decided by the order of the log:
 
-- Of one transaction the last record of a name; of two, the one whose marker comes last.
-- An ordinary commit behind a staged record is newer (`supersede`), also if the marker comes later still. The name stays
-  pending until then, as Kafka has it: somebody may be between the two.
+- The record that was written last counts, as in Kafka: of those of one transaction as of those of two, whichever marker
+  comes first. So when a transaction commits, what others staged before it under the same name will not count.
+- An ordinary commit behind a staged record is newer (`supersede`), also if the marker comes later still.
+- A name stays pending until every transaction that has written it has ended, also if a newer record is in force: as
+  Kafka has it, somebody may be between the two.
 - A tombstone takes along what is staged under its name (`drop`).
 
 A transaction of which nothing is left here is as good as ended: its marker would change nothing.
@@ -17,14 +19,15 @@ A transaction of which nothing is left here is as good as ended: its marker woul
 *A part at a time.* The end of a transaction with very many offsets is taken in by parts (`pop`). What is left in
 between is still staged, so whoever stops half-way takes in the marker once more, and finds the rest.
 
-Limit: none of its own; staged offsets count towards that of all groups of a node (`room`).
+Limit: none of its own; staged offsets count towards that of all groups of a node (`room`), and whoever stages them sees
+to it that few producers have a name pending at once (`groups.staging`).
 """
 
 from collections.abc import Collection, Iterable, Mapping
 
 from .offsets import size_of
 from .records import CommittedOffset, OffsetKey
-from .room import OFFSET_BYTES
+from .room import STAGED_BYTES, TRANSACTION_BYTES
 
 __all__ = ["StagedOffsets"]
 
@@ -47,8 +50,8 @@ class StagedOffsets:
     """Staged offsets by producer, and who has staged something by group and place.
 
     Invariants: no transaction, group or place is there without anything in it; transactions stand in the order of their
-    first offsets; `count` says how many offsets are staged, and `size_bytes` is the sum of `size_of` over those that
-    may count.
+    first offsets, and the producers of a place in that of their last records there; `count` says how many offsets are
+    staged, and `size_bytes` is the sum of `size_of` over those that may count.
     """
 
     __slots__ = ("_groups", "_transactions", "count", "size_bytes")
@@ -61,7 +64,7 @@ class StagedOffsets:
     @property
     def held_bytes(self) -> int:
         """Memory that they take (`room`)."""
-        return self.count * OFFSET_BYTES + self.size_bytes
+        return len(self._transactions) * TRANSACTION_BYTES + self.count * STAGED_BYTES + self.size_bytes
 
     @property
     def first_offset(self) -> int | None:
@@ -70,9 +73,11 @@ class StagedOffsets:
 
     def growth(self, producer_id: int, key: OffsetKey, value: CommittedOffset) -> int:
         """Return by how much more memory is held when that is staged; negative if it is less than before."""
-        old = self.get(producer_id, key)
+        if producer_id not in self._transactions:
+            return TRANSACTION_BYTES + STAGED_BYTES + size_of(key, value)
         if producer_id not in self.producers_of(key):
-            return OFFSET_BYTES + size_of(key, value)
+            return STAGED_BYTES + size_of(key, value)
+        old = self.get(producer_id, key)
         return size_of(key, value) - (0 if old is None else size_of(key, old))
 
     def get(self, producer_id: int, key: OffsetKey) -> CommittedOffset | None:
@@ -90,7 +95,7 @@ class StagedOffsets:
         return self._transactions.keys()
 
     def producers_of(self, key: OffsetKey) -> Collection[int]:
-        """Return the producers that have something staged under that name."""
+        """Return the producers that have something staged under that name, in the order of their last records."""
         return self._groups.get(key.group_id, {}).get((key.topic, key.partition), ())
 
     def group_ids(self) -> Iterable[str]:
@@ -107,19 +112,24 @@ class StagedOffsets:
         if transaction is None:
             transaction = self._transactions[producer_id] = _Transaction(offset)
         offsets = transaction.offsets
+        places = self._groups.setdefault(key.group_id, {})
+        place = (key.topic, key.partition)
+        others = places.get(place, ())
         if key in offsets:
             self._weigh(key, offsets[key], -1)
+            others = _without(others, producer_id)
         else:
-            places = self._groups.setdefault(key.group_id, {})
-            place = (key.topic, key.partition)
-            places[place] = (*places.get(place, ()), producer_id)
             self.count += 1
+        places[place] = (*others, producer_id)
         offsets[key] = value
         self._weigh(key, value, 1)
 
     def supersede(self, key: OffsetKey) -> None:
         """Note that something newer was committed under that name outside of any transaction."""
-        for producer_id in self.producers_of(key):
+        self._supersede(key, self.producers_of(key))
+
+    def _supersede(self, key: OffsetKey, producer_ids: Iterable[int]) -> None:
+        for producer_id in producer_ids:
             offsets = self._transactions[producer_id].offsets
             self._weigh(key, offsets[key], -1)
             offsets[key] = None
@@ -138,8 +148,13 @@ class StagedOffsets:
             if not places:
                 del self._groups[key.group_id]
 
-    def pop(self, producer_id: int, count_max: int) -> list[tuple[OffsetKey, CommittedOffset | None]]:
-        """Take so many of a producer's staged offsets out, and return them; none: it has none."""
+    def pop(
+        self, producer_id: int, count_max: int, *, is_commit: bool
+    ) -> list[tuple[OffsetKey, CommittedOffset | None]]:
+        """Take so many of a producer's staged offsets out, and return them; none: it has none.
+
+        `is_commit`: those that may count do so from now on, and nothing that others wrote before them.
+        """
         transaction = self._transactions.get(producer_id)
         popped: list[tuple[OffsetKey, CommittedOffset | None]] = []
         if transaction is None:
@@ -148,6 +163,9 @@ class StagedOffsets:
         while offsets and len(popped) < count_max:
             key, value = offsets.popitem()
             popped.append((key, value))
+            if is_commit and value is not None:
+                producers = self._groups[key.group_id][key.topic, key.partition]
+                self._supersede(key, producers[: producers.index(producer_id)])
             self._weigh(key, value, -1)
             self._leave(producer_id, key)
         self.count -= len(popped)
@@ -158,7 +176,7 @@ class StagedOffsets:
     def _leave(self, producer_id: int, key: OffsetKey) -> None:
         places = self._groups[key.group_id]
         place = (key.topic, key.partition)
-        others = tuple(one for one in places[place] if one != producer_id)
+        others = _without(places[place], producer_id)
         if others:
             places[place] = others
             return
@@ -169,3 +187,7 @@ class StagedOffsets:
     def _weigh(self, key: OffsetKey, value: CommittedOffset | None, sign: int) -> None:
         if value is not None:
             self.size_bytes += sign * size_of(key, value)
+
+
+def _without(producers: tuple[int, ...], producer_id: int) -> tuple[int, ...]:
+    return tuple(one for one in producers if one != producer_id)

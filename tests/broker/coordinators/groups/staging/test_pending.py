@@ -1,6 +1,6 @@
 """Clients that ask for stable positions see what a transaction has written, as real brokers have it.
 
-No request stages offsets yet; the coordinator is asked itself.
+What is staged, and the marker, are appended by the coordinator itself here: nothing else is between a test and those.
 """
 
 import pytest

@@ -8,10 +8,10 @@ from broker.coordinators.groups.shard_world import Outcome, World
 from broker.coordinators.runtime.replica_world import writer_for
 
 from barnabas_broker.coordinators.groups.shard import GroupShard
-from barnabas_broker.coordinators.groups.staging import StagedName
+from barnabas_broker.coordinators.groups.staging import WRITERS_MAX, StagedName
 from barnabas_broker.coordinators.groups.state_machine.offsets import size_of
 from barnabas_broker.coordinators.groups.state_machine.records import CommittedOffset, OffsetKey
-from barnabas_broker.coordinators.groups.state_machine.room import OFFSET_BYTES
+from barnabas_broker.coordinators.groups.state_machine.room import STAGED_BYTES
 from barnabas_broker.coordinators.groups.table import ENDED_STEP
 from barnabas_broker.coordinators.runtime.contracts import Writer
 from barnabas_broker.coordinators.runtime.shard import APPLIED_STEP, REWRITE_BYTES
@@ -127,15 +127,45 @@ class TestWhatCounts:
         world.commit()
         assert offset_at(world) == 21
 
-    def test_of_two_transactions_the_one_that_ends_last_counts(self, world: World) -> None:
+    @pytest.mark.parametrize("order", [(7, 8), (8, 7)])
+    def test_of_two_transactions_the_record_that_was_written_last_counts(
+        self, world: World, order: tuple[int, int]
+    ) -> None:
         stage(world, 20, producer_id=7)
         stage(world, 30, producer_id=8)
+        first, last = order
+        end(world, is_commit=True, producer_id=first)
+        world.commit()
+        assert (offset_at(world), is_pending(world)) == (20 if first == 7 else 30, True)
+        end(world, is_commit=True, producer_id=last)
+        world.commit()
+        assert (offset_at(world), is_pending(world)) == (30, False)
+
+    def test_a_record_that_comes_once_more_stands_where_it_came_last(self, world: World) -> None:
+        stage(world, 20, producer_id=7)
+        stage(world, 30, producer_id=8)
+        stage(world, 21, producer_id=7)
+        end(world, is_commit=True, producer_id=7)
         end(world, is_commit=True, producer_id=8)
         world.commit()
-        assert (offset_at(world), is_pending(world)) == (30, True)
+        assert offset_at(world) == 21
+
+    def test_what_is_aborted_makes_nothing_older(self, world: World) -> None:
+        stage(world, 20, producer_id=7)
+        stage(world, 30, producer_id=8)
+        end(world, is_commit=False, producer_id=8)
         end(world, is_commit=True, producer_id=7)
         world.commit()
-        assert (offset_at(world), is_pending(world)) == (20, False)
+        assert offset_at(world) == 20
+
+    def test_what_did_not_count_makes_nothing_older(self, world: World) -> None:
+        stage(world, 20, producer_id=7)
+        commit_offset(world, 15)
+        stage(world, 30, producer_id=8)
+        end(world, is_commit=True, producer_id=7)
+        end(world, is_commit=True, producer_id=8)
+        world.commit()
+        assert offset_at(world) == 30
 
     def test_an_ordinary_commit_behind_what_was_staged_is_newer_and_the_place_stays_pending(self, world: World) -> None:
         stage(world, 20)
@@ -456,7 +486,7 @@ class TestGroups:
         stage(world, 21, OTHER)
         world.commit()
         value = CommittedOffset(22)
-        assert room.held_bytes - held_bytes == OFFSET_BYTES + size_of(OTHER, value)
+        assert room.held_bytes - held_bytes == STAGED_BYTES + size_of(OTHER, value)
         third = KEY._replace(partition=2)
         assert shard.staging.has_room_for(7, third, value)
         room.limit_bytes = room.held_bytes
@@ -466,6 +496,25 @@ class TestGroups:
         end(world, is_commit=False)
         world.commit()
         assert room.held_bytes < held_bytes
+
+    @pytest.mark.parametrize("is_committed", [True, False])
+    def test_few_transactions_have_a_name_pending_at_once(self, world: World, is_committed: bool) -> None:
+        for producer_id in range(WRITERS_MAX - 1):
+            stage(world, 20, producer_id=producer_id)
+        if is_committed:
+            world.commit()
+        shard = world.shard
+        assert shard is not None
+        value = CommittedOffset(22)
+        assert shard.staging.has_room_for(99, KEY, value)
+        stage(world, 20, producer_id=WRITERS_MAX)
+        assert not shard.staging.has_room_for(99, KEY, value)
+        assert shard.staging.has_room_for(99, OTHER, value)
+        world.commit()
+        assert shard.staging.has_room_for(WRITERS_MAX, KEY, value), "it has it pending already"
+        end(world, is_commit=False, producer_id=0)
+        world.commit()
+        assert shard.staging.has_room_for(99, KEY, value)
 
 
 class TestRewriting:

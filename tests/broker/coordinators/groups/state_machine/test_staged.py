@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from barnabas_broker.coordinators.groups.state_machine.offsets import in_batches, record_of, size_of
 from barnabas_broker.coordinators.groups.state_machine.records import CommittedOffset, OffsetKey
-from barnabas_broker.coordinators.groups.state_machine.room import OFFSET_BYTES
+from barnabas_broker.coordinators.groups.state_machine.room import STAGED_BYTES, TRANSACTION_BYTES
 from barnabas_broker.coordinators.groups.state_machine.staged import StagedOffsets
 from barnabas_broker.coordinators.groups.state_machine.states import GroupState
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -21,7 +21,7 @@ NONE = ErrorCode.NONE
 
 
 class StagedMachine(RuleBasedStateMachine):
-    """`model` has every staged offset in the order in which its name was staged first; `begun` the first offsets."""
+    """`model` has every staged offset in the order of the records; `begun` the first offsets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,6 +37,7 @@ class StagedMachine(RuleBasedStateMachine):
         grown = self.staged.held_bytes + self.staged.growth(producer_id, key, value)
         self.staged.stage(producer_id, key, value, self.offset)
         assert self.staged.held_bytes == grown
+        self.model.pop((producer_id, key), None)
         self.model[producer_id, key] = value
         self.begun.setdefault(producer_id, self.offset)
 
@@ -50,12 +51,17 @@ class StagedMachine(RuleBasedStateMachine):
         self.staged.drop(key)
         self.model = {name: value for name, value in self.model.items() if name[1] != key}
 
-    @rule(producer_id=producers, count_max=st.integers(1, 3))
-    def a_transaction_ends(self, producer_id: int, count_max: int) -> None:
-        popped = self.staged.pop(producer_id, count_max)
+    @rule(producer_id=producers, count_max=st.integers(1, 3), is_commit=st.booleans())
+    def a_transaction_ends(self, producer_id: int, count_max: int, is_commit: bool) -> None:
+        popped = self.staged.pop(producer_id, count_max, is_commit=is_commit)
         theirs = {key: value for (owner, key), value in self.model.items() if owner == producer_id}
         assert len(popped) == min(count_max, len(theirs))
         for key, value in popped:
+            if is_commit and value is not None:
+                names = list(self.model)
+                for name in names[: names.index((producer_id, key))]:
+                    if name[1] == key:
+                        self.model[name] = None
             assert self.model.pop((producer_id, key)) == value
 
     @invariant()
@@ -69,14 +75,15 @@ class StagedMachine(RuleBasedStateMachine):
             for key, value in staged.of_producer(producer_id).items()
         } == self.model
         for key in KEYS:
-            assert sorted(staged.producers_of(key)) == sorted(owner for owner, name in self.model if name == key)
+            assert list(staged.producers_of(key)) == [owner for owner, name in self.model if name == key]
             assert all(staged.get(owner, key) == self.model.get((owner, key)) for owner in range(1, 4))
             places = {(name.topic, name.partition) for _, name in self.model if name.group_id == key.group_id}
             assert set(staged.of_group(key.group_id)) == places
         assert set(staged.group_ids()) == {key.group_id for _, key in self.model}
         assert staged.first_offset == min(self.begun.values(), default=None)
         weights = sum(size_of(key, value) for (_, key), value in self.model.items() if value is not None)
-        assert staged.held_bytes == OFFSET_BYTES * len(self.model) + weights
+        counted = STAGED_BYTES * len(self.model) + TRANSACTION_BYTES * len({owner for owner, _ in self.model})
+        assert staged.held_bytes == counted + weights
 
 
 def test_what_is_staged_is_what_a_list_would_say() -> None:
