@@ -68,7 +68,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         "append_errors contracts shard_host < batch standby under_way upkeep < shard < rewriting < coordinator < homes"
     ),
     "barnabas_broker.coordinators.transactions": (
-        "state_machine < marker_queues questions room table topic < asking hosted_transaction markers whereabouts"
+        "state_machine < marker_queues patterns questions room table topic < asking hosted_transaction markers whereabouts"
         " < shard < additions expiry < coordinator"
     ),
     "barnabas_broker.server": (
@@ -144,9 +144,8 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_clients.admin": "offset_resets snapshot_ranges values",
     "barnabas_broker": (
         "access config history coordinators.groups.state_machine coordinators.transactions.state_machine"
-        " coordinators.transactions.marker_queues"
     ),
-    "barnabas_broker.coordinators.transactions": "room",
+    "barnabas_broker.coordinators.transactions": "marker_queues patterns room",
     "barnabas_broker.coordinators.runtime": "append_errors batch contracts under_way",
     "barnabas_broker.partition": (
         "aborted_index log_starts producer_state read_replicas record_rules saved_state transactions verifications"

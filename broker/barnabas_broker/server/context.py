@@ -34,10 +34,12 @@ from barnabas_clients.protocol.describe_log_dirs import DescribeLogDirsResponse
 from barnabas_clients.protocol.describe_offset_ranges import DescribeOffsetRangesResponse
 from barnabas_clients.protocol.describe_producers import DescribeProducersResponse
 from barnabas_clients.protocol.describe_snapshots import DescribeSnapshotsResponse
+from barnabas_clients.protocol.describe_transactions import DescribeTransactionsResponse
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.leader_hints import NodeEndpoint
 from barnabas_clients.protocol.list_groups import ListGroupsResponse
 from barnabas_clients.protocol.list_partition_reassignments import ListPartitionReassignmentsResponse
+from barnabas_clients.protocol.list_transactions import ListTransactionsResponse
 from barnabas_clients.protocol.metadata import MetadataResponse
 from barnabas_clients.protocol.offset_fetch import OffsetFetchResponse
 from barnabas_clients.protocol.registry import APIS, Message, encode_response, encode_response_in_steps
@@ -70,8 +72,10 @@ _WIDE = frozenset(
         DescribeOffsetRangesResponse,
         DescribeProducersResponse,
         DescribeSnapshotsResponse,
+        DescribeTransactionsResponse,
         ListGroupsResponse,
         ListPartitionReassignmentsResponse,
+        ListTransactionsResponse,
         MetadataResponse,
         OffsetFetchResponse,
     }

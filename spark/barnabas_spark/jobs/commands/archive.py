@@ -109,8 +109,7 @@ def archive(  # noqa: PLR0913, PLR0917 - one for each option
     from barnabas_spark.lake.writing import FileSettings  # noqa: PLC0415 - see above
 
     backfill = _backfill(backfill_from, backfill_to, group)
-    _check(kind, compression, partition_by, isolation_level)
-    _check_values(value_schema, value_prefix)
+    _check((kind, compression, partition_by, isolation_level), value_schema, value_prefix)
     job = archiving.ArchiveJob(
         topic,
         Location(to, pairs(store_options)),
@@ -138,14 +137,12 @@ def _sizes(row_group: str, file_size: str) -> tuple[int, int]:
     return size("--row-group-size", row_group), size("--file-size", file_size)
 
 
-def _check(kind: str, compression: str, partition_by: str, isolation_level: str) -> None:
+def _check(words: tuple[str, str, str, str], value_schema: str, value_prefix: str) -> None:
+    kind, compression, partition_by, isolation_level = words
     one_of("--isolation-level", isolation_level, ISOLATION_LEVELS)
     one_of("--format", kind, FORMATS)
     one_of("--compression", compression, CODECS)
     one_of("--partition-by", partition_by, ("", *PARTITIONINGS))
-
-
-def _check_values(value_schema: str, value_prefix: str) -> None:
     if value_prefix and not value_schema:
         raise UsageError("--value-prefix is for new columns: it needs --value-schema")
 
