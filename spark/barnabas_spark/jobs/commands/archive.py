@@ -108,7 +108,6 @@ def archive(  # noqa: PLR0913, PLR0917 - one for each option
     from barnabas_spark.lake.store import Location  # noqa: PLC0415 - loaded when it runs
     from barnabas_spark.lake.writing import FileSettings  # noqa: PLC0415 - see above
 
-    backfill = _backfill(backfill_from, backfill_to, group)
     _check((kind, compression, partition_by, isolation_level), value_schema, value_prefix)
     job = archiving.ArchiveJob(
         topic,
@@ -123,7 +122,7 @@ def archive(  # noqa: PLR0913, PLR0917 - one for each option
         adopt,
         interval if continuous else None,
         as_json,
-        backfill,
+        _backfill(backfill_from, backfill_to, group),
         compact,
         None if remove_orphans is None else remove_orphans * 3600,
         archiving.ValueOptions(value_schema, value_prefix, rejects),
