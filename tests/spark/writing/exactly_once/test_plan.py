@@ -290,3 +290,20 @@ def test_a_new_checkpoint_under_an_old_name_is_refused() -> None:
     run(world, commit(run(world, begin(SINK)), Decision(SINK, 7, (), application="query a")))
     with pytest.raises(OtherQueryError, match="new checkpoint is a new sink"):
         run(world, commit(run(world, begin(SINK)), Decision(SINK, 0, (), application="query b")))
+
+
+@pytest.mark.parametrize("steps", range(1, 20))
+def test_a_driver_dies_after_any_step_and_the_next_one_finishes_what_was_decided(steps: int) -> None:
+    world = World()
+    first = Driver(world, 0)
+    first.begun, first.steps = run(world, begin(SINK)), None
+    for partition in range(3):
+        first.attempt(partition, is_reported=True)
+    first.end()
+    for _ in range(steps):
+        if first.steps is not None:
+            first.step()
+    was_decided = bool(world.log)
+    second = run(world, begin(SINK))
+    states = set(world.state.values())
+    assert (second.done, states) == ((0, {COMMITTED}) if was_decided else (-1, {ABORTED}))
