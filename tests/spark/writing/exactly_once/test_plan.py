@@ -130,6 +130,13 @@ class Driver:
         except (Fenced, Expired, OtherQueryError):
             self.is_dead = True
 
+    def go_on(self, count: int) -> None:
+        """Take so many steps, or as many as there are."""
+        for _ in range(count):
+            if self.steps is None or self.is_dead:
+                break
+            self.step()
+
     def attempt(self, partition: int, *, is_reported: bool) -> None:
         """Have one attempt store its rows; it may be the one that counts."""
         assert self.begun is not None
@@ -155,27 +162,25 @@ class Driver:
 class Drivers(RuleBasedStateMachine):
     """Any number of drivers on one checkpoint."""
 
-    may_time_out = False
-
     def __init__(self) -> None:
         super().__init__()
         self.world = World()
         self.drivers: list[Driver] = []
         self.done = -1  # by Spark's own log of commits
-        self.torn = False
 
-    @rule()
-    def starts(self) -> None:
+    @rule(steps=st.integers(0, 12))
+    def starts(self, steps: int) -> None:
         self.drivers.append(Driver(self.world, self.done + 1))
+        self.goes_on(len(self.drivers) - 1, steps)
 
     @precondition(lambda self: self.drivers)
     @rule(number=st.integers(0, 99), count=st.integers(1, 12))
+    def is_let_go_on(self, number: int, count: int) -> None:
+        self.goes_on(number, count)
+
     def goes_on(self, number: int, count: int) -> None:
         driver = self.drivers[number % len(self.drivers)]
-        for _ in range(count):
-            if driver.steps is None or driver.is_dead:
-                break
-            driver.step()
+        driver.go_on(count)
         if driver.committed is not None and driver.version >= 0:
             self.done = max(self.done, driver.version)
 
@@ -188,8 +193,8 @@ class Drivers(RuleBasedStateMachine):
             driver.attempt(partition, is_reported=is_reported)
 
     @precondition(lambda self: self.drivers)
-    @rule(number=st.integers(0, 99))
-    def commits(self, number: int) -> None:
+    @rule(number=st.integers(0, 99), steps=st.integers(0, 12))
+    def commits(self, number: int, steps: int) -> None:
         driver = self.drivers[number % len(self.drivers)]
         is_ready = driver.begun and driver.steps is None and driver.committed is None and not driver.is_dead
         if not is_ready or driver.version < 0:
@@ -198,6 +203,7 @@ class Drivers(RuleBasedStateMachine):
             if partition not in driver.reported:
                 driver.attempt(partition, is_reported=True)
         driver.end()
+        self.goes_on(number, steps)
 
     @precondition(lambda self: self.drivers)
     @rule(number=st.integers(0, 99))
@@ -300,9 +306,7 @@ def test_a_driver_dies_after_any_step_and_the_next_one_finishes_what_was_decided
     for partition in range(3):
         first.attempt(partition, is_reported=True)
     first.end()
-    for _ in range(steps):
-        if first.steps is not None:
-            first.step()
+    first.go_on(steps)
     was_decided = bool(world.log)
     second = run(world, begin(SINK))
     states = set(world.state.values())
