@@ -85,7 +85,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     ),
     "barnabas_clients.producer.transactions": "meanings requests situations < state_machine",
     "barnabas_spark": (
-        "garbage options shipping < clusters planning < reading schemas writing < snapshots streaming < source lake"
+        "garbage options shipping < clusters planning < reading < schemas writing < snapshots streaming < source lake"
         " < latest windows < jobs sinks"
     ),
     "barnabas_spark.snapshots": "vector < store",
@@ -113,10 +113,14 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     "barnabas_spark.streaming": "byte_limit offsets pace < continuation < ownership starting watch < stream < reader",
     "barnabas_spark.options": "names < connections tables values < reads writes < streams",
     "barnabas_spark.writing": (
-        "layout outcome partitioning producers rows < columns joining < batches destinations < task < writers"
+        "exactly_once layout partitioning rows < outcome producers < columns joining < batches destinations < task"
+        " < writers"
     ),
+    "barnabas_spark.writing.exactly_once": "decisions names < plan < requests < starting",
     "barnabas_spark.planning": "limits plan < sizes splitting < packing",
-    "barnabas_spark.reading": "fetching json_records measuring snapshot < json_blocks < values < arrow < reader",
+    "barnabas_spark.reading": (
+        "aborted < fetching json_records measuring snapshot < json_blocks < values < arrow < reader"
+    ),
 }
 USES_CLIENTS = ("barnabas_broker.cli", "barnabas_broker.testing")  # a command line is a client like any other
 PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with all that is in it
@@ -160,7 +164,10 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_broker.process": "descriptors",
     "barnabas_broker.status": "packing verdict",
     "barnabas_broker.timing": "deadlines pieces",
-    "barnabas_spark": "options planning snapshots.vector windows.progress writing.layout writing.partitioning",
+    "barnabas_spark": (
+        "options planning reading.aborted snapshots.vector windows.progress writing.exactly_once.decisions"
+        " writing.exactly_once.names writing.exactly_once.plan writing.layout writing.partitioning"
+    ),
     "barnabas_spark.lake": (
         "formats.delta_entries formats.delta_options formats.manifests formats.vectors ranges rounds table"
         " values.evolution values.rejects"

@@ -27,7 +27,7 @@ from barnabas_clients.topic_partition import TopicPartition
 from barnabas_raftlog.tasks import Tasks, report
 from barnabas_raftlog.wire.schema import Message
 
-from .transactions.requests import Request, produce_versions
+from .transactions.requests import Owner, Request, produce_versions
 from .transactions.situations import FAILED, MISUSE, Situation
 from .transactions.state_machine import Step, Transactions
 
@@ -67,6 +67,7 @@ class Conversation:
         self._touched: set[TopicPartition] = set()
         self._is_kick_due = False
         self._is_closed = False
+        self._is_prepared = False
 
     @property
     def subject(self) -> str:
@@ -76,6 +77,8 @@ class Conversation:
     def check_in_transaction(self) -> None:
         """Raise unless something may be put into a transaction: its own error, or RuntimeError if none is open."""
         machine = self.machine
+        if self._is_prepared:
+            raise RuntimeError("the transaction is prepared: it can only be ended, by whoever knows its name")
         if machine.situation is Situation.IN_TRANSACTION:
             return
         if machine.error is not None and machine.situation in FAILED:
@@ -118,6 +121,21 @@ class Conversation:
             if machine.situation is Situation.UNINITIALISED:
                 assert machine.error is not None
                 raise machine.error.with_traceback(None)
+
+    def prepare(self) -> Owner | None:
+        """Leave the transaction open, in which everything is stored; None if nothing is in it.
+
+        Raises:
+            KafkaError, ClientError: something was not stored. RuntimeError: none is open.
+        """
+        self.check_in_transaction()
+        self._is_prepared = True
+        return self.machine.owner if self.machine.is_started else None
+
+    @property
+    def is_prepared(self) -> bool:
+        """True if the transaction is to stay open although nobody here ends it."""
+        return self._is_prepared
 
     async def commit(self, deadline: float) -> None:
         """Commit the transaction, of which everything is on its way.

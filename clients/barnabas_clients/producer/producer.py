@@ -63,7 +63,7 @@ from .encoded import EncodedBatch
 from .metrics import ProducerMetrics
 from .partitioner import Partitioner
 from .settings import Acks, CompressionName, ProducerSettings
-from .transaction import Transaction, leave_nothing_open
+from .transaction import PreparedTransaction, Transaction, leave_nothing_open
 
 if TYPE_CHECKING:
     from .accumulator import Batch, PartitionQueue
@@ -275,6 +275,52 @@ class Producer:
         if self._conversation is None:
             raise RuntimeError("transactions need a producer with a transactional_id")
         return Transaction(self._conversation, sender, limit_s)
+
+    def go_on_as(self, producer_id: int, epoch: int) -> None:
+        """Take the transactional id over from this owner alone: `start` is fenced if there has been another since.
+
+        Raises:
+            RuntimeError: the producer has no `transactional_id`, or was started.
+        """
+        if self._conversation is None or self._is_opened:
+            raise RuntimeError("this is for a producer with a transactional_id, before it is started")
+        machine = self._conversation.machine
+        machine.owner = machine.owner._replace(producer_id=producer_id, epoch=epoch)
+
+    def prepare_all(self) -> None:
+        """Have no transaction of this producer time out, where coordinators offer that (KIP-939).
+
+        Raises:
+            RuntimeError: the producer has no `transactional_id`, or was started.
+        """
+        if self._conversation is None or self._is_opened:
+            raise RuntimeError("this is for a producer with a transactional_id, before it is started")
+        self._conversation.machine.prepares = True
+
+    async def prepare(self, timeout_s: float | None = None) -> PreparedTransaction | None:
+        """Store everything of the open transaction and leave it open for somebody else to end, also behind `close`.
+
+        Returns what ends it; None if nothing is in it. Nothing can be sent after this. Unless `prepare_all` was called,
+        and coordinators offer that, it is aborted after `transaction_timeout_s`.
+
+        Raises:
+            KafkaError, ClientError: something was not stored. The transaction is still this producer's.
+            DeadlineExceededError: records are still under way. RuntimeError: no transaction is open.
+
+        Cancellation: the same as at the deadline.
+        """
+        deadline = self._deadline(timeout_s)
+        self._check_open()
+        assert self._conversation is not None
+        await self._flush(deadline)
+        owner = self._conversation.prepare()
+        return None if owner is None else PreparedTransaction(*owner)
+
+    @property
+    def transaction_owner(self) -> PreparedTransaction:
+        """The transactional id with the producer id and epoch of the present transaction, or of the next one."""
+        assert self._conversation is not None, "transactions need a producer with a transactional_id"
+        return PreparedTransaction(*self._conversation.machine.owner)
 
     # Sending.
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
 
 from barnabas_clients.arguments import seconds
 from barnabas_clients.errors import ClientError
@@ -37,11 +37,19 @@ if TYPE_CHECKING:
     from .conversation import Conversation
     from .sender import Sender
 
-__all__ = ["GroupConsumer", "GroupOffsets", "Transaction", "leave_nothing_open"]
+__all__ = ["GroupConsumer", "GroupOffsets", "PreparedTransaction", "Transaction", "leave_nothing_open"]
 
 ABORT_S: Final = 5.0
 """Some elections of a coordinator take less."""
 _log = logging.getLogger("barnabas_clients.producer")
+
+
+class PreparedTransaction(NamedTuple):
+    """A transaction that nobody has ended, by what a coordinator needs to end it."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
 
 
 class GroupConsumer(Protocol):
@@ -201,6 +209,8 @@ class Transaction:
 
 async def leave_nothing_open(conversation: Conversation, sender: Sender, limit_s: float) -> None:
     """Let an end that is under way come to its own, and abort what is open, within the limit; raises nothing."""
+    if conversation.is_prepared:
+        return
     deadline = _deadline(limit_s)
     situation = conversation.machine.situation
     try:

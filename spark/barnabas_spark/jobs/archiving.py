@@ -62,6 +62,7 @@ class ArchiveJob(NamedTuple):
     orphans_age_s: float | None = None
     values: ValueOptions = ValueOptions()
     group: str = ""
+    isolation_level: str = "read_committed"
 
     @property
     def rejects(self) -> Location:
@@ -72,16 +73,22 @@ class ArchiveJob(NamedTuple):
         return Location(self.values.rejects_url or f"{self.location.url.rstrip('/')}_rejects", options)
 
 
-def read_options(bootstrap: str, topic: str) -> ReadOptions:
+def read_options(bootstrap: str, topic: str, isolation_level: str = "read_committed") -> ReadOptions:
     """Return the options with which a job reads a topic."""
     return parse_read_options(
-        {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "includeHeaders": "true", "failOnDataLoss": "true"}
+        {
+            "kafka.bootstrap.servers": bootstrap,
+            "subscribe": topic,
+            "includeHeaders": "true",
+            "failOnDataLoss": "true",
+            "kafka.isolation.level": isolation_level,
+        }
     )
 
 
 def run_archive(job: ArchiveJob) -> int:
     """Run it; return the exit status."""
-    options = read_options(job.bootstrap, job.topic)
+    options = read_options(job.bootstrap, job.topic, job.isolation_level)
     settings = ArchiveSettings(job.topic, options, job.round_bytes, job.accept_gap, job.restart_topic, job.backfill)
     # Before Spark starts, which takes seconds.
     table, layout = open_as_it_is(job.kind, job.location, job.files.partition_by, adopt=job.adopt)
@@ -201,7 +208,7 @@ def _tidy(spark: Any, table: Any, job: ArchiveJob, location: Location, files: Fi
 def show_holes(job: ArchiveJob) -> int:
     """Print the holes of a table, one a line; return the exit status."""
     table = open_table(job.kind, job.location, None, adopt=job.adopt)
-    logs = ask_logs(read_options(job.bootstrap, job.topic), job.topic)
+    logs = ask_logs(read_options(job.bootstrap, job.topic, job.isolation_level), job.topic)
     rows = [
         (
             partition,

@@ -34,11 +34,12 @@ class AuditJob(NamedTuple):
     group: str = ""
     report: str = ""
     as_json: bool = False
+    isolation_level: str = "read_committed"
 
 
 def run_audit(job: AuditJob) -> int:
     """Run it; return the exit status: 1 if anything is wrong. Lag is not wrong."""
-    options = read_options(job.bootstrap, job.topic) if job.bootstrap else None
+    options = read_options(job.bootstrap, job.topic, job.isolation_level) if job.bootstrap else None
     question = Question(job.topic, job.location, job.kind, options, job.reads_log, job.group)
     began = time.monotonic()
     with session("audit", job.master) as spark:

@@ -41,6 +41,7 @@ class CompactJob(NamedTuple):
     archive: Location | None = None
     archive_kind: str = "parquet"
     merges: bool = False
+    isolation_level: str = "read_committed"
 
 
 def run_compact(job: CompactJob) -> int:
@@ -79,7 +80,7 @@ def _changelog(job: CompactJob) -> tuple[Changelog, ReadRange]:
     """Return where records come from, and what reads them."""
     if job.archive is not None:
         return ArchivedChangelog(job.archive_kind, job.archive, job.topic), ReadArchive(job.archive)
-    options = read_options(job.bootstrap, job.topic)
+    options = read_options(job.bootstrap, job.topic, job.isolation_level)
     return TopicChangelog(options, job.topic), ReadTopic(options)
 
 

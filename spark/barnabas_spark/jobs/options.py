@@ -11,6 +11,7 @@ from .errors import UsageError
 __all__ = [
     "CODECS",
     "FORMATS",
+    "ISOLATION_LEVELS",
     "PARTITIONINGS",
     "AcceptGap",
     "Adopt",
@@ -20,6 +21,7 @@ __all__ = [
     "FileSize",
     "Format",
     "FormatThere",
+    "Isolation",
     "Level",
     "Master",
     "PartitionBy",
@@ -35,6 +37,7 @@ __all__ = [
 ]
 
 FORMATS = ("parquet", "delta", "iceberg")
+ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 PARTITIONINGS = ("day", "hour")
 CODECS = ("zstd", "snappy", "gzip", "lz4", "none")
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -61,6 +64,9 @@ AcceptGap = Annotated[bool, typer.Option("--accept-gap", help="Go on where the l
 Adopt = Annotated[bool, typer.Option("--adopt", help="Take over a table whose marks are incomplete.")]
 StoreOptions = Annotated[
     list[str] | None, typer.Option("--store-option", metavar="NAME=VALUE", help="Of the object store; repeatable.")
+]
+Isolation = Annotated[
+    str, typer.Option("--isolation-level", help="read_committed, or read_uncommitted to have aborted records, too.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
 

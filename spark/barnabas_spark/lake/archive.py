@@ -63,7 +63,6 @@ RunPieces = Callable[[Sequence[Piece]], Sequence[Written | Unreadable]]
 
 ROUND_BYTES = 1 << 30
 PIECE_BYTES_MIN = 1 << 20
-ISOLATION_LEVEL = "read_uncommitted"
 # In a row: whoever lost so many rounds to other archivers leaves the table to them.
 LOST_ROUNDS_MAX = 20
 # Files of a round that took longer are not committed: somebody may be removing them as orphans (orphans.py).
@@ -231,9 +230,8 @@ class _Run:
 
     def _range(self, partition: int, start_offset: int, end_offset: int) -> CommittedRange:
         epoch = self.logs.partitions[partition].leader_epoch
-        return CommittedRange(
-            self.logs.key(partition), start_offset, end_offset, epoch, ISOLATION_LEVEL, 0, 0, self.logs.topic
-        )
+        level = self.logs.isolation_level
+        return CommittedRange(self.logs.key(partition), start_offset, end_offset, epoch, level, 0, 0, self.logs.topic)
 
     def _count(self, one: Archived) -> None:
         before = self.done.get(one.partition)

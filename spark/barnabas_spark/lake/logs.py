@@ -25,7 +25,7 @@ __all__ = ["ask_epoch_ends", "ask_logs"]
 
 
 def ask_logs(options: ReadOptions, topic: str) -> TopicLogs:
-    """Return the logs of a topic; blocks for at most `poll_timeout_ms`.
+    """Return the logs of a topic; blocks for at most `poll_timeout_ms`. Of committed records they end where those do.
 
     Raises:
         KafkaError: the topic does not exist, or may not be read.
@@ -37,17 +37,20 @@ def ask_logs(options: ReadOptions, topic: str) -> TopicLogs:
         cluster = await cluster_for(options, is_driver=True)
         (view,) = await known_topics(cluster, [topic], timeout_s)
         partitions = [(topic, partition) for partition in sorted(view.partitions)]
-        ends = await list_offsets(cluster, dict.fromkeys(partitions, OffsetSpec.LATEST), timeout_s)
+        latest = dict.fromkeys(partitions, OffsetSpec.LATEST)
+        ends = await list_offsets(cluster, latest, timeout_s, read_committed=options.read_committed)
+        wholes = await list_offsets(cluster, latest, timeout_s) if options.read_committed else ends
         starts = await list_offsets(cluster, dict.fromkeys(partitions, OffsetSpec.EARLIEST), timeout_s)
         logs = {
             key[1]: Log(
                 min(starts[key].offset, ends[key].offset),
                 ends[key].offset,
                 max(ends[key].leader_epoch, view.partitions[key[1]].leader_epoch),
+                wholes[key].offset,
             )
             for key in partitions
         }
-        return TopicLogs(cluster.view.cluster_id or "", topic, view.topic_id, logs)
+        return TopicLogs(cluster.view.cluster_id or "", topic, view.topic_id, logs, options.isolation_level)
 
     return run(ask(), timeout_s)
 

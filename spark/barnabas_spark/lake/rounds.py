@@ -42,20 +42,33 @@ Spans = Mapping[PartitionKey, Sequence[Span]]
 
 
 class Log(NamedTuple):
-    """One partition: [start_offset, end_offset) can be read, all of it written in `leader_epoch` or before."""
+    """One partition: [start_offset, end_offset) can be read, all of it written in `leader_epoch` or before.
+
+    `high_watermark` is where the log itself ends, if only committed records are read and an open transaction holds them
+    back. A table that was made of all records may reach up to there.
+    """
 
     start_offset: int
     end_offset: int
     leader_epoch: int
+    high_watermark: int = -1
+
+    @property
+    def log_end_offset(self) -> int:
+        return max(self.end_offset, self.high_watermark)
 
 
 class TopicLogs(NamedTuple):
-    """A topic at one moment. `topic_id` is text; `raw_id` is None where the cluster has no ids."""
+    """A topic at one moment. `topic_id` is text; `raw_id` is None where the cluster has no ids.
+
+    `isolation_level` says what of the logs is read.
+    """
 
     cluster_id: str
     topic: str
     raw_id: bytes | None
     partitions: Mapping[int, Log]
+    isolation_level: str = "read_uncommitted"
 
     @property
     def topic_id(self) -> str:
@@ -137,9 +150,9 @@ def check_ends(stored: Spans, logs: TopicLogs, epoch_ends: Mapping[int, int]) ->
             continue
         end_offset, leader_epoch = spans[-1].end_offset, spans[-1].leader_epoch
         name = f"{logs.topic}-{partition}"
-        if log.end_offset < end_offset:
+        if log.log_end_offset < end_offset:
             raise LostLogError(
-                f"{name}: the table ends at {end_offset}, and the log at {log.end_offset}: the log lost records"
+                f"{name}: the table ends at {end_offset}, and the log at {log.log_end_offset}: the log lost records"
             )
         contained = epoch_ends.get(partition, end_offset)
         if max(contained, log.start_offset) < end_offset:
@@ -164,6 +177,7 @@ def missing_splits(stored: Spans, logs: TopicLogs) -> list[Split]:
                     f"{logs.topic}-{partition}: the table lacks [{hole.start_offset}, {hole.end_offset}), and the log "
                     f"starts at {log.start_offset}: what lies before that is gone"
                 )
+        # Where only committed records are read, a table of all records may end behind them: nothing is missing then.
         ends = [log.start_offset, *(edge for span in spans for edge in span[:2]), log.end_offset]
         for start_offset, end_offset in zip(ends[::2], ends[1::2], strict=True):
             if start_offset < end_offset:

@@ -43,7 +43,6 @@ __all__ = ["Changelog", "CompactResult", "PartitionResult", "RunPieces", "TopicC
 
 logger = logging.getLogger(__name__)
 
-ISOLATION_LEVEL = "read_uncommitted"
 RunPieces = Callable[[Sequence[SiftedPiece]], Sequence[Sifted | Unreadable]]
 
 
@@ -196,7 +195,8 @@ class _Run:
     def _range(self, partition: int, start_offset: int, end_offset: int) -> CommittedRange:
         epoch = self.logs.partitions[partition].leader_epoch
         key = self.logs.key(partition)
-        return CommittedRange(key, start_offset, end_offset, epoch, ISOLATION_LEVEL, 0, 0, self.logs.topic)
+        level = self.logs.isolation_level
+        return CommittedRange(key, start_offset, end_offset, epoch, level, 0, 0, self.logs.topic)
 
     def _count(self, one: PartitionResult) -> None:
         before = self.done.get(one.partition, PartitionResult(one.partition, 0))

@@ -14,6 +14,7 @@ __all__ = [
     "EARLIEST",
     "LATEST",
     "NAMES",
+    "IsolationLevel",
     "Position",
     "ReadOptions",
     "Topics",
@@ -29,6 +30,7 @@ LATEST = -1
 Strategy = Literal["error", "latest"]
 Partitioning = Literal["balanced", "topicPartition"]
 ValueFormat = Literal["raw", "string", "json"]
+IsolationLevel = Literal["read_uncommitted", "read_committed"]
 
 # A request brings enough for one Arrow batch. The measured throughput is flat from 4 to 8 MB.
 FETCH_BYTES = 8 << 20
@@ -163,6 +165,12 @@ class ReadOptions(NamedTuple):
     ignored: tuple[str, ...] = ()
     snapshot: str = ""
     snapshot_best_effort: bool = False
+    isolation_level: IsolationLevel = "read_uncommitted"
+
+    @property
+    def read_committed(self) -> bool:
+        """Say whether records of aborted and of open transactions are left out; ends are last stable offsets then."""
+        return self.isolation_level == "read_committed"
 
 
 def parse_read_options(given: Mapping[str, str]) -> ReadOptions:
@@ -178,7 +186,7 @@ def parse_read_options(given: Mapping[str, str]) -> ReadOptions:
         parse_bootstrap(servers)
     except ValueError as error:
         raise OptionError("kafka.bootstrap.servers", str(error)) from error
-    _check_isolation_and_security(options)
+    check_plaintext(options)
     return ReadOptions(
         bootstrap_servers=servers,
         topics=_topics(options),
@@ -202,15 +210,8 @@ def parse_read_options(given: Mapping[str, str]) -> ReadOptions:
         ignored=ignored,
         snapshot=_snapshot(options),
         snapshot_best_effort=_snapshot_best_effort(options),
+        isolation_level=one_of(options, "kafka.isolation.level", "read_uncommitted", "read_committed"),
     )
-
-
-def _check_isolation_and_security(options: Mapping[str, str]) -> None:
-    check_plaintext(options)
-    isolation = options.get("kafka.isolation.level", "read_uncommitted").lower()
-    if isolation != "read_uncommitted":
-        reason = "records of aborted transactions are not left out yet (brokers of Barnabas have no transactions)"
-        raise OptionError("kafka.isolation.level", f"{isolation} is not supported, only read_uncommitted: {reason}")
 
 
 def _snapshot(options: Mapping[str, str]) -> str:

@@ -5,16 +5,20 @@ producer; so these are the producer's settings. Defaults are the producer's, too
 hand here, so batches are as large as brokers take them.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeVar
 
 from .connections import bootstrap_servers, check_plaintext
 from .names import REFUSED_BY_SPARK, Names, OptionError, without_copies
-from .values import count, flag
+from .values import count, flag, integer
 
-__all__ = ["NAMES", "CompressionName", "WriteOptions", "parse_write_options"]
+__all__ = ["NAMES", "CompressionName", "ExactlyOnce", "WriteOptions", "check_sink", "parse_write_options"]
 
 T = TypeVar("T")
+
+SINK_BYTES_MAX = 200
+_is_sink = re.compile(r"[^/\x00-\x1f]+").fullmatch
 
 Acks = Literal["all", 1, 0]
 CompressionName = Literal["none", "gzip", "snappy", "lz4", "zstd"]
@@ -29,6 +33,8 @@ DELIVERY_TIMEOUT_MS = 120_000
 REQUEST_TIMEOUT_MS = 30_000
 MAX_BLOCK_MS = 60_000
 IN_FLIGHT_MAX = 5
+# The longest that brokers admit unless they are told otherwise (transaction.max.timeout.ms).
+TRANSACTION_TIMEOUT_MS = 900_000
 
 _ACKS: Mapping[str, Acks] = {"all": "all", "-1": "all", "1": 1, "0": 0}
 _COMPRESSIONS: Mapping[str, CompressionName] = {
@@ -53,10 +59,15 @@ _USED = (
     "kafka.max.in.flight.requests.per.connection",
     "kafka.partitioner.ignore.keys",
     "kafka.security.protocol",
+    "kafka.transaction.timeout.ms",
+    "exactlyOnce",
+    "txnAppId",
+    "txnVersion",
+    # Spark's own, of every stream: an exactly-once sink is told apart by its query, whose id is there.
+    "checkpointLocation",
 )
 _WITHOUT_EFFECT = (
     # Spark's own, of every stream.
-    "checkpointLocation",
     "queryName",
     # Headers are written if there is a column of them, as with Spark's sink.
     "includeHeaders",
@@ -102,14 +113,28 @@ NAMES = Names(
         "assign": _READS,
         "path": "topics have no path; use topic",
         "kafka.partitioner.class": "a Java class cannot be used here; choose partitions in a column called partition",
-        "kafka.transactional.id": "transactions are not supported yet; records are written at least once",
-        "kafka.transaction.timeout.ms": "transactions are not supported yet; records are written at least once",
+        "kafka.transactional.id": "each attempt of a task gets its own; set exactlyOnce, and txnAppId to name the sink",
     },
 )
 
 
+class ExactlyOnce(NamedTuple):
+    """What names a batch, so that it is written once: a sink, and the version of a batch that is no micro-batch.
+
+    `app_id` is "" for a stream that is named by its query, whose checkpoint is at `checkpoint`.
+    """
+
+    app_id: str = ""
+    version: int | None = None
+    checkpoint: str = ""
+    timeout_ms: int = TRANSACTION_TIMEOUT_MS
+
+
 class WriteOptions(NamedTuple):
-    """A checked set of options. Times are in milliseconds, sizes in bytes. `topic` is None if a column names topics."""
+    """A checked set of options. Times are in milliseconds, sizes in bytes. `topic` is None if a column names topics.
+
+    `exactly_once` is None if rows are written at least once.
+    """
 
     bootstrap_servers: str
     topic: str | None = None
@@ -125,6 +150,7 @@ class WriteOptions(NamedTuple):
     in_flight_max: int = IN_FLIGHT_MAX
     ignores_keys: bool = False
     ignored: tuple[str, ...] = ()
+    exactly_once: ExactlyOnce | None = None
 
 
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
@@ -164,7 +190,39 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
         in_flight_max=in_flight_max,
         ignores_keys=flag(options, "kafka.partitioner.ignore.keys", default=False),
         ignored=ignored,
+        exactly_once=_exactly_once(options, acks, is_idempotent),
     )
+
+
+def _exactly_once(options: Mapping[str, str], acks: Acks, is_idempotent: bool | None) -> ExactlyOnce | None:
+    """Return what names the batch; None if nobody asks for that."""
+    if not flag(options, "exactlyOnce", default=False):
+        for name in ("txnAppId", "txnVersion", "kafka.transaction.timeout.ms"):
+            if name.lower() in options:
+                raise OptionError(name, "needs exactlyOnce true")
+        return None
+    if acks != "all" or is_idempotent is False:
+        raise OptionError("exactlyOnce", "needs kafka.acks all and idempotence; leave both options out")
+    app_id = options.get("txnappid", "")
+    if "txnappid" in options:
+        try:
+            check_sink(app_id)
+        except ValueError as error:
+            raise OptionError("txnAppId", str(error)) from None
+    version = integer("txnVersion", options["txnversion"], 0) if "txnversion" in options else None
+    timeout_ms = count(options, "kafka.transaction.timeout.ms") or TRANSACTION_TIMEOUT_MS
+    return ExactlyOnce(app_id, version, options.get("checkpointlocation", ""), timeout_ms)
+
+
+def check_sink(sink: str) -> str:
+    """Return the name of a sink as it is.
+
+    Raises:
+        ValueError: it is empty, too long, or has a slash or a control character.
+    """
+    if not _is_sink(sink) or len(sink.encode()) > SINK_BYTES_MAX:
+        raise ValueError(f"{sink!r} is not possible; write 1 to {SINK_BYTES_MAX} bytes without '/'")
+    return sink
 
 
 def _guarantees(options: Mapping[str, str]) -> tuple[Acks, bool | None, int]:

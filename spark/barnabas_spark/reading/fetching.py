@@ -11,6 +11,9 @@ by the bytes that an offset has taken so far, or takes by the plan. If the plan 
 *Racks* (KIP-392). With `kafka.client.rack` the leader names a replica in that rack, if there is one in sync, and the
 rest of the range is fetched there. If that replica fails, is slow, or has nothing, the leader is asked for the rest.
 
+*Committed records.* The answer to a fetch of these ends at the last stable offset, and names the aborted transactions
+in it. Their batches are left out here (aborted.py), so that nobody behind this module knows of transactions.
+
 *Leaders.* A broker that does not lead any more says so. Then the hint in the answer is taken (KIP-951), or the metadata
 is refreshed, until the deadline. A topic that was deleted and created again has another id, and is never mistaken for
 the old one.
@@ -33,6 +36,8 @@ from barnabas_raftlog.records.reader import batches
 from barnabas_spark.options.reads import ReadOptions
 from barnabas_spark.planning.plan import DataLossError, Split
 
+from .aborted import without_aborted
+
 __all__ = ["Fetched", "RangeFetcher"]
 
 logger = logging.getLogger(__name__)
@@ -53,7 +58,10 @@ _avoided: dict[tuple[str, int], float] = {}
 
 
 class Fetched(NamedTuple):
-    """Whole batches, perhaps with a cut-off one behind them, and the position after them. Empty at a gap in the log."""
+    """Whole batches, perhaps with a cut-off one behind them, and the position after them.
+
+    Empty at a gap in the log, or where all of it was aborted.
+    """
 
     records: memoryview
     next_offset: int
@@ -97,7 +105,7 @@ class RangeFetcher:
             return await self._fetch_by(position, deadline)
 
         try:
-            fetched = await self._cluster.retry(
+            return await self._cluster.retry(
                 f"fetching {self._name} at {position}", timeout_s, attempt, (self._split.topic,)
             )
         except _LostError as lost:
@@ -105,9 +113,6 @@ class RangeFetcher:
                 raise DataLossError(lost.what) from None
             logger.warning("%s; failOnDataLoss is false, so it is left out", lost.what)
             return Fetched(memoryview(b""), lost.next_offset)
-        if fetched.records:
-            self._bytes_per_offset = len(fetched.records) / (fetched.next_offset - position)
-        return fetched
 
     async def _fetch_by(self, position: int, deadline: float) -> Fetched:
         loop = asyncio.get_running_loop()
@@ -197,7 +202,12 @@ class RangeFetcher:
         )
         topic = FetchTopic(topic=self._split.topic, topic_id=self._split.topic_id or _NO_ID, partitions=[row])
         return FetchRequest(
-            max_wait_ms=self._options.fetch_wait_ms, min_bytes=1, max_bytes=size, topics=[topic], rack_id=self._rack
+            max_wait_ms=self._options.fetch_wait_ms,
+            min_bytes=1,
+            max_bytes=size,
+            isolation_level=int(self._options.read_committed),
+            topics=[topic],
+            rack_id=self._rack,
         )
 
     def _size_bytes(self, offsets_left: int) -> int:
@@ -225,6 +235,11 @@ class RangeFetcher:
         next_offset = position
         for header, _ in batches(records, check_crc=False):
             next_offset = max(next_offset, header.end_offset)
+        if records and next_offset > position:
+            self._bytes_per_offset = len(records) / (next_offset - position)
+        if self._options.read_committed and row.aborted_transactions:
+            aborted = [(one.producer_id, one.first_offset) for one in row.aborted_transactions]
+            records = without_aborted(records, aborted)
         return Fetched(records, next_offset)
 
     def _learn(self, response: FetchResponse, row: PartitionData) -> None:

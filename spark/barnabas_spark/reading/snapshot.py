@@ -1,8 +1,8 @@
 """Takes the snapshot for a plan: all partitions, with their starts and ends.
 
-The order matters. All high watermarks are asked for first and at once, long before anything is read. The loaded
-DataFrame shows this moment. The starts, and offsets at timestamps, are looked up afterwards and may be newer. Planning
-cuts them back to the moment.
+The order matters. All high watermarks (of a read of committed records: last stable offsets) are asked for first and at
+once, long before anything is read. The loaded DataFrame shows this moment. The starts, and offsets at timestamps, are
+looked up afterwards and may be newer. Planning cuts them back to the moment.
 """
 
 import asyncio
@@ -38,12 +38,14 @@ async def take_snapshot(cluster: Cluster, options: ReadOptions) -> Snapshot:
 
     topics = {topic.name: topic for topic in await _topics(cluster, options, left_s())}
     partitions = _partitions(options, topics)
-    ends = await list_offsets(cluster, dict.fromkeys(partitions, OffsetSpec.LATEST), left_s())
+    committed = options.read_committed
+    latest = dict.fromkeys(partitions, OffsetSpec.LATEST)
+    ends = await list_offsets(cluster, latest, left_s(), read_committed=committed)
     begins = await list_offsets(cluster, dict.fromkeys(partitions, OffsetSpec.EARLIEST), left_s())
     at_timestamps: list[dict[TopicPartition, int | None]] = []
     for position in (options.starting, options.ending):
         wanted = timestamps_needed(position, partitions)
-        found = await list_offsets(cluster, wanted, left_s()) if wanted else {}
+        found = await list_offsets(cluster, wanted, left_s(), read_committed=committed) if wanted else {}
         at_timestamps.append({key: at.offset if at.offset >= 0 else None for key, at in found.items()})
     return Snapshot(
         {

@@ -164,7 +164,9 @@ class Stream:
         at_timestamps: dict[TopicPartition, int | None] = {}
         if wanted := timestamps_needed(starting, heads.ends):
             assert self._cluster is not None
-            found = await list_offsets(self._cluster, wanted, self._timeout_s)
+            found = await list_offsets(
+                self._cluster, wanted, self._timeout_s, read_committed=self._options.read.read_committed
+            )
             at_timestamps = {key: at.offset if at.offset >= 0 else None for key, at in found.items()}
         first = first_offsets(self._options, heads, await watch.beginnings(heads.ends), at_timestamps)
         if self._ownership is not None:

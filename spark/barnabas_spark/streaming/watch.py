@@ -9,6 +9,9 @@ micro-batch: one ListOffsets for each leader, all at the same time.
 
 All high watermarks come from one look, and never go back (continuation.py).
 
+A stream of committed records goes by last stable offsets in place of high watermarks: what an open transaction has
+written is not there yet.
+
 Limits: one fetch under way at each leader, in a lane of its own. A wait that fails ends after `PAUSE_S`, so that a dead
 leader is not asked in a loop.
 """
@@ -23,7 +26,7 @@ from barnabas_clients.admin.values import OffsetSpec
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.errors import ClientError, DeadlineExceededError
 from barnabas_clients.protocol.errors import KafkaError
-from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from barnabas_spark.options.streams import StreamOptions
 from barnabas_spark.options.values import TopicPartition
 
@@ -154,7 +157,7 @@ class Watch:
             ]
             if response.error_code or any(row.error_code or position is None for position, row in rows):
                 break
-            if any(row.records or row.high_watermark > (position or 0) for position, row in rows):
+            if any(row.records or self._end(row) > (position or 0) for position, row in rows):
                 return
         # The next look asks who leads now.
         self._refreshed_at_s = None
@@ -168,14 +171,27 @@ class Watch:
             )
             # The smallest answer that a broker gives: one record batch.
             topic.partitions.append(FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1))
-        return FetchRequest(max_wait_ms=WAIT_MS, min_bytes=1, max_bytes=1, topics=list(topics.values()))
+        return FetchRequest(
+            max_wait_ms=WAIT_MS,
+            min_bytes=1,
+            max_bytes=1,
+            isolation_level=int(self._options.read.read_committed),
+            topics=list(topics.values()),
+        )
+
+    def _end(self, row: PartitionData) -> int:
+        """Return the end that the stream goes by. Else an open transaction would end every wait at once."""
+        return row.last_stable_offset if self._options.read.read_committed else row.high_watermark
 
     async def _look(self, deadline: float) -> Heads:
         while True:
             try:
                 keys, topic_ids = await self._partitions(deadline)
                 left_s = max(0.0, deadline - self._now())
-                ends = await list_offsets(self._cluster, dict.fromkeys(keys, OffsetSpec.LATEST), min(LOOK_S, left_s))
+                latest = dict.fromkeys(keys, OffsetSpec.LATEST)
+                ends = await list_offsets(
+                    self._cluster, latest, min(LOOK_S, left_s), read_committed=self._options.read.read_committed
+                )
                 return Heads({key: ends[key].offset for key in keys}, topic_ids)
             except DeadlineExceededError:
                 # A topic may have been deleted meanwhile.

@@ -4,11 +4,17 @@ A producer has connections and a producer id, which take a few round trips to ge
 than these.
 """
 
+from typing import Final
+
 from barnabas_clients.producer.producer import Producer
 from barnabas_spark.clusters import forget, kept, task_client_id
-from barnabas_spark.options.writes import WriteOptions
+from barnabas_spark.options.writes import TRANSACTION_TIMEOUT_MS, WriteOptions
 
-__all__ = ["OpenProducer", "close_producer", "producer_for"]
+from .exactly_once.decisions import Prepared
+
+__all__ = ["OpenProducer", "abort", "begin_with", "close_producer", "prepare", "producer_for"]
+
+ABORT_S: Final = 5.0
 
 # The producer's own batches are not used. Room is handed out in pieces of this size at least.
 _ROOM_BYTES = 4096
@@ -46,12 +52,46 @@ async def close_producer(options: WriteOptions, producer: Producer) -> None:
     await producer.close(0)
 
 
+async def begin_with(options: WriteOptions, transactional_id: str) -> OpenProducer:
+    """Return a producer of its own for one attempt, in whose transaction everything is that it sends.
+
+    Raises:
+        ClientError, KafkaError: no bootstrap server answers, or the cluster has no transactions for us.
+    """
+    producer = _new_producer(_key(options), transactional_id)
+    producer.prepare_all()
+    await producer.start()
+    try:
+        await producer.transaction().begin()
+    except BaseException:
+        await producer.close(0)
+        raise
+    return OpenProducer(producer)
+
+
+async def prepare(options: WriteOptions, producer: Producer) -> Prepared | None:
+    """Leave the transaction open when all of it is stored, and close the producer; None if nothing is in it."""
+    found = await producer.prepare(options.delivery_timeout_ms / 1000)
+    await producer.close(ABORT_S)
+    return None if found is None else Prepared(*found)
+
+
+async def abort(producer: Producer) -> None:
+    """Close the producer of an attempt that has failed, and abort its transaction if that takes no more than a moment.
+
+    What is not aborted here the driver aborts.
+    """
+    await producer.close(ABORT_S)
+
+
 def _key(options: WriteOptions) -> WriteOptions:
     """Return the options without those that concern a single write."""
     return options._replace(topic=None, ignored=(), batch_bytes=0, ignores_keys=False)
 
 
-def _new_producer(options: WriteOptions) -> Producer:
+def _new_producer(options: WriteOptions, transactional_id: str | None = None) -> Producer:
+    once = options.exactly_once
+    timeout_ms = TRANSACTION_TIMEOUT_MS if once is None else once.timeout_ms
     return Producer(
         options.bootstrap_servers,
         client_id=task_client_id(),
@@ -65,4 +105,6 @@ def _new_producer(options: WriteOptions) -> Producer:
         request_timeout_s=options.request_timeout_ms / 1000,
         in_flight_max=options.in_flight_max,
         timeout_s=options.max_block_ms / 1000,
+        transactional_id=transactional_id,
+        transaction_timeout_s=timeout_ms / 1000,
     )

@@ -4,6 +4,10 @@
 Within one attempt of a task every row is written once, because the producer is idempotent, whatever happens to leaders
 and connections. When it raises, rows may have been written all the same, and an attempt that follows writes them again.
 
+*Exactly once.* With a transactional id the rows are in a transaction that `write_rows` leaves open: brokers show them
+to readers of committed records when the driver has committed it, with those of the batch's other tasks. A failed task
+aborts its own, and what it could not abort the driver does.
+
 *Memory.* At most `kafka.buffer.memory` of encoded rows are not acknowledged, in pieces of 8 MiB that lie in one buffer
 each; beside them one piece is being encoded, and Spark holds one Arrow batch.
 
@@ -37,7 +41,7 @@ from .columns import PIECE_BYTES, Piece, pieces
 from .destinations import Destination, Destinations, Routed
 from .layout import Layout
 from .outcome import TaskOutcome
-from .producers import close_producer, producer_for
+from .producers import abort, begin_with, close_producer, prepare, producer_for
 
 __all__ = ["NoTopicError", "NotWrittenError", "write_rows"]
 
@@ -66,7 +70,9 @@ class _Sent(NamedTuple):
     delivery: BatchDelivery
 
 
-def write_rows(batches: Iterable[Any], layout: Layout, options: WriteOptions, turn: int) -> TaskOutcome:
+def write_rows(
+    batches: Iterable[Any], layout: Layout, options: WriteOptions, turn: int, transactional_id: str | None = None
+) -> TaskOutcome:
     """Write the rows of `batches`, which are Arrow record batches with Spark's columns, and wait until they are stored.
 
     Args:
@@ -74,6 +80,7 @@ def write_rows(batches: Iterable[Any], layout: Layout, options: WriteOptions, tu
         layout: where the columns are.
         options: of the write.
         turn: any number from 0; where rows begin that may go to any partition.
+        transactional_id: of a transaction that is to have the rows, and is left open; nobody else ever has this id.
 
     Raises:
         UnsuitableRowError: a row cannot become a record.
@@ -84,7 +91,7 @@ def write_rows(batches: Iterable[Any], layout: Layout, options: WriteOptions, tu
     first = next(source, None)
     if first is None:
         return TaskOutcome(0, 0)
-    task = _Task(options, turn)
+    task = _Task(options, turn, transactional_id)
     try:
         task.write(first)
         for piece in source:
@@ -98,9 +105,11 @@ def write_rows(batches: Iterable[Any], layout: Layout, options: WriteOptions, tu
 class _Task:
     """One attempt of a task. Used by one thread."""
 
-    def __init__(self, options: WriteOptions, turn: int) -> None:
+    def __init__(self, options: WriteOptions, turn: int, transactional_id: str | None) -> None:
         self._options = options
-        found = run(producer_for(options), options.max_block_ms / 1000)
+        self._is_prepared = transactional_id is not None
+        opening = producer_for(options) if transactional_id is None else begin_with(options, transactional_id)
+        found = run(opening, options.max_block_ms / 1000)
         self._producer: Producer = found.producer
         self._fitting_bytes = found.fitting_bytes
         self._destinations = Destinations(options, self._partition_count, turn)
@@ -147,14 +156,18 @@ class _Task:
         """Wait until all is acknowledged."""
         self._take_over()
         self._settle(0)
-        return TaskOutcome(self._rows, self._sent_bytes)
+        if not self._is_prepared:
+            return TaskOutcome(self._rows, self._sent_bytes)
+        prepared = run(prepare(self._options, self._producer), self._patience_s)
+        return TaskOutcome(self._rows, self._sent_bytes, prepared)
 
     def abandon(self) -> None:
         """Send nothing more."""
         if self._handing_over is not None:
             self._handing_over.cancel()
         try:
-            run(close_producer(self._options, self._producer), self._options.request_timeout_ms / 1000)
+            closing = abort(self._producer) if self._is_prepared else close_producer(self._options, self._producer)
+            run(closing, self._options.request_timeout_ms / 1000)
         except Exception:
             # What ended the task says more.
             logger.warning("closing the producer of a failed task failed", exc_info=True)

@@ -7,6 +7,7 @@ micro-batch, and another one behind them.
 import logging
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -18,8 +19,13 @@ from barnabas_raftlog.errors import BarnabasError
 from barnabas_spark.garbage import freeze_once, keep_pages
 from barnabas_spark.options.writes import WriteOptions, parse_write_options
 
+from .exactly_once.decisions import Decision
+from .exactly_once.names import attempt_id
+from .exactly_once.plan import commit, give_up
+from .exactly_once.requests import carry_out
+from .exactly_once.starting import Beginning, check_batch, sink_of_stream
 from .layout import Layout, layout_of
-from .outcome import TaskOutcome
+from .outcome import Batch, TaskOutcome
 
 __all__ = ["BarnabasStreamWriter", "BarnabasWriter", "SaveModeError", "batch_writer", "stream_writer"]
 
@@ -36,15 +42,22 @@ class BarnabasWriter(DataSourceArrowWriter):
     def __init__(self, options: WriteOptions, layout: Layout) -> None:
         self._options = options
         self._layout = layout
+        once = options.exactly_once
+        self._beginning = None if once is None else Beginning(check_batch(once), options)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return _write(iterator, self._layout, self._options)
+        once = self._options.exactly_once
+        batch = None
+        if once is not None and self._beginning is not None:
+            assert once.version is not None
+            batch = Batch(self._beginning.sink, self._beginning.begun, once.version)
+        return _write(iterator, self._layout, self._options, batch)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        _committed(messages, "a batch")
+        _committed(messages, "a batch", self._options)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        _aborted(messages, "a batch")
+        _aborted(messages, "a batch", self._options)
 
 
 class BarnabasStreamWriter(DataSourceStreamArrowWriter):
@@ -53,15 +66,24 @@ class BarnabasStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: WriteOptions, layout: Layout) -> None:
         self._options = options
         self._layout = layout
+        once = options.exactly_once
+        self._beginning = None if once is None else Beginning(sink_of_stream(once), options)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return _write(iterator, self._layout, self._options)
+        batch = None
+        if self._beginning is not None:
+            context = TaskContext.get()
+            version = None if context is None else context.getLocalProperty("streaming.sql.batchId")
+            query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
+            assert version is not None and query is not None, "Spark tells each task of a stream both"  # noqa: PT018
+            batch = Batch(self._beginning.sink, self._beginning.begun, int(version), query)
+        return _write(iterator, self._layout, self._options, batch)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - PySpark's
-        _committed(messages, f"micro-batch {batchId}")
+        _committed(messages, f"micro-batch {batchId}", self._options)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - PySpark's
-        _aborted(messages, f"micro-batch {batchId}")
+        _aborted(messages, f"micro-batch {batchId}", self._options)
 
 
 def batch_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> BarnabasWriter:
@@ -109,7 +131,9 @@ def _layout(schema: StructType, options: WriteOptions) -> Layout:
     return layout_of(fields, has_topic_option=options.topic is not None)
 
 
-def _write(iterator: Iterator[Any], layout: Layout, options: WriteOptions) -> TaskOutcome:
+def _write(iterator: Iterator[Any], layout: Layout, options: WriteOptions, batch: Batch | None) -> TaskOutcome:
+    if batch is not None and batch.is_done:
+        return TaskOutcome(0, 0, None, batch)
     from .task import write_rows  # noqa: PLC0415 - a driver has no use for numpy and Arrow
 
     freeze_once("before a task")
@@ -117,7 +141,11 @@ def _write(iterator: Iterator[Any], layout: Layout, options: WriteOptions) -> Ta
     context = TaskContext.get()
     turn = random.getrandbits(31)
     try:
-        return write_rows(iterator, layout, options, turn)
+        if batch is None:
+            return write_rows(iterator, layout, options, turn)
+        assert context is not None
+        name = attempt_id(batch.sink, context.partitionId(), batch.begun.owner, context.taskAttemptId())
+        return replace(write_rows(iterator, layout, options, turn, name), batch=batch)
     except Exception:
         if context is not None:
             logger.warning(
@@ -130,15 +158,42 @@ def _write(iterator: Iterator[Any], layout: Layout, options: WriteOptions) -> Ta
         freeze_once("behind a task")
 
 
-def _committed(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
-    """Every task has ended well. This is where transactions will be ended."""
+def _committed(messages: Sequence[WriterCommitMessage | None], what: str, options: WriteOptions) -> None:
+    """Every task has ended well: end their transactions, if they have any."""
     outcomes = [message for message in messages if isinstance(message, TaskOutcome)]
-    logger.info("%s: %d rows in %d tasks", what, sum(outcome.rows for outcome in outcomes), len(outcomes))
+    rows = sum(outcome.rows for outcome in outcomes)
+    batch = _batch_of(outcomes)
+    if options.exactly_once is None or batch is None:
+        # A batch without a task has nothing to decide.
+        logger.info("%s: %d rows in %d tasks", what, rows, len(outcomes))
+        return
+    prepared = tuple(outcome.prepared for outcome in outcomes if outcome.prepared is not None)
+    decision = Decision(batch.sink, batch.version, prepared, application=batch.application)
+    if carry_out(commit(batch.begun, decision), options):
+        logger.info("%s: %d rows in %d transactions", what, rows, len(prepared))
+    else:
+        logger.info("%s was written before: %s has everything up to %d", what, batch.sink, batch.begun.done)
 
 
-def _aborted(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
-    """A task has failed for good. Nothing can be taken back, and other tasks may still be writing."""
+def _aborted(messages: Sequence[WriterCommitMessage | None], what: str, options: WriteOptions) -> None:
+    """A task has failed for good. Nothing can be taken back, and other tasks may still be writing.
+
+    What they write exactly once is never committed. It is aborted here, or when the next batch begins.
+    """
+    outcomes = [message for message in messages if isinstance(message, TaskOutcome)]
+    batch = _batch_of(outcomes)
+    if options.exactly_once is not None:
+        logger.warning("%s failed; none of it is committed", what)
+        if batch is not None:
+            carry_out(give_up(batch.begun, batch.sink), options)
+        return
     ended = sum(message is not None for message in messages)
     logger.warning(
         "%s failed; %d tasks had ended well, and their rows stay written, as may rows of others", what, ended
     )
+
+
+def _batch_of(outcomes: Sequence[TaskOutcome]) -> Batch | None:
+    found = {outcome.batch for outcome in outcomes}
+    assert len(found) <= 1, "the tasks of a batch have one writer"
+    return found.pop() if found else None

@@ -111,3 +111,13 @@ def test_a_topic_made_anew_does_not_continue_the_old_one() -> None:
 
 def test_without_ids_the_name_stands_for_the_topic() -> None:
     assert logs()._replace(raw_id=None).key(3) == PartitionKey("c", "orders", 3)
+
+
+def test_a_table_of_all_records_is_ahead_of_the_committed_ones_while_a_transaction_is_open() -> None:
+    """It is not the log that lost records, and nothing is read until the end of the committed ones has passed it."""
+    stored = {key(0): [Span(0, 100, 5)]}
+    log = TopicLogs("c", "orders", RAW_ID, {0: Log(0, 80, 5, 120)}, "read_committed")
+    check_ends(stored, log, {0: 120})
+    assert next_splits(stored, log) == missing_splits(stored, log) == []
+    with pytest.raises(LostLogError, match="ends at 100, and the log at 90"):
+        check_ends(stored, TopicLogs("c", "orders", RAW_ID, {0: Log(0, 80, 5, 90)}), {})

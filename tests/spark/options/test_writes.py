@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_spark.options.names import OptionError
-from barnabas_spark.options.writes import NAMES, WriteOptions, parse_write_options
+from barnabas_spark.options.writes import NAMES, ExactlyOnce, WriteOptions, parse_write_options
 
 REQUIRED = {"kafka.bootstrap.servers": "a:1"}
 
@@ -88,7 +88,11 @@ def test_a_batch_is_no_larger_than_a_request_and_the_buffer_holds_four() -> None
         ({"kafka.security.protocol": "SSL"}, "SSL is not supported yet"),
         ({"kafka.ssl.truststore.location": "x"}, "TLS and SASL are not supported yet"),
         ({"kafka.key.serializer": "x"}, "may not be set, as in Spark's Kafka source: keys are binary"),
-        ({"kafka.transactional.id": "x"}, "transactions are not supported yet"),
+        ({"kafka.transactional.id": "x"}, "each attempt of a task gets its own; set exactlyOnce"),
+        ({"txnAppId": "x"}, "txnAppId: needs exactlyOnce true"),
+        ({"exactlyOnce": "true", "txnAppId": "a/b"}, "txnAppId: 'a/b' is not possible"),
+        ({"exactlyOnce": "true", "txnVersion": "-1"}, "txnVersion: '-1' is not an integer from 0"),
+        ({"exactlyOnce": "true", "kafka.acks": "1"}, "exactlyOnce: needs kafka.acks all"),
         ({"kafka.partitioner.class": "x"}, "a column called partition"),
     ],
 )
@@ -98,9 +102,16 @@ def test_what_cannot_be_is_refused_by_name(options: dict[str, str], words: str) 
 
 
 def test_options_of_the_java_client_alone_and_of_spark_have_no_effect() -> None:
-    options = parsed(**{"kafka.linger.ms": "5", "checkpointLocation": "/x", "kafka.client.id": "me"})
-    assert options.ignored == ("checkpointLocation", "kafka.client.id", "kafka.linger.ms")
+    options = parsed(**{"kafka.linger.ms": "5", "queryName": "x", "kafka.client.id": "me"})
+    assert options.ignored == ("kafka.client.id", "kafka.linger.ms", "queryName")
     assert options == WriteOptions("a:1", ignored=options.ignored)
+
+
+def test_a_batch_that_is_written_once_has_a_name() -> None:
+    once = {"exactlyOnce": "true", "txnAppId": "a", "txnVersion": "3", "kafka.transaction.timeout.ms": "5000"}
+    assert parsed(**once).exactly_once == ExactlyOnce("a", 3, "", 5_000)
+    assert parsed(exactlyOnce="true", checkpointLocation="/x").exactly_once == ExactlyOnce(checkpoint="/x")
+    assert parsed(checkpointLocation="/x").exactly_once is None
 
 
 @given(st.dictionaries(st.sampled_from([*NAMES.used, *NAMES.without_effect, *NAMES.elsewhere]) | st.text(), st.text()))

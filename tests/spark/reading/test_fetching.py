@@ -16,6 +16,7 @@ from barnabas_clients.cluster.view import ClusterView
 from barnabas_clients.errors import ConnectionLostError, DeadlineExceededError, UnknownLeaderError
 from barnabas_clients.protocol.errors import ErrorCode, KafkaError, error_for
 from barnabas_clients.protocol.fetch import (
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
@@ -29,8 +30,8 @@ from barnabas_clients.protocol.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from barnabas_raftlog.records.builder import NewRecord, build_batch
-from barnabas_raftlog.records.header import parse_header
+from barnabas_raftlog.records.builder import NewRecord, build_batch, write_header
+from barnabas_raftlog.records.header import TRANSACTIONAL, parse_header
 from barnabas_raftlog.records.reader import read_records
 from barnabas_spark.options.reads import parse_read_options
 from barnabas_spark.planning.plan import DataLossError, Split
@@ -301,3 +302,25 @@ async def test_a_replica_that_fails_or_has_nothing_is_left_for_the_leader(
     cluster.asked_of.clear()
     answers = await read_all(fetcher(cluster, 2000, **given), 2000)
     assert cluster.asked_of == [1] * (1 + len(answers))
+
+
+async def test_committed_records_are_asked_for_and_aborted_ones_are_left_out() -> None:
+    """All of an answer may have been aborted: the range goes on behind it, and its size is still known."""
+    aborted = build_batch([NewRecord(None, b"x" * 100, 1)] * 2)
+    fields = {"attributes": TRANSACTIONAL, "record_count": 2, "base_timestamp": 1, "max_timestamp": 1}
+    write_header(aborted, **fields, producer_id=7, producer_epoch=0, base_sequence=0)
+    answer = PartitionData(
+        records=memoryview(bytes(aborted)), aborted_transactions=[AbortedTransaction(producer_id=7, first_offset=0)]
+    )
+    cluster = ScriptedCluster([aborted, *log(2, 2)[1:]], [answer])
+    found = await read_all(fetcher(cluster, 4, **{"kafka.isolation.level": "read_committed"}), 4)
+    assert [(len(one.records) > 0, one.next_offset) for one in found] == [(False, 2), (True, 4)]
+    assert {request.isolation_level for request in cluster.asked} == {1}
+    sizes = [request.topics[0].partitions[0].partition_max_bytes for request in cluster.asked]
+    assert sizes[1] == fetching.LAST_FETCH_BYTES_MIN
+
+
+async def test_everything_is_asked_for_unless_that_is_said() -> None:
+    cluster = ScriptedCluster(log(2))
+    await read_all(fetcher(cluster, 2), 2)
+    assert cluster.asked[0].isolation_level == 0

@@ -59,13 +59,17 @@ def produce_versions(*, is_second: bool) -> range:
     return range(12, 14) if is_second else range(3, 12)
 
 
-def initialise(owner: Owner, timeout_ms: int) -> Request:
-    """Return the request for a producer id; of an owner that has one, for the next epoch."""
+def initialise(owner: Owner, timeout_ms: int, *, is_prepared: bool = False) -> Request:
+    """Return the request for a producer id; of an owner that has one, for the next epoch.
+
+    `is_prepared`: no transaction of it times out, where coordinators offer that (KIP-939); others leave it out.
+    """
     message = InitProducerIdRequest(
         transactional_id=owner.transactional_id,
         transaction_timeout_ms=timeout_ms,
         producer_id=owner.producer_id,
         producer_epoch=owner.epoch,
+        enable_2pc=is_prepared,
     )
     since = 0 if owner.producer_id == NO_ID else 3
     return Request(message, range(since, 7))

@@ -22,7 +22,7 @@ not know the present epoch any more calls the producer fenced, which is safe, th
 *Nothing for nothing:* coordinators are not asked about a transaction into which nothing was put.
 
 Not here: time, retries, and the search for coordinators; numbering of batches, which begins at 0 in each partition when
-the producer id or the epoch has changed; two-phase commit (KIP-939).
+the producer id or the epoch has changed; who ends a prepared transaction (KIP-939).
 """
 
 from collections import deque
@@ -87,6 +87,8 @@ class Transactions:
 
     def __init__(self, transactional_id: str, timeout_ms: int) -> None:
         self.timeout_ms = timeout_ms
+        self.prepares = False
+        """Its transactions are to be prepared, and then do not time out where coordinators offer that."""
         self.situation = Situation.UNINITIALISED
         self.error: KafkaError | ClientError | None = None
         self.owner = Owner(transactional_id)
@@ -109,6 +111,11 @@ class Transactions:
         # The epoch has to be raised after the end, or in place of it.
         self._needs_epoch = False
         self._cannot_end = False
+
+    @property
+    def is_started(self) -> bool:
+        """True if the coordinator knows of the transaction, or may know."""
+        return self._is_started
 
     # Decisions of the caller.
 
@@ -204,7 +211,7 @@ class Transactions:
             elif self.situation is Situation.ABORTING:
                 self._out = self._abortion()
         if self.situation is Situation.INITIALISING:
-            self._out = initialise(self.owner, self.timeout_ms)
+            self._out = initialise(self.owner, self.timeout_ms, is_prepared=self.prepares)
         return self._out
 
     def _next_addition(self) -> Request | None:

@@ -240,9 +240,9 @@ def _of_group(seen: Evidence) -> Iterator[Finding]:
         if offset < log.start_offset:
             text = f"group {seen.group} is at {offset}, and the log starts at {log.start_offset}: it never reads them"
             yield _wrong("lost to the group", key, offset, log.start_offset, text)
-        elif offset > log.end_offset:
-            text = f"group {seen.group} is at {offset}, and the log ends at {log.end_offset}"
-            yield _wrong("group ahead of the log", key, log.end_offset, offset, text)
+        elif offset > log.log_end_offset:
+            text = f"group {seen.group} is at {offset}, and the log ends at {log.log_end_offset}"
+            yield _wrong("group ahead of the log", key, log.log_end_offset, offset, text)
 
 
 def _rows(count: int) -> str:

@@ -15,7 +15,7 @@ from barnabas_spark.lake.logs import ask_epoch_ends, ask_logs
 from barnabas_spark.lake.rounds import TopicLogs, epochs_to_ask
 from barnabas_spark.lake.store import Location
 from barnabas_spark.lake.tasks import named_failure
-from barnabas_spark.options.reads import ReadOptions
+from barnabas_spark.options.reads import IsolationLevel, ReadOptions
 from barnabas_spark.planning.plan import Split
 
 from .commits import claims_of
@@ -180,7 +180,8 @@ def _with_log(
         if unit.is_in_log and not _is_accepted_gap(seen, unit):
             epoch = logs.partitions[unit.key.partition].leader_epoch
             place = (unit.key.partition, epoch, unit.start_offset, unit.end_offset)
-            pieces += pieces_of(number, Split(seen.topic, logs.raw_id, *place))
+            split = Split(seen.topic, logs.raw_id, *place)
+            pieces += pieces_of(number, split, _level(seen, unit, options))
     found: list[LogFound] = []
     for wave in in_waves(spark, pieces, partial(scan_log, options=options)):
         found += wave
@@ -198,6 +199,14 @@ def _with_log(
     }
     timeline = seen.timeline if seen.location else joined(one.timeline for one in found)
     return seen._replace(log=in_log, timeline=timeline)
+
+
+def _level(seen: Evidence, unit: Unit, options: ReadOptions) -> IsolationLevel:
+    """Return which records of a unit its commit has taken; where no commit says that, what is asked for now."""
+    if unit.claim < 0:
+        return options.isolation_level
+    is_committed = seen.claims.kept[unit.claim].said.isolation_level == "read_committed"
+    return "read_committed" if is_committed else "read_uncommitted"
 
 
 def _is_accepted_gap(seen: Evidence, unit: Unit) -> bool:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from barnabas_clients.consumer.decoder import CorruptRecordsError
 from barnabas_spark.lake.checksums import CHECKED_COLUMNS
-from barnabas_spark.options.reads import ReadOptions
+from barnabas_spark.options.reads import IsolationLevel, ReadOptions
 from barnabas_spark.planning.plan import DataLossError, Split
 from barnabas_spark.reading.reader import read_split
 
@@ -18,10 +18,11 @@ OFFSETS_MAX = 1_000_000
 
 
 class LogPiece(NamedTuple):
-    """Offsets of one unit, as a split."""
+    """Offsets of one unit, as a split, and which of its records the commit has taken."""
 
     unit: int
     split: Split
+    isolation_level: IsolationLevel = "read_uncommitted"
 
 
 class LogFound(NamedTuple):
@@ -33,11 +34,15 @@ class LogFound(NamedTuple):
     trouble: str = ""
 
 
-def pieces_of(unit: int, split: Split) -> list[LogPiece]:
+def pieces_of(unit: int, split: Split, isolation_level: IsolationLevel) -> list[LogPiece]:
     """Return a split as pieces for several tasks."""
     starts = range(split.start_offset, split.end_offset, OFFSETS_MAX)
     return [
-        LogPiece(unit, split._replace(start_offset=at, end_offset=min(at + OFFSETS_MAX, split.end_offset)))
+        LogPiece(
+            unit,
+            split._replace(start_offset=at, end_offset=min(at + OFFSETS_MAX, split.end_offset)),
+            isolation_level,
+        )
         for at in starts
     ]
 
@@ -51,6 +56,7 @@ def scan_log(piece: LogPiece, options: ReadOptions) -> LogFound:
     measuring = Measuring()
     timeline = Timeline()
     trouble = ""
+    options = options._replace(isolation_level=piece.isolation_level)
     batches = read_split(piece.split, options, CHECKED_COLUMNS)
     try:
         with contextlib.closing(batches):  # type: ignore[type-var]  # a generator, which leaves no request under way

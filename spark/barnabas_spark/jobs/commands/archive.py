@@ -9,6 +9,7 @@ from barnabas_spark.jobs.errors import UsageError
 from barnabas_spark.jobs.options import (
     CODECS,
     FORMATS,
+    ISOLATION_LEVELS,
     PARTITIONINGS,
     AcceptGap,
     Adopt,
@@ -17,6 +18,7 @@ from barnabas_spark.jobs.options import (
     Compression,
     FileSize,
     Format,
+    Isolation,
     Level,
     Master,
     PartitionBy,
@@ -95,6 +97,7 @@ def archive(  # noqa: PLR0913, PLR0917 - one for each option
     value_prefix: ValuePrefix = "",
     rejects: Rejects = "",
     store_options: StoreOptions = None,
+    isolation_level: Isolation = "read_committed",
     as_json: AsJson = False,
 ) -> int:
     """Land a topic in a table, exactly once: files and offsets are one commit.
@@ -105,32 +108,37 @@ def archive(  # noqa: PLR0913, PLR0917 - one for each option
     from barnabas_spark.lake.store import Location  # noqa: PLC0415 - loaded when it runs
     from barnabas_spark.lake.writing import FileSettings  # noqa: PLC0415 - see above
 
-    backfill = _backfill(backfill_from, backfill_to, group)
-    _check(kind, compression, partition_by, value_schema, value_prefix)
-    sizes = (size("--row-group-size", row_group), size("--file-size", file_size))
+    _check((kind, compression, partition_by, isolation_level), value_schema, value_prefix)
     job = archiving.ArchiveJob(
         topic,
         Location(to, pairs(store_options)),
         kind,
         bootstrap,
         master,
-        FileSettings(compression, level, *sizes, partition_by),
+        FileSettings(compression, level, *_sizes(row_group, file_size), partition_by),
         size("--round-size", round_size),
         accept_gap,
         restart_topic,
         adopt,
         interval if continuous else None,
         as_json,
-        backfill,
+        _backfill(backfill_from, backfill_to, group),
         compact,
         None if remove_orphans is None else remove_orphans * 3600,
         archiving.ValueOptions(value_schema, value_prefix, rejects),
         group,
+        isolation_level,
     )
     return archiving.show_holes(job) if holes else archiving.run_archive(job)
 
 
-def _check(kind: str, compression: str, partition_by: str, value_schema: str, value_prefix: str) -> None:
+def _sizes(row_group: str, file_size: str) -> tuple[int, int]:
+    return size("--row-group-size", row_group), size("--file-size", file_size)
+
+
+def _check(words: tuple[str, str, str, str], value_schema: str, value_prefix: str) -> None:
+    kind, compression, partition_by, isolation_level = words
+    one_of("--isolation-level", isolation_level, ISOLATION_LEVELS)
     one_of("--format", kind, FORMATS)
     one_of("--compression", compression, CODECS)
     one_of("--partition-by", partition_by, ("", *PARTITIONINGS))

@@ -9,9 +9,11 @@ from barnabas_spark.jobs.app import app
 from barnabas_spark.jobs.errors import UsageError
 from barnabas_spark.jobs.options import (
     FORMATS,
+    ISOLATION_LEVELS,
     AsJson,
     Bootstrap,
     FormatThere,
+    Isolation,
     Master,
     StoreOptions,
     Topic,
@@ -42,6 +44,7 @@ def audit(  # noqa: PLR0913, PLR0917 - one for each option
     lake_only: LakeOnly = False,
     report: Report = "",
     store_options: StoreOptions = None,
+    isolation_level: Isolation = "read_committed",
     as_json: AsJson = False,
 ) -> int:
     """Prove that a table has every row of a topic once and unchanged, or say which it has not.
@@ -49,6 +52,7 @@ def audit(  # noqa: PLR0913, PLR0917 - one for each option
     All files are read, and what the log still has of their offsets. Exit status: 0 nothing is wrong (lag is not), 1
     something is.
     """
+    one_of("--isolation-level", isolation_level, ISOLATION_LEVELS)
     one_of("--format", kind, ("", *FORMATS))
     if lake_only and not lake:
         raise UsageError("--lake-only needs --lake")
@@ -69,5 +73,6 @@ def audit(  # noqa: PLR0913, PLR0917 - one for each option
         group,
         report,
         as_json,
+        isolation_level,
     )
     return run_audit(job)

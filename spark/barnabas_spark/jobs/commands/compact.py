@@ -8,12 +8,14 @@ from barnabas_spark.jobs.app import app
 from barnabas_spark.jobs.options import (
     CODECS,
     FORMATS,
+    ISOLATION_LEVELS,
     AcceptGap,
     Adopt,
     AsJson,
     Bootstrap,
     Compression,
     Format,
+    Isolation,
     Level,
     Master,
     RoundSize,
@@ -53,6 +55,7 @@ def compact(  # noqa: PLR0913, PLR0917 - one for each option
     lake_format: LakeFormat = "",
     merge: Merge = False,
     store_options: StoreOptions = None,
+    isolation_level: Isolation = "read_committed",
     as_json: AsJson = False,
 ) -> int:
     """Keep the latest record of each key of a changelog in a table.
@@ -63,6 +66,7 @@ def compact(  # noqa: PLR0913, PLR0917 - one for each option
     from barnabas_spark.lake.store import Location  # noqa: PLC0415 - see above
     from barnabas_spark.lake.writing import FileSettings  # noqa: PLC0415 - see above
 
+    one_of("--isolation-level", isolation_level, ISOLATION_LEVELS)
     one_of("--format", kind, FORMATS)
     one_of("--compression", compression, CODECS)
     one_of("--lake-format", lake_format, ("", *FORMATS))
@@ -81,5 +85,6 @@ def compact(  # noqa: PLR0913, PLR0917 - one for each option
         Location(from_lake, options) if from_lake else None,
         lake_format or kind,
         merge,
+        isolation_level,
     )
     return run_compact(job)
