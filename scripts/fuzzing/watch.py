@@ -12,7 +12,11 @@ GROWTH_BYTES_MAX = 16 << 20
 EARLY_GROWTH_BYTES_MAX = 64 << 20
 """From the end of the warm-up to the end of a run; in a short run much happens for the first time after the warm-up."""
 WARM_FRAMES = 100_000  # The largest requests of a seed, which leave holes in the memory, are among so many.
-SETTINGS = {"log.tail.cache.bytes": str(2 << 20), "unstable.api.versions.enable": "true"}
+SETTINGS = {
+    "log.tail.cache.bytes": str(2 << 20),
+    "unstable.api.versions.enable": "true",
+    "transaction.two.phase.commit.enable": "true",
+}
 """Of the brokers of a run: they keep so few recent batches that any other growth is seen, and serve all APIs."""
 _is_trouble = re.compile(r"^\S+ \S+ (?:ERROR|CRITICAL) |^  \| Traceback|never awaited|^Traceback").search
 _port_of = re.compile(r"127\.0\.0\.1:(\d+)").findall

@@ -28,7 +28,7 @@ DEADLINE_S = 1.5
 HUNG_S = 30.0
 """Far beyond every deadline here: a call that reaches it hangs."""
 NOT_ASKING = {
-    Producer: {"close", "start", "stop"},
+    Producer: {"close", "start", "stop", "prepare"},  # `prepare` waits in `flush`, in a transaction
     Admin: {"close", "start", "stop", *SURVEYS},
     # Records are asked for without a deadline of the broker's: see the tests below.
     Consumer: {
