@@ -21,23 +21,21 @@ and the offset behind the damaged batch, so that a caller can decide to go on th
 """
 
 import struct
-from collections import deque
 from collections.abc import Iterable
 
 from barnabas_clients.topic_partition import TopicPartition
 from barnabas_raftlog.errors import CorruptBatchError
+from barnabas_raftlog.records.aborted import AbortedOnTheWay
 from barnabas_raftlog.records.compression import DECOMPRESSED_BYTES_MAX
 from barnabas_raftlog.records.header import (
     CONTROL,
     HEADER_BYTES,
     SIZE_PREFIX_BYTES,
     TIMESTAMP_LOG_APPEND,
-    TRANSACTIONAL,
     BatchHeader,
     verify,
 )
-from barnabas_raftlog.records.markers import ABORT, marker_type
-from barnabas_raftlog.records.reader import INT64_MAX, batch_body, read_batch
+from barnabas_raftlog.records.reader import INT64_MAX, batch_body
 from barnabas_raftlog.records.walker.batch_frame import BatchFrame
 from barnabas_raftlog.records.walker.twins import IS_COMPILED, skip_records, take_records
 
@@ -65,7 +63,6 @@ class FetchedRecords:
 
     __slots__ = (
         "_aborted",
-        "_aborting",
         "_body",
         "_count",
         "_data",
@@ -104,8 +101,7 @@ class FetchedRecords:
         self.headers_taken = 0
         self._data = data
         self._limit_bytes = limit_bytes
-        self._aborted = None if aborted is None else deque(sorted(aborted, key=lambda row: row[1]))
-        self._aborting: set[int] = set()
+        self._aborted = None if aborted is None else AbortedOnTheWay(aborted)
         self._frame_at = 0
         # The compiled walker reads the records where they are; its twin, and what looks for runs, want `bytes`.
         self._take_records = take_records if IS_COMPILED else Runs().take_records
@@ -253,17 +249,8 @@ class FetchedRecords:
         self._body = b""
 
     def _is_left_out(self, header: BatchHeader, frame: memoryview) -> bool:
-        is_control = bool(header.attributes & CONTROL)
-        if self._aborted is None or header.producer_id < 0:
-            return is_control
-        last_offset = header.end_offset - 1
-        while self._aborted and self._aborted[0][1] <= last_offset:
-            self._aborting.add(self._aborted.popleft()[0])
-        if is_control:
-            if _is_abort_marker(header, frame):
-                self._aborting.discard(header.producer_id)
-            return True
-        return bool(header.attributes & TRANSACTIONAL) and header.producer_id in self._aborting
+        is_aborted = self._aborted is not None and self._aborted.has(header, frame)
+        return is_aborted or bool(header.attributes & CONTROL)
 
     def _corrupt(self, reason: str) -> CorruptRecordsError:
         # The checksum does not cover the base offset and the length, and they have led here.
@@ -303,11 +290,3 @@ class FetchedRecords:
                 self._delta_min = self.next_offset - frame.base_offset
         if not self._left:
             self._end_batch()
-
-
-def _is_abort_marker(header: BatchHeader, frame: memoryview) -> bool:
-    """Say whether a batch of one control record is an abort marker, by its key. Our batches of Raft have no record."""
-    if not header.record_count:
-        return False
-    marker = next(read_batch(header, frame))
-    return marker_type(marker.key) == ABORT

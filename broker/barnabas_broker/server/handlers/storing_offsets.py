@@ -10,6 +10,7 @@ No answer within `APPEND_S` is COORDINATOR_NOT_AVAILABLE; the positions may be s
 that stores them again does no harm.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -66,7 +67,7 @@ class Forms(NamedTuple):
     result: Callable[[int, ErrorCode], Result]
 
 
-class Storing:
+class Storing(ABC):
     """One request: its answer, which takes shape, and the pieces of it that are on their way to a majority.
 
     A subclass says what its API has of its own. `expire_ms`: when the positions go, if the client says so.
@@ -87,21 +88,21 @@ class Storing:
 
     # What a subclass says.
 
+    @abstractmethod
     def may(self, shard: GroupShard) -> ErrorCode:
         """Say whether the one who asks may store anything now."""
-        raise NotImplementedError
 
+    @abstractmethod
     def find(self, topic: Any) -> HostedTopic | ErrorCode:
         """Return a topic of the request, or what is said because there is none."""
-        raise NotImplementedError
 
+    @abstractmethod
     def has_room_for(self, shard: GroupShard, key: OffsetKey, value: CommittedOffset) -> bool:
         """Tell whether that may be stored."""
-        raise NotImplementedError
 
+    @abstractmethod
     def write(self, shard: GroupShard, places: Sequence[Place], done: Done) -> None:
         """Append these; `done` is called once."""
-        raise NotImplementedError
 
     # The work.
 
