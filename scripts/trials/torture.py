@@ -18,7 +18,6 @@ import json
 import random
 import statistics
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -34,7 +33,7 @@ from . import faults as torture_faults
 from .in_sync_watch import InSyncWatch, Steady
 from .load import PARTITIONS, Load, audit, create_topic, name_of, wait_whole, whole_load
 from .times import LogReader, Pause, medians, percentile, phases_of
-from .trial import FAILED, Trial, cannot
+from .trial import FAILED, Trial, cannot, work_folder
 
 SETTLE_S = 1.0
 LAG_MAX = "replica.lag.time.max.ms"
@@ -212,13 +211,8 @@ def main() -> int:
         enter()
     except MissingError as error:
         return cannot("torture", error)
-    folder = Path(tempfile.mkdtemp(prefix="barnabas-torture-"))
-    if options.keep:
-        print(f"leaves {folder}")
+    with work_folder("barnabas-torture-", keeps=options.keep) as folder:
         return run(options, faults, folder)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=folder.name) as temporary:
-        folder.rmdir()
-        return run(options, faults, Path(temporary))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from barnabas_broker.history import Summary
 
 from .load import Recorder
 
-__all__ = ["FAILED", "SHOWN_MAX", "Trial", "cannot"]
+__all__ = ["FAILED", "SHOWN_MAX", "Trial", "cannot", "work_folder"]
 
 FAILED = 1
 CANNOT = 2
@@ -75,3 +75,15 @@ def cannot(program: str, error: MissingError) -> int:
     """Say why this computer cannot do it; return the exit status."""
     print(f"{program}: {error}; all that is missing: {missing() or 'nothing'}", file=sys.stderr)
     return CANNOT
+
+
+@contextmanager
+def work_folder(prefix: str, *, keeps: bool) -> Iterator[Path]:
+    """Make a folder for the brokers' logs and disks, and remove it at the end; or say where it is, and leave it."""
+    if keeps:
+        folder = Path(tempfile.mkdtemp(prefix=prefix))
+        print(f"leaves {folder}")
+        yield folder
+    else:
+        with tempfile.TemporaryDirectory(prefix=prefix) as temporary:
+            yield Path(temporary)

@@ -19,7 +19,6 @@ import asyncio
 import json
 import random
 import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -34,7 +33,7 @@ from barnabas_clients.protocol.errors import KafkaError
 from trials import faults as torture_faults
 from trials.load import WAIT_LIMIT_S, HangError
 from trials.torture import LAG_MAX, LAG_MAX_MS, choose
-from trials.trial import FAILED, SHOWN_MAX, Trial, cannot
+from trials.trial import FAILED, SHOWN_MAX, Trial, cannot, work_folder
 
 from .audits import audit, mismatches, wait_worked_off
 from .clients import INPUT, OUTPUT, PARTITIONS, Clients
@@ -199,13 +198,8 @@ def main() -> int:
         enter()
     except MissingError as error:
         return cannot("torture", error)
-    folder = Path(tempfile.mkdtemp(prefix="barnabas-torture-txn-"))
-    if options.keep:
-        print(f"leaves {folder}")
+    with work_folder("barnabas-torture-txn-", keeps=options.keep) as folder:
         return run(options, faults, folder)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=folder.name) as temporary:
-        folder.rmdir()
-        return run(options, faults, Path(temporary))
 
 
 if __name__ == "__main__":
