@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 BARNABAS = Path(sys.executable).with_name("barnabas")
+LOG_LINES_SHOWN = 40
 BROKER_PORT_SPACING = 1000  # a broker's node-to-node port lies this far above its client port
 
 
@@ -91,9 +92,21 @@ class ClusterHandle:
         began = time.perf_counter()
         words = [word for item in self.settings.items() for word in ("--set", "=".join(item))]
         words += ["--brokers", str(self.brokers), "--port", str(self.port), "--detach", "--timeout", str(timeout_s)]
-        run("cluster", "start", "--data", self.data, *words, timeout_s=timeout_s + 10)
+        try:
+            run("cluster", "start", "--data", self.data, *words, timeout_s=timeout_s + 10)
+        except CommandFailedError as error:
+            raise CommandFailedError("\n".join([str(error), *self._ends_of_logs()])) from error
         self.ready_s = time.perf_counter() - began
         return self.ready_s
+
+    def _ends_of_logs(self) -> list[str]:
+        """Return the last lines of every broker's log: the files are gone when somebody asks why a start failed."""
+        lines = []
+        for log in self.logs:
+            lines.append(f"end of {log.parent.name}/{log.name}:")
+            if log.exists():
+                lines += log.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:]
+        return lines
 
     @property
     def logs(self) -> list[Path]:
