@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from machines.machines import Machines, MissingError, missing
+from machines.machines import Machines, missing
 
 from barnabas_broker.history import Summary
 
@@ -71,7 +71,7 @@ class Trial:
         print(f"history and logs: {left}", file=sys.stderr)
 
 
-def cannot(program: str, error: MissingError) -> int:
+def cannot(program: str, error: Exception) -> int:
     """Say why this computer cannot do it; return the exit status."""
     print(f"{program}: {error}; all that is missing: {missing() or 'nothing'}", file=sys.stderr)
     return CANNOT
