@@ -269,7 +269,7 @@ class Clients(threading.Thread):
         tell = self.book.recorder.tell
         async with Admin(self._servers, timeout_s=5.0) as admin:
             while not self._over.is_set():
-                for place, stored in (await admin.group_offsets(GROUP)).items():
+                for place, stored in (await admin.group_offsets(GROUP, stable=False)).items():
                     where = f"{place.topic}-{place.partition}"
                     tell(
                         e.CommittedFetched(
