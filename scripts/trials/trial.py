@@ -13,7 +13,7 @@ from barnabas_broker.history import Summary
 
 from .load import Recorder
 
-__all__ = ["FAILED", "SHOWN_MAX", "Trial", "cannot", "work_folder"]
+__all__ = ["FAILED", "SHOWN_MAX", "Trial", "cannot", "leave_evidence", "work_folder"]
 
 FAILED = 1
 CANNOT = 2
@@ -65,10 +65,15 @@ class Trial:
 
     def leave_evidence(self) -> None:
         """Copy the history and the logs of the brokers to a directory that stays, and name it."""
-        left = Path(tempfile.mkdtemp(prefix="barnabas-torture-failed-"))
-        for file in (self.recorder.path, *self._folder.glob("machine-*/broker.*")):
-            shutil.copy(file, left / f"{file.parent.name}-{file.name}")
-        print(f"history and logs: {left}", file=sys.stderr)
+        leave_evidence(self.recorder.path, *self._folder.glob("machine-*/broker.*"))
+
+
+def leave_evidence(*files: Path) -> None:
+    """Copy these files to a directory that stays, each with its folder's name before its own, and name it."""
+    left = Path(tempfile.mkdtemp(prefix="barnabas-torture-failed-"))
+    for file in files:
+        shutil.copy(file, left / f"{file.parent.name}-{file.name}")
+    print(f"history and logs: {left}", file=sys.stderr)
 
 
 def cannot(program: str, error: Exception) -> int:

@@ -58,10 +58,10 @@ def test_transactions_are_whole_through_kills_and_cut_links(tmp_path: Path) -> N
 
 
 def test_each_record_comes_out_once_of_processes_that_are_killed(tmp_path: Path) -> None:
-    status, result, said = run(tmp_path, "trials.transactions.exactly_once.run", "--kills", 3, "--minutes", 0.1)
+    status, result, said = run(tmp_path, "trials.transactions.exactly_once.run", "--kills", 2, "--minutes", 0.1)
     assert status == 0, said
     assert result["fed"] == result["came_out"] > 0
-    assert result["struck"] == {"worker killed": 2, "broker killed": 1}
+    assert result["struck"] == {"worker killed": 1, "broker killed": 1}
     assert result["summary"]["transactions"]["committed"] > 0
     assert not result["wrong"]
 

@@ -82,7 +82,7 @@ def judged(history: Iterable[Event]) -> Ends:
     return ends
 
 
-STRUCK = [e.FaultBegun(kind="broker killed", target="2"), e.FaultEnded(kind="broker killed", target="2")]
+STRUCK: list[Event] = [e.FaultBegun(kind="broker killed", target="2"), e.FaultEnded(kind="broker killed", target="2")]
 
 
 def violation(history: Iterable[Event]) -> Violation:

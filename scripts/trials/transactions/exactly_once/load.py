@@ -131,15 +131,13 @@ class Load(threading.Thread):
                         self._tell(consumed_of(name, record))
 
     async def _watch(self, name: str) -> None:
-        """See what the group's offsets are."""
-        flow = self._flow
+        """See what the group's offsets are: those of no open transaction, and of none that was aborted."""
+        group = self._flow.group
         async with Admin(self._servers, timeout_s=5.0) as admin:
             while not self._over.is_set():
-                for place, stored in (await admin.group_offsets(flow.group)).items():
+                for place, stored in (await admin.group_offsets(group, stable=False)).items():
                     where = f"{place.topic}-{place.partition}"
-                    self._tell(
-                        e.CommittedFetched(
-                            reader=name, group=flow.group, partition=where, offset=stored.offset, stable=False
-                        )
-                    )
+                    offset = stored.offset
+                    told = e.CommittedFetched(reader=name, group=group, partition=where, offset=offset, stable=False)
+                    self._tell(told)
                 await asyncio.sleep(PAUSE_S)

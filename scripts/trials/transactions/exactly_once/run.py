@@ -22,7 +22,7 @@ import json
 import random
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,11 +34,12 @@ from barnabas_broker.history import Summary
 from barnabas_clients.admin.client import Admin
 from barnabas_clients.consumer.record import ConsumerRecord
 from barnabas_clients.topic_partition import TopicPartition
+from trials.load import HangError
 from trials.torture import LAG_MAX, LAG_MAX_MS
 from trials.transactions.audits import audit, mismatches, wait_worked_off
 from trials.transactions.story import source_of
 from trials.transactions.topics import STATE_PARTITIONS, Flow, create_topics
-from trials.trial import FAILED, SHOWN_MAX, cannot, work_folder
+from trials.trial import FAILED, SHOWN_MAX, cannot, leave_evidence, work_folder
 
 from .clients.programs import CLIENTS, SECOND_PROTOCOL, Program, program_of
 from .history import Appending, Reading
@@ -171,7 +172,7 @@ class Run:
         self._wait_for_all_workers()
         self.took_s = self.strikes.strike(options.kills, options.minutes * 60)
         self.load.stop_feeding()
-        asyncio.run(wait_worked_off(bootstrap, FLOW))
+        self._work_off()
         self.strikes.check()
         self.epochs = asyncio.run(epochs_of(bootstrap))
         self.workers.finish()
@@ -179,6 +180,23 @@ class Run:
         tell = self.told.tell
         asyncio.run(audit(tell, bootstrap, FLOW, "audit-all", committed=False))
         return asyncio.run(audit(tell, bootstrap, FLOW, "audit-committed", committed=True))
+
+    def _work_off(self) -> None:
+        """Wait until the input is worked off, for as long as there is any progress.
+
+        Raises:
+            HangError: there is none.
+        """
+        while True:
+            before = self.reading.committed.total()
+            try:
+                asyncio.run(wait_worked_off(self.machines.bootstrap, FLOW))
+            except HangError:
+                if self.reading.committed.total() == before:
+                    raise
+                self.strikes.check()
+            else:
+                return
 
     def _wait_for_all_workers(self) -> None:
         """Wait until each of them has committed something."""
@@ -205,7 +223,7 @@ class Run:
             self.wrong.append(f"{self.epochs} epochs of {committed} transactions: not the protocol that was meant")
 
 
-def report(options: argparse.Namespace, result: Result) -> int:
+def report(options: argparse.Namespace, result: Result, evidence: Iterable[Path]) -> int:
     """Print what there is to say; return the exit status."""
     for line in result.wrong[: 5 if options.control else SHOWN_MAX]:
         print(line, file=sys.stderr)
@@ -229,6 +247,7 @@ def report(options: argparse.Namespace, result: Result) -> int:
     failed = bool(result.hung or result.wrong or result.summary.unread)
     if failed:
         print(f"again: scripts/trials/transactions/exactly-once {' '.join(sys.argv[1:])}", file=sys.stderr)
+        leave_evidence(*evidence)
     return FAILED if failed else 0
 
 
@@ -254,7 +273,10 @@ def main() -> int:
     except (MissingError, NotInstalledError) as error:
         return cannot("exactly-once", error)
     with work_folder("barnabas-exactly-once-", keeps=options.keep) as folder:
-        return report(options, Run(options, program, folder).run())
+        run = Run(options, program, folder)
+        result = run.run()
+        logs = (*folder.glob("machine-*/broker.*"), *folder.glob("w*.log"))
+        return report(options, result, (run.told.path, *logs))
 
 
 if __name__ == "__main__":
