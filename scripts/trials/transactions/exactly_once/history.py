@@ -62,14 +62,14 @@ class Reading(threading.Thread):
         self.lines = 0
         self.committed: Counter[str] = Counter()  # transactions, by worker
         self._path = path
-        self._whole = whole
+        self.whole = whole
         self._over = threading.Event()
         self._moved = threading.Condition()
         self._under_way: dict[str, None] = {}
 
     def run(self) -> None:
         try:
-            with self._path.open("rb") as file, self._whole.open("wb") as whole:
+            with self._path.open("rb") as file, self.whole.open("wb") as whole:
                 rest = b""
                 while True:
                     is_last = self._over.is_set()

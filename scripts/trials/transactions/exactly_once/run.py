@@ -276,7 +276,7 @@ def main() -> int:
         run = Run(options, program, folder)
         result = run.run()
         logs = (*folder.glob("machine-*/broker.*"), *folder.glob("w*.log"))
-        return report(options, result, (run.told.path, *logs))
+        return report(options, result, (run.reading.whole, *logs))
 
 
 if __name__ == "__main__":
