@@ -58,7 +58,8 @@ def test_transactions_are_whole_through_kills_and_cut_links(tmp_path: Path) -> N
 
 
 def test_each_record_comes_out_once_of_processes_that_are_killed(tmp_path: Path) -> None:
-    status, result, said = run(tmp_path, "trials.transactions.exactly_once.run", "--kills", 2, "--minutes", 0.1)
+    size = ("--kills", 2, "--minutes", 0.1, "--records-per-s", 100)
+    status, result, said = run(tmp_path, "trials.transactions.exactly_once.run", *size)
     assert status == 0, said
     assert result["fed"] == result["came_out"] > 0
     assert result["struck"] == {"worker killed": 1, "broker killed": 1}
