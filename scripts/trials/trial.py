@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from machines.machines import Machines, MissingError, missing
+from machines.machines import Machines, missing
 
 from barnabas_broker.history import Summary
 
 from .load import Recorder
 
-__all__ = ["FAILED", "SHOWN_MAX", "Trial", "cannot", "work_folder"]
+__all__ = ["FAILED", "SHOWN_MAX", "Trial", "cannot", "leave_evidence", "work_folder"]
 
 FAILED = 1
 CANNOT = 2
@@ -65,13 +65,18 @@ class Trial:
 
     def leave_evidence(self) -> None:
         """Copy the history and the logs of the brokers to a directory that stays, and name it."""
-        left = Path(tempfile.mkdtemp(prefix="barnabas-torture-failed-"))
-        for file in (self.recorder.path, *self._folder.glob("machine-*/broker.*")):
-            shutil.copy(file, left / f"{file.parent.name}-{file.name}")
-        print(f"history and logs: {left}", file=sys.stderr)
+        leave_evidence(self.recorder.path, *self._folder.glob("machine-*/broker.*"))
 
 
-def cannot(program: str, error: MissingError) -> int:
+def leave_evidence(*files: Path) -> None:
+    """Copy these files to a directory that stays, each with its folder's name before its own, and name it."""
+    left = Path(tempfile.mkdtemp(prefix="barnabas-torture-failed-"))
+    for file in files:
+        shutil.copy(file, left / f"{file.parent.name}-{file.name}")
+    print(f"history and logs: {left}", file=sys.stderr)
+
+
+def cannot(program: str, error: Exception) -> int:
     """Say why this computer cannot do it; return the exit status."""
     print(f"{program}: {error}; all that is missing: {missing() or 'nothing'}", file=sys.stderr)
     return CANNOT

@@ -81,6 +81,7 @@ SENSIBLE: dict[str, Any] = {
     "broker_ids": [1],
     "target": ResetTo.latest(),
     "dry_run": True,
+    "stable": False,
     "error": CorruptRecordsError(T0, 0, 1, "r"),
     "best_effort": True,
     "levels": {"transaction.version": 2},

@@ -1,4 +1,4 @@
-"""Plays short shares of `torture` and `power-cut`, each broker on a machine of its own.
+"""Plays short shares of `torture`, `exactly-once` and `power-cut`, each broker on a machine of its own.
 
 The disk of such a machine forgets everything unsynced. They need root and loop devices. Without them the tests are
 skipped by name, or fail if `CI` is set.
@@ -54,6 +54,16 @@ def test_transactions_are_whole_through_kills_and_cut_links(tmp_path: Path) -> N
     assert result["seen"]["taken over"] > 0
     assert result["commits"] > 0
     assert not result["violations"]
+    assert not result["wrong"]
+
+
+def test_each_record_comes_out_once_of_processes_that_are_killed(tmp_path: Path) -> None:
+    size = ("--kills", 2, "--minutes", 0.1, "--records-per-s", 100)
+    status, result, said = run(tmp_path, "trials.transactions.exactly_once.run", *size)
+    assert status == 0, said
+    assert result["fed"] == result["came_out"] > 0
+    assert result["struck"] == {"worker killed": 1, "broker killed": 1}
+    assert result["summary"]["transactions"]["committed"] > 0
     assert not result["wrong"]
 
 

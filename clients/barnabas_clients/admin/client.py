@@ -611,17 +611,25 @@ class Admin:
         group_id: str,
         partitions: Collection[TopicPartition] | None = None,
         *,
+        stable: bool = True,
         timeout_s: float | None = None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the offsets that a group has committed, of some partitions or of all. Those without are left out."""
+        """Return the offsets that a group has committed, of some partitions or of all. Those without are left out.
+
+        While a transaction is open that stores one of them, it waits for its end; not so with `stable=False`, which
+        tells what holds at the moment. Of a group that works in transactions without a pause, one is always open.
+        """
         group_id = text("group_id", group_id)
         wanted = _some_partitions(partitions)
-        return await admin_groups.group_offsets(self._cluster, group_id, self._limit(timeout_s), wanted)
+        is_stable = flag("stable", stable)
+        limit_s = self._limit(timeout_s)
+        return await admin_groups.group_offsets(self._cluster, group_id, limit_s, wanted, is_stable=is_stable)
 
     async def group_lag(self, group_id: str, *, timeout_s: float | None = None) -> dict[TopicPartition, PartitionLag]:
         """Return the lag of a group in every partition in which it has committed, or that a member reads.
 
         The lag of a partition without a commit is None, not 0. `total_lag` adds them up, and is None then too.
+        Offsets of transactions that are still open do not count.
 
         Raises:
             GroupIdNotFoundError: it does not exist.

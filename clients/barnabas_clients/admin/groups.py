@@ -154,13 +154,18 @@ async def delete_groups(cluster: Cluster, group_ids: Collection[str], timeout_s:
 
 
 async def group_offsets(
-    cluster: Cluster, group_id: str, timeout_s: float, partitions: Collection[TopicPartition] | None = None
+    cluster: Cluster,
+    group_id: str,
+    timeout_s: float,
+    partitions: Collection[TopicPartition] | None = None,
+    *,
+    is_stable: bool = True,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """Return the offsets that a group has committed, of `partitions` or of all. Those without are left out.
 
-    A group that does not exist has committed nothing.
+    A group that does not exist has committed nothing. `is_stable`: wait for the ends of transactions with them.
     """
-    return await fetch_offsets(Coordinator(cluster, group_id), partitions, timeout_s)
+    return await fetch_offsets(Coordinator(cluster, group_id), partitions, timeout_s, is_stable=is_stable)
 
 
 async def alter_group_offsets(
@@ -275,9 +280,12 @@ async def group_lag(cluster: Cluster, group_id: str, timeout_s: float) -> dict[T
 async def lag_of(
     cluster: Cluster, description: GroupDescription, timeout_s: float
 ) -> dict[TopicPartition, PartitionLag]:
-    """Return the same for a group that has been described."""
+    """Return the same for a group that has been described.
+
+    It waits for no transaction: of a busy group one is always open.
+    """
     deadline = asyncio.get_running_loop().time() + timeout_s
-    committed = await group_offsets(cluster, description.group_id, timeout_s)
+    committed = await group_offsets(cluster, description.group_id, timeout_s, is_stable=False)
     readers = {partition: member for member in description.members for partition in member.assignment or ()}
     partitions = sorted(committed.keys() | readers.keys())
     view = await cluster.refresh({topic for topic, _ in partitions}, timeout_s=left_s(deadline))

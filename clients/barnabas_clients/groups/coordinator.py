@@ -335,11 +335,20 @@ async def commit_offsets(
 
 
 async def fetch_offsets(
-    coordinator: Coordinator, partitions: Collection[TopicPartition] | None, timeout_s: float
+    coordinator: Coordinator,
+    partitions: Collection[TopicPartition] | None,
+    timeout_s: float,
+    *,
+    is_stable: bool = True,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """Return the group's stored positions, of all partitions (None) or of some. Those without one are left out.
 
-    Waits for positions that an open transaction may still change (KIP-447).
+    Args:
+        coordinator: of the group.
+        partitions: which, or None.
+        timeout_s: the deadline.
+        is_stable: wait until no open transaction may change one of them any more (KIP-447). Readers must: they would
+            work off once more what is being committed. Who only looks would wait long for a moment without any.
 
     Raises:
         KafkaError: the group, or a topic, may not be read. DeadlineExceededError: no answer within `timeout_s`.
@@ -349,7 +358,7 @@ async def fetch_offsets(
     async def attempt(deadline: float) -> dict[TopicPartition, OffsetAndMetadata]:
         await _know_ids(coordinator.cluster, topics, deadline)
         found: dict[TopicPartition, OffsetAndMetadata] = {}
-        for partition, answer in (await _ask_offsets(coordinator, partitions, deadline)).items():
+        for partition, answer in (await _ask_offsets(coordinator, partitions, deadline, is_stable=is_stable)).items():
             if isinstance(answer, KafkaError):
                 raise answer
             if answer is not None:
@@ -395,14 +404,20 @@ async def look_up_offsets(
 
 
 async def _ask_offsets(
-    coordinator: Coordinator, partitions: Collection[TopicPartition] | None, deadline: float
+    coordinator: Coordinator,
+    partitions: Collection[TopicPartition] | None,
+    deadline: float,
+    *,
+    is_stable: bool = True,
 ) -> dict[TopicPartition, OffsetAndMetadata | KafkaError | None]:
     """Ask once for stored positions, of all partitions (None) or of some with known topics. None means no position.
 
     Topics go by their ids, which are translated with the metadata of the time when the question left.
     """
     names = {_id_of(coordinator.cluster, topic): topic for topic in {topic for topic, _ in partitions or ()}}
-    response: OffsetFetchResponse = await coordinator.ask(_fetch_request(coordinator, partitions), deadline)
+    response: OffsetFetchResponse = await coordinator.ask(
+        _fetch_request(coordinator, partitions, is_stable=is_stable), deadline
+    )
     coordinator.judge(response.error_code)
     found: dict[TopicPartition, OffsetAndMetadata | KafkaError | None] = {}
     for old_topic in response.topics:
@@ -473,7 +488,9 @@ def _commit_request(
     )
 
 
-def _fetch_request(coordinator: Coordinator, partitions: Collection[TopicPartition] | None) -> OffsetFetchRequest:
+def _fetch_request(
+    coordinator: Coordinator, partitions: Collection[TopicPartition] | None, *, is_stable: bool
+) -> OffsetFetchRequest:
     by_topic = None if partitions is None else _by_topic(partitions)
     # Versions up to 7 have other fields for the same thing; each encoder takes its own.
     return OffsetFetchRequest(
@@ -494,7 +511,7 @@ def _fetch_request(coordinator: Coordinator, partitions: Collection[TopicPartiti
                 ],
             )
         ],
-        require_stable=True,
+        require_stable=is_stable,
     )
 
 

@@ -2,20 +2,18 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from barnabas_broker.history import events as e
 from barnabas_clients.consumer.consumer import Consumer
 from barnabas_clients.consumer.record import ConsumerRecord
 from barnabas_clients.topic_partition import TopicPartition
-from trials.load import WAIT_LIMIT_S, HangError, Recorder
+from trials.load import WAIT_LIMIT_S, HangError
 
-from .clients import GROUP, INPUT, OUTPUT, PARTITIONS
 from .story import consumed_of, source_of
+from .topics import Flow
 
 __all__ = ["audit", "mismatches", "wait_worked_off"]
-
-PLACES = [TopicPartition(topic, number) for topic in (INPUT, OUTPUT) for number in range(PARTITIONS)]
 
 
 def _consumer(bootstrap: str, *, committed: bool, group: str | None = None) -> Consumer:
@@ -24,22 +22,23 @@ def _consumer(bootstrap: str, *, committed: bool, group: str | None = None) -> C
     )
 
 
-async def wait_worked_off(bootstrap: str, limit_s: float = WAIT_LIMIT_S) -> None:
+async def wait_worked_off(bootstrap: str, flow: Flow, limit_s: float = WAIT_LIMIT_S) -> None:
     """Wait until no transaction is open in either topic, and the group has come to the end of the input.
 
     Raises:
         HangError: not within the limit; says where it stands.
     """
     deadline = asyncio.get_running_loop().time() + limit_s
+    places = flow.inputs + flow.outputs
     async with (
         _consumer(bootstrap, committed=True) as committed,
-        _consumer(bootstrap, committed=False, group=GROUP) as everything,
+        _consumer(bootstrap, committed=False, group=flow.group) as everything,
     ):
         while True:
-            stable = await committed.end_offsets(PLACES)
-            ends = await everything.end_offsets(PLACES)
-            undecided = {str(place): (stable[place], ends[place]) for place in PLACES if stable[place] != ends[place]}
-            if not undecided and not (behind := await _unread(bootstrap, everything)):
+            stable = await committed.end_offsets(places)
+            ends = await everything.end_offsets(places)
+            undecided = {str(place): (stable[place], ends[place]) for place in places if stable[place] != ends[place]}
+            if not undecided and not (behind := await _unread(bootstrap, flow, everything)):
                 return
             if asyncio.get_running_loop().time() > deadline:
                 text = f"open transactions (stable end, end): {undecided}" if undecided else f"not worked off: {behind}"
@@ -47,10 +46,10 @@ async def wait_worked_off(bootstrap: str, limit_s: float = WAIT_LIMIT_S) -> None
             await asyncio.sleep(0.3)
 
 
-async def _unread(bootstrap: str, grouped: Consumer) -> dict[str, int]:
+async def _unread(bootstrap: str, flow: Flow, grouped: Consumer) -> dict[str, int]:
     """Return the partitions in which committed records lie behind the group's offset, and how many."""
-    stored = await grouped.committed(*PLACES[:PARTITIONS])
-    starts = {place: stored[place].offset if place in stored else 0 for place in PLACES[:PARTITIONS]}
+    stored = await grouped.committed(*flow.inputs)
+    starts = {place: stored[place].offset if place in stored else 0 for place in flow.inputs}
     found = await _read(bootstrap, starts, committed=True)
     return {str(place): len(records) for place, records in found.items() if records}
 
@@ -75,32 +74,33 @@ async def _read(
 
 
 async def audit(
-    recorder: Recorder, bootstrap: str, name: str, *, committed: bool
+    tell: Callable[[e.Event], None], bootstrap: str, flow: Flow, name: str, *, committed: bool
 ) -> dict[TopicPartition, list[ConsumerRecord]]:
     """Read all there is, and tell it; nobody writes any more."""
-    recorder.tell(e.DeclaredConsumer(consumer=name, read_committed=committed))
-    found = await _read(bootstrap, dict.fromkeys(PLACES, 0), committed=committed)
+    tell(e.DeclaredConsumer(consumer=name, read_committed=committed))
+    places = flow.inputs + flow.outputs
+    found = await _read(bootstrap, dict.fromkeys(places, 0), committed=committed)
     async with _consumer(bootstrap, committed=committed) as consumer:
-        ends = await consumer.end_offsets(PLACES)
+        ends = await consumer.end_offsets(places)
     for place, records in found.items():
         where = f"{place.topic}-{place.partition}"
-        recorder.tell(e.Positioned(consumer=name, partition=where, offset=0))
+        tell(e.Positioned(consumer=name, partition=where, offset=0))
         for record in records:
-            recorder.tell(consumed_of(name, record))
-        recorder.tell(e.EndReached(consumer=name, partition=where, offset=ends[place]))
+            tell(consumed_of(name, record))
+        tell(e.EndReached(consumer=name, partition=where, offset=ends[place]))
     return found
 
 
-def mismatches(found: Mapping[TopicPartition, list[ConsumerRecord]]) -> list[str]:
+def mismatches(flow: Flow, found: Mapping[TopicPartition, list[ConsumerRecord]]) -> list[str]:
     """Compare committed input and output: each record of the input has made one of the output."""
     inputs = Counter(
         f"{place.topic}-{place.partition}@{record.offset}"
         for place, records in found.items()
-        if place.topic == INPUT
+        if place.topic == flow.input
         for record in records
     )
     outputs = Counter(
-        source_of(record) for place, records in found.items() if place.topic == OUTPUT for record in records
+        source_of(record) for place, records in found.items() if place.topic == flow.output for record in records
     )
     return [
         *(f"{source} has come out {count} times" for source, count in outputs.items() if count > 1),

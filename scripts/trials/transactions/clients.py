@@ -25,13 +25,15 @@ from barnabas_clients.protocol.errors import KafkaError
 from barnabas_clients.topic_partition import TopicPartition
 
 from .story import Aborting, Book, Outcome, Telling, consumed_of
+from .topics import Flow
 
-__all__ = ["GROUP", "INPUT", "OUTPUT", "PARTITIONS", "Clients"]
+__all__ = ["FLOW", "Clients"]
 
 INPUT = "txn-in"
 OUTPUT = "txn-out"
 GROUP = "txn-work"
 PARTITIONS = 4
+FLOW = Flow(INPUT, OUTPUT, GROUP, PARTITIONS)
 FEEDERS = 2
 WORKERS = 3
 TRANSACTION_TIMEOUT_S = 3.0
@@ -250,7 +252,7 @@ class Clients(threading.Thread):
     async def _follow(self, committed: bool, who: str, name: str) -> None:
         tell = self.book.recorder.tell
         tell(e.DeclaredConsumer(consumer=name, read_committed=committed))
-        places = [TopicPartition(topic, number) for topic in (INPUT, OUTPUT) for number in range(PARTITIONS)]
+        places = FLOW.inputs + FLOW.outputs
         async with Consumer(self._servers, read_committed=committed, request_timeout_s=3.0) as consumer:
             await consumer.assign(places)
             for place in places:
@@ -267,7 +269,7 @@ class Clients(threading.Thread):
         tell = self.book.recorder.tell
         async with Admin(self._servers, timeout_s=5.0) as admin:
             while not self._over.is_set():
-                for place, stored in (await admin.group_offsets(GROUP)).items():
+                for place, stored in (await admin.group_offsets(GROUP, stable=False)).items():
                     where = f"{place.topic}-{place.partition}"
                     tell(
                         e.CommittedFetched(

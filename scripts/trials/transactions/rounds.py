@@ -26,21 +26,15 @@ from pathlib import Path
 from machines.machines import MissingError, enter
 
 from barnabas_broker.cli.commands.check import verdict
-from barnabas_broker.coordinators.groups.state_machine.location import partition_for
-from barnabas_clients.admin.client import Admin
-from barnabas_clients.errors import ClientError
-from barnabas_clients.protocol.errors import KafkaError
 from trials import faults as torture_faults
-from trials.load import WAIT_LIMIT_S, HangError
 from trials.torture import LAG_MAX, LAG_MAX_MS, choose
 from trials.trial import FAILED, SHOWN_MAX, Trial, cannot, work_folder
 
 from .audits import audit, mismatches, wait_worked_off
-from .clients import INPUT, OUTPUT, PARTITIONS, Clients
+from .clients import FLOW, Clients
 from .story import Book
+from .topics import STATE, STATE_PARTITIONS, coordinating_partition, create_topics, whole
 
-STATE = "__transaction_state"
-STATE_PARTITIONS = 4
 SETTLE_S = 1.0
 SETTINGS = {
     "unstable.api.versions.enable": "true",
@@ -51,58 +45,28 @@ SETTINGS = {
 OUTCOMES = ("committed", "aborted", "fenced", "timed_out", "prepared")
 
 
-async def create_topics(bootstrap: str) -> None:
-    async with Admin(bootstrap, timeout_s=60.0) as admin:
-        for topic in (INPUT, OUTPUT):
-            await admin.create_topic(topic, PARTITIONS, 3, {"min.insync.replicas": 2})
-
-
-async def whole(bootstrap: str, limit_s: float = WAIT_LIMIT_S) -> dict[int, int]:
-    """Wait until every replica is in sync; return a leader for each partition of data, and of the coordinators.
-
-    Raises:
-        HangError: they are not within the limit.
-    """
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + limit_s
-    state = "nobody answered"
-    async with Admin(bootstrap, timeout_s=5.0) as admin:
-        while True:
-            try:
-                found = {topic.name: topic for topic in await admin.describe_topics([INPUT, OUTPUT, STATE])}
-            except (ClientError, KafkaError) as error:
-                state = str(error)
-            else:
-                views = [view for name in (INPUT, OUTPUT, STATE) for _, view in sorted(found[name].partitions.items())]
-                if all(view.leader_id > 0 and len(view.in_sync_replicas) == 3 for view in views):
-                    return dict(enumerate(view.leader_id for view in views))
-                state = str([(view.leader_id, list(view.in_sync_replicas)) for view in views])
-            if loop.time() > deadline:
-                raise HangError(f"not in sync after {limit_s:.0f} s: {state}")
-            await asyncio.sleep(0.05)
-
-
-def coordinator_of(transactional_id: str) -> int:
-    """Return which of the partitions of `whole` is the coordinator's: they stand behind those of data."""
-    return 2 * PARTITIONS + partition_for(transactional_id, STATE_PARTITIONS)
+def whole_leaders(bootstrap: str) -> tuple[dict[int, int], list[int]]:
+    """Wait until all replicas are in sync; return a leader for every partition, and those of the coordinators."""
+    leaders = asyncio.run(whole(bootstrap, [FLOW.input, FLOW.output, STATE]))
+    return dict(enumerate(leader for of_topic in leaders.values() for leader in of_topic)), leaders[STATE]
 
 
 def strike(clients: Clients, trial: Trial, fault: torture_faults.Fault, chance: random.Random) -> str:
     """Run one round; return the nodes that it struck."""
     machines = trial.machines
-    leaders = asyncio.run(whole(machines.bootstrap))
+    leaders, coordinators = whole_leaders(machines.bootstrap)
     time.sleep(SETTLE_S)
     clients.check_alive()
     hold_s = chance.uniform(*fault.hold_s)
     # Half of the faults strike the coordinator of a transaction that is just being ended.
     ending = clients.book.wait_for_end(SETTLE_S) if chance.random() < 0.5 else None
-    chosen = leaders if ending is None else {0: leaders[coordinator_of(ending)]}
+    chosen = leaders if ending is None else {0: coordinators[coordinating_partition(ending)]}
     scene = torture_faults.Scene(machines, chance, chosen)
     moment = time.monotonic()
     trial.recorder.fault(fault.name, "")
     under_way = clients.book.strike()
     struck = fault.strike(scene)
-    clients.book.seen["prepared"] += sum(leaders[coordinator_of(name)] in struck for name in under_way)
+    clients.book.seen["prepared"] += sum(coordinators[coordinating_partition(name)] in struck for name in under_way)
     time.sleep(max(0.0, moment + hold_s - time.monotonic()))
     fault.mend(scene, struck)
     target = ",".join(map(str, struck))
@@ -117,7 +81,7 @@ def run_rounds(
     chance = random.Random(options.seed)
     machines = trial.machines
     print(f"three brokers ready in {machines.start():.2f} s")
-    asyncio.run(create_topics(machines.bootstrap))
+    asyncio.run(create_topics(machines.bootstrap, FLOW))
     clients = Clients(book, machines.bootstrap, options.seed)
     clients.start()
     try:
@@ -133,15 +97,16 @@ def run_rounds(
             )
             if found.violations:
                 break  # Further rounds would only bury it.
-        asyncio.run(whole(machines.bootstrap))
+        whole_leaders(machines.bootstrap)
         clients.stop_feeding()
         time.sleep(SETTLE_S)
-        asyncio.run(wait_worked_off(machines.bootstrap))
+        asyncio.run(wait_worked_off(machines.bootstrap, FLOW))
         clients.check_alive()
     finally:
         clients.finish()
-    asyncio.run(audit(trial.recorder, machines.bootstrap, "audit-all", committed=False))
-    return mismatches(asyncio.run(audit(trial.recorder, machines.bootstrap, "audit-committed", committed=True)))
+    tell = trial.recorder.tell
+    asyncio.run(audit(tell, machines.bootstrap, FLOW, "audit-all", committed=False))
+    return mismatches(FLOW, asyncio.run(audit(tell, machines.bootstrap, FLOW, "audit-committed", committed=True)))
 
 
 def seldom(options: argparse.Namespace, seen: Counter[str], faults: list[torture_faults.Fault]) -> list[str]:

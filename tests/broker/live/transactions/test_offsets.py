@@ -1,11 +1,13 @@
 """Positions of a group that are stored as part of a transaction, with the real coordinators of both."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from barnabas_broker.testing import Cluster, RunningCluster
+from barnabas_clients.admin.client import Admin
 from barnabas_clients.protocol.add_offsets_to_txn import AddOffsetsToTxnRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.offset_fetch import (
@@ -13,6 +15,7 @@ from barnabas_clients.protocol.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from barnabas_clients.topic_partition import TopicPartition
 from broker.coordinators.groups.group_client import GroupClient
 from broker.live.test_three_brokers import Wires, all_in_sync, leader_of
 
@@ -72,6 +75,28 @@ def test_t13_a_newer_instance_ends_what_the_older_one_has_staged(wires: Wires, g
     assert stage_surely(group, new, "replaced", {0: 7}) == [NONE]
     assert new.end(is_commit=True) == 0
     assert stable_position(group, "replaced", 0) == 7
+
+
+def test_who_only_looks_at_a_group_does_not_wait_for_its_transactions(
+    brokers: RunningCluster, wires: Wires, group: GroupClient
+) -> None:
+    """A busy group always has one open: those who ask for positions that no transaction may change never got any."""
+    wires[1].create("looked-at")
+    group.commit_surely("looked-at", {0: 1})
+    one = Transactional(wires, "looked-at")
+    assert stage_surely(group, one, "looked-at", {0: 7}) == [NONE]
+
+    async def look() -> tuple[int, int]:
+        async with Admin(brokers.bootstrap) as admin:
+            stored = await admin.group_offsets(group.group_id, stable=False)
+            ((_, lag),) = (await admin.group_lag(group.group_id)).items()
+            assert lag.committed is not None
+            return stored[TopicPartition("looked-at", 0)].offset, lag.committed.offset
+
+    assert asyncio.run(look()) == (1, 1)
+    assert one.end(is_commit=True) == 0
+    assert stable_position(group, "looked-at", 0) == 7
+    assert asyncio.run(look()) == (7, 7)
 
 
 def test_of_two_transactions_the_record_that_was_written_last_counts(wires: Wires, group: GroupClient) -> None:

@@ -1,0 +1,5 @@
+module barnabas.invalid/trials/exactlyonce
+
+go 1.26.0
+
+require github.com/twmb/franz-go v1.22.3
