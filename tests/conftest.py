@@ -18,9 +18,11 @@ from barnabas_broker.replicas import retention
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 settings.load_profile("repeatable")
 
-# Tests of these calculate, or talk to a server of their own that needs no time: each file is a piece of work.
-# One of two workers of pytest-xdist runs what starts brokers, one test at a time; the other one Spark's tests, which
-# share a session and brokers. Whoever has nothing left to do takes a piece.
+# Two workers of pytest-xdist do one piece of work after the other. The longest one is all that starts brokers and looks
+# at what they do, one test at a time. Beside it run folders whose brokers are only used: Spark's tests, which share a
+# session, the examples of the pages, and wheels, which are built for the most part.
+BESIDE = ("spark", "docs", "packages")
+# Tests of these calculate, or talk to a server of their own that needs no time: each file is a piece.
 CALCULATING = (
     "broker/access",
     "broker/config",
@@ -37,9 +39,6 @@ CALCULATING = (
     "broker/status",
     "broker/timing",
     "clients",
-    "docs/test_pages.py",
-    "docs/test_site.py",
-    "docs/test_validation_page.py",
     "fuzzing",
     "metadata_quorum",
     "process/scripts",
@@ -59,14 +58,14 @@ STARTING_BROKERS = (  # all the same, though they lie in one of those folders
     "clients/producer/test_failover.py",
 )
 # What takes long must not come last, when the other worker is idle.
-FIRST = ("others", "spark", "sim", "seams")
+FIRST = ("others", *BESIDE, "sim", "seams")
 
 
 def piece(path: Path) -> str:
     """Name the piece of work that a file below tests/ belongs to."""
     if any(map(path.is_relative_to, CALCULATING)) and not any(map(path.is_relative_to, STARTING_BROKERS)):
         return str(path)
-    return "spark" if path.is_relative_to("spark") else "others"
+    return path.parts[0] if path.parts[0] in BESIDE else "others"
 
 
 def place_in_line(piece: str) -> int:
