@@ -472,6 +472,7 @@ def test_what_calculates_starts_no_brokers(request: pytest.FixtureRequest) -> No
     """Else two workers start some at the same time, and one's elections wait for the other's processor."""
     tests = ROOT / "tests"
     division = request.config.pluginmanager.get_plugin(str(tests / "conftest.py"))
+    assert division is not None
     assert all((tests / name).exists() for name in (*division.CALCULATING, *division.STARTING_BROKERS))
     starting = re.compile(r"\b(RunningCluster|cluster_handle|barnabas_broker\.testing)\b")
     for path in sorted(tests.rglob("test_*.py")):
