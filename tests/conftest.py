@@ -20,8 +20,8 @@ settings.load_profile("repeatable")
 
 # Two workers of pytest-xdist do one piece of work after the other. The longest one is all that starts brokers and looks
 # at what they do, one test at a time. Beside it run folders whose brokers are only used: Spark's tests, which share a
-# session, the examples of the pages, and wheels, which are built for the most part.
-BESIDE = ("spark", "docs", "packages")
+# session, the examples of the pages, wheels, which are built for the most part, and other people's clients.
+BESIDE = ("spark", "docs", "packages", "interop")
 # Tests of these calculate, or talk to a server of their own that needs no time: each file is a piece.
 CALCULATING = (
     "broker/access",
