@@ -14,6 +14,7 @@ import sys
 import sysconfig
 import tempfile
 from pathlib import Path
+from typing import Any
 
 __all__ = ["COMPILED", "NotCompiledError", "compile_walker"]
 
@@ -77,7 +78,7 @@ def _compile_here(target: str, flags: list[str]) -> None:
         Exception: of many kinds.
     """
     from Cython.Build import cythonize  # noqa: PLC0415 - not there in an installation that compiles nothing
-    from setuptools import Distribution, Extension  # noqa: PLC0415
+    from setuptools import Extension  # noqa: PLC0415
 
     name = COMPILED.replace("/", ".")
     sources = sorted(Path(COMPILED).glob("*.pyx"))
@@ -94,16 +95,31 @@ def _compile_here(target: str, flags: list[str]) -> None:
         for source in sources
     ]
     with tempfile.TemporaryDirectory() as folder:
+        # Cython takes seconds; whether there is a compiler, and Python's headers, a small file tells at once.
+        trial = Path(folder, "trial.c")
+        trial.write_text("#include <Python.h>\n")
+        _build([Extension("trial", [str(trial)], extra_compile_args=flags, extra_link_args=flags)], folder, folder)
         made = cythonize(  # type: ignore[no-untyped-call]
             extensions, include_path=["."], build_dir=folder, quiet=True, language_level=3, nthreads=2
         )
-        command = Distribution({"name": "walker", "ext_modules": made}).get_command_obj("build_ext")
-        command.build_lib = target
-        command.build_temp = folder
-        command.force = 1
-        command.parallel = 2
-        command.ensure_finalized()
-        command.run()
+        _build(made, target, folder)
+
+
+def _build(extensions: list[Any], target: str, folder: str) -> None:
+    """Compile and link extensions of setuptools into `target`, by way of `folder`.
+
+    Raises:
+        Exception: of many kinds.
+    """
+    from setuptools import Distribution  # noqa: PLC0415
+
+    command = Distribution({"name": "walker", "ext_modules": extensions}).get_command_obj("build_ext")
+    command.build_lib = target
+    command.build_temp = folder
+    command.force = 1
+    command.parallel = 2
+    command.ensure_finalized()
+    command.run()
 
 
 def main(arguments: list[str]) -> int:

@@ -18,9 +18,60 @@ from barnabas_broker.replicas import retention
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 settings.load_profile("repeatable")
 
-# Tests of these calculate: in one process, without a port, in simulated time. One of two workers of pytest-xdist runs
-# what starts brokers, one test at a time; the other one Spark's tests, which share a session and brokers, and these.
-CALCULATING = ("clients/protocol", "fuzzing", "metadata_quorum", "raftlog", "seams", "sim", "test_architecture.py")
+# Two workers of pytest-xdist do one piece of work after the other. The longest one is all that starts brokers and looks
+# at what they do, one test at a time. Beside it run folders whose brokers are only used: Spark's tests, which share a
+# session, the examples of the pages, wheels, which are built for the most part, and other people's clients.
+BESIDE = ("spark", "docs", "packages", "interop")
+# Tests of these calculate, or talk to a server of their own that needs no time: each file is a piece.
+CALCULATING = (
+    "broker/access",
+    "broker/config",
+    "broker/coordinators/groups/staging/test_staging.py",
+    "broker/coordinators/groups/state_machine",
+    "broker/coordinators/groups/test_many.py",
+    "broker/coordinators/groups/test_mutants.py",
+    "broker/coordinators/groups/test_shard.py",
+    "broker/coordinators/groups/test_shard_model.py",
+    "broker/coordinators/runtime",
+    "broker/coordinators/transactions",
+    "broker/history",
+    "broker/partition",
+    "broker/status",
+    "broker/timing",
+    "clients",
+    "fuzzing",
+    "metadata_quorum",
+    "process/scripts",
+    "raftlog",
+    "seams",
+    "sim",
+    "test_architecture.py",
+)
+STARTING_BROKERS = (  # all the same, though they lie in one of those folders
+    "broker/coordinators/transactions/live",
+    "broker/partition/test_log_start.py",
+    "broker/partition/test_racks.py",
+    "broker/partition/test_uncommitted_tail.py",
+    "clients/groups/test_frozen_coordinator.py",
+    "clients/live",
+    "clients/outages",
+    "clients/producer/test_failover.py",
+)
+# What takes long must not come last, when the other worker is idle.
+FIRST = ("others", *BESIDE, "sim", "seams")
+
+
+def piece(path: Path) -> str:
+    """Name the piece of work that a file below tests/ belongs to."""
+    if any(map(path.is_relative_to, CALCULATING)) and not any(map(path.is_relative_to, STARTING_BROKERS)):
+        return str(path)
+    return path.parts[0] if path.parts[0] in BESIDE else "others"
+
+
+def place_in_line(piece: str) -> int:
+    """Say how many kinds of pieces go before this one. Of one kind, that with the most tests is the first."""
+    return next((place for place, first in enumerate(FIRST) if Path(piece).is_relative_to(first)), len(FIRST))
+
 
 if WORKER := os.environ.get("PYTEST_XDIST_WORKER", ""):
     # A folder of its own for each worker, and a short one, because the path of a Unix socket may have 107 bytes.
@@ -33,17 +84,28 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.basetemp = Path(tempfile.gettempdir(), "t")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Let Python's collector rest: all that is made here stays, and to look through it again and again is a third."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Return what divides tests: in files if they calculate, those of Spark together, and all others together."""
+    """Return what divides tests into pieces, and hands out a long one before a short one."""
     from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
     class ByKind(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            path = Path(nodeid.partition("::")[0]).relative_to("tests")
-            if any(path.is_relative_to(folder) for folder in CALCULATING):
-                return str(path)
-            return "spark" if path.is_relative_to("spark") else "others"
+            return piece(Path(nodeid.partition("::")[0]).relative_to("tests"))
+
+        def _assign_work_unit(self, node: Any) -> None:
+            self.workqueue.move_to_end(min(self.workqueue, key=place_in_line), last=False)
+            super()._assign_work_unit(node)
 
     return ByKind(config, log)
 

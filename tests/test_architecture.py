@@ -468,6 +468,19 @@ def test_no_brokers_run_in_this_process_beside_the_tests_of_other_folders() -> N
     assert not found
 
 
+def test_what_calculates_starts_no_brokers(request: pytest.FixtureRequest) -> None:
+    """Else two workers start some at the same time, and one's elections wait for the other's processor."""
+    tests = ROOT / "tests"
+    division = request.config.pluginmanager.get_plugin(str(tests / "conftest.py"))
+    assert division is not None
+    assert all((tests / name).exists() for name in (*division.CALCULATING, *division.STARTING_BROKERS))
+    starting = re.compile(r"\b(RunningCluster|cluster_handle|barnabas_broker\.testing)\b")
+    for path in sorted(tests.rglob("test_*.py")):
+        part = path.relative_to(tests)
+        if division.piece(part) == str(part) and path != Path(__file__):
+            assert not starting.search(path.read_text()), f"{part} starts brokers, and stands among what calculates"
+
+
 def test_every_dependency_has_its_reason() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     clients = tomllib.loads((ROOT / "clients" / "pyproject.toml").read_text())
