@@ -42,7 +42,6 @@ public class Application {
             String[] parts = argument.split("=", 2);
             settings.put(parts[0], parts[1]);
         }
-        settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, StreamsConfig.EXACTLY_ONCE_V2);
         settings.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         settings.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         var builder = new StreamsBuilder();

@@ -40,7 +40,7 @@ def compiled(jars: Path, folder: Path) -> Path:
 
 
 class Instance:
-    """One process of the application, and the next one when it was killed: they have a folder of state in common.
+    """One process of the application, and the next one when it was killed: they have a name in common.
 
     Attributes:
         lives: How many processes there were.
@@ -79,14 +79,23 @@ class Instance:
         assert self._process is not None
         os.kill(self._process.pid, number)
 
-    def kill(self, *, keeps_state: bool = True) -> None:
-        """End it with SIGKILL, if it is there. Without its state it comes back under another name."""
+    def kill(self, *, keeps_name: bool = True) -> None:
+        """End it with SIGKILL, if it is there, and take its stores away.
+
+        Kafka Streams wipes stores of which it does not know how far they had come, as here, when it begins. But first
+        it opens them, and ends if RocksDB was making files just then ("wal_dir contains existing log file").
+
+        Args:
+            keeps_name: Otherwise the next process has other transactional ids, and waits until the coordinator has
+                aborted what this one began.
+        """
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
-        if not keeps_state:
-            shutil.rmtree(self._state, ignore_errors=True)
+        gone = [*self._state.glob("*/[0-9]*_[0-9]*")] if keeps_name else [self._state]
+        for folder in gone:
+            shutil.rmtree(folder, ignore_errors=True)
 
     async def stop(self) -> None:
         """Let it close, and raise if it doesn't."""

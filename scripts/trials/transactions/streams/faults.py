@@ -1,4 +1,4 @@
-"""What strikes the application and the brokers: kills, lost state, and pauses longer than transactions last."""
+"""What strikes the application and the brokers: kills, and pauses longer than transactions last."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ BROKER_SETTINGS = {
     "log.cleaner.backoff.ms": "1000",
     "log.retention.check.interval.ms": "1000",
 }
-OF_APPLICATION = ("instance", "forgotten", "paused")
+OF_APPLICATION = ("instance", "renamed", "paused")
 OF_BROKERS = ("broker", "both", "brokers")
 PAUSE_S = 12.0  # a transaction of Kafka Streams lasts 10 s, a session 6 s
 
@@ -38,7 +38,7 @@ class Faults:
         self._chance = random.Random(seed)
         self._faults: dict[str, Callable[[], Awaitable[None]]] = {
             "instance": self._instance,
-            "forgotten": self._forgotten,
+            "renamed": self._renamed,
             "paused": self._paused,
             "broker": self._broker,
             "both": self._both,
@@ -63,10 +63,10 @@ class Faults:
         instance.kill()
         instance.start()
 
-    async def _forgotten(self) -> None:
+    async def _renamed(self) -> None:
         instance = self._chance.choice(self._run.instances)
-        self._note("forgotten")
-        instance.kill(keeps_state=False)
+        self._note("renamed")
+        instance.kill(keeps_name=False)
         instance.start()
 
     async def _paused(self) -> None:

@@ -4,8 +4,8 @@ The application (`Application.java`, `exactly_once_v2`) has tumbling, hopping an
 `expected.py` computes their results from the input alone. Two instances share the work, each with standbys for the
 state of the other; three brokers run beside them. While the application works, fault after fault strikes:
 
-    instance    an instance is killed, and started again
-    forgotten   likewise, without its state: all of it comes from the changelogs, or from the standby
+    instance    an instance is killed, and started again; its state comes from changelogs, or is at the standby
+    renamed     likewise, with other transactional ids: what it had begun is aborted when its time is over
     paused      an instance stands still for longer than its transactions last, and is fenced
     broker      the broker that leads most partitions is killed, and started again
     both        a broker and an instance, at the same time
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace, folder: Path) -> list[str]:
     work = Work.of(options.seed, (options.rounds + 1) * ORDERS_PER_ROUND)
     jars = systems.install_streams()
     with brokers(options) as (bootstrap, handle):
-        stage = Run(work, bootstrap, jars, folder, options.instances)
+        stage = Run(work, bootstrap, jars, folder, options.instances, options.guarantee)
         faults = Faults(stage, handle, options.seed)
         names = deck(options)
         strikes = [faults.strike(name, number * ORDERS_PER_ROUND) for number, name in enumerate(names, 1)]
@@ -90,6 +90,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=12, help="faults; about 20 s each")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--instances", type=int, default=2, help="of the application")
+    parser.add_argument("--guarantee", default="exactly_once_v2", help="at_least_once must end with wrong results")
     parser.add_argument("--keep", action="store_true", help="leave the brokers' data and logs, and the application's")
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument(

@@ -145,12 +145,24 @@ def by_topic(found: Places) -> dict[str, list[tuple[str, str | None]]]:
 class Run:
     """One run: the work, the brokers, and the instances of the application."""
 
-    def __init__(self, work: Work, bootstrap: str, jars: Path, folder: Path, instances: int = 1) -> None:
+    def __init__(
+        self,
+        work: Work,
+        bootstrap: str,
+        jars: Path,
+        folder: Path,
+        instances: int = 1,
+        guarantee: str = "exactly_once_v2",
+    ) -> None:
         self.work = work
         self.expected = work.expected()
         self.bootstrap = bootstrap
         classes = compiled(jars, folder)
-        settings = SETTINGS | {"bootstrap.servers": bootstrap, "num.standby.replicas": str(min(1, instances - 1))}
+        settings = SETTINGS | {
+            "bootstrap.servers": bootstrap,
+            "processing.guarantee": guarantee,
+            "num.standby.replicas": str(min(1, instances - 1)),
+        }
         self.instances = [Instance(number + 1, jars, classes, folder, settings) for number in range(instances)]
         self.results = Results(bootstrap, self.instances)
         self.aborted = 0  # transactions beside the input
