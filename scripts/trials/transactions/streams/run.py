@@ -1,7 +1,8 @@
 """Feeds the application, strikes it and the brokers on its way, and reads what it has written.
 
-No more than `AHEAD` orders are on their way to their results: so a fault that waits for a number of results strikes in
-the middle of the work. Beside the orders there are others all the while, in transactions that are aborted.
+No more than `AHEAD` orders are on their way to their results, nor beyond the next fault, which waits for a number of
+results: so it strikes in the middle of the work. Beside the orders there are others all the while, in transactions that
+are aborted.
 
 When the last order has its results the application is closed. Then everything is read again, from the beginning, and
 must be what was read on the way.
@@ -167,6 +168,7 @@ class Run:
         self.results = Results(bootstrap, self.instances)
         self.aborted = 0  # transactions beside the input
         self._sent = 0
+        self._next_strike = 0  # after so many orders: no more than `AHEAD` beyond them are sent before
 
     @property
     def done(self) -> int:
@@ -209,9 +211,10 @@ class Run:
         async with asyncio.TaskGroup() as tasks:
             follower = tasks.create_task(self.results.follow())
             feeder = tasks.create_task(self._feed())
-            for at, fault in strikes:
-                await self.results.wait_until(partial(self._has_done, at))
+            for self._next_strike, fault in strikes:
+                await self.results.wait_until(partial(self._has_done, self._next_strike))
                 await fault()
+            self._next_strike = self.work.orders
             await feeder
             await self.results.wait_until(self._is_complete)
             follower.cancel()
@@ -243,12 +246,15 @@ class Run:
                 part, records = records[:PART], records[PART:]
                 await self._send(producer, part)
                 self._sent += sum(isinstance(one, Order) for one in part)
-                await self.results.wait_until(lambda: self._sent - self.done <= AHEAD)
+                await self.results.wait_until(self._may_send)
             misleading.cancel()
             await asyncio.wait([misleading])
             for partition in range(PARTITIONS["orders"]):
                 last = ending(self.work.orders, self.work.begin_ms, partition)
                 await self._send(producer, [last], partition)
+
+    def _may_send(self) -> bool:
+        return self._sent - min(self.done, self._next_strike) <= AHEAD
 
     async def _send(self, producer: Producer, part: Sequence[Order | Payment], partition: int | None = None) -> None:
         for one in part:
