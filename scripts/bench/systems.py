@@ -94,14 +94,24 @@ class Running(NamedTuple):
 
 def install_kafka() -> Path:
     """Return the folder with Kafka's jars, its console tools among them, fetching them if need be."""
-    jars = CACHE / "kafka-4.3.1"
-    if not (jars / "kafka-tools-4.3.1.jar").exists():
+    return _install_with_java("kafka", "kafka-tools")
+
+
+def install_streams() -> Path:
+    """Return the folder with Kafka Streams and the jars that it needs, fetching them if need be."""
+    return _install_with_java("streams", "kafka-streams")
+
+
+def _install_with_java(pom: str, last: str) -> Path:
+    """Return the folder with the jars of a POM. `last`: the one that is there if all are."""
+    jars = CACHE / f"{pom}-4.3.1"
+    if not (jars / f"{last}-4.3.1.jar").exists():
         fetch(
             "mvn",
             "-q",
             "-B",
             "-f",
-            HERE / "maven" / "kafka.pom.xml",
+            HERE / "maven" / f"{pom}.pom.xml",
             "dependency:copy-dependencies",
             f"-DoutputDirectory={jars}",
         )

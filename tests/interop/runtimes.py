@@ -46,6 +46,16 @@ def kafka_jars() -> Path:
         leave_out(f"Apache Kafka's jars, which Maven (mvn) fetches once: {error}")
 
 
+def streams_jars() -> Path:
+    """Return the folder with the jars of Kafka Streams, fetched once into the benchmarks' cache."""
+    if missing := [program for program in ("java", "javac") if shutil.which(program) is None]:
+        leave_out(f"a JDK, 17 or newer: no {' and no '.join(missing)} on the PATH")
+    try:
+        return systems.install_streams()
+    except systems.NotInstalledError as error:
+        leave_out(f"Kafka Streams' jars, which Maven (mvn) fetches once: {error}")
+
+
 def leave_out(what: str) -> NoReturn:
     """Skip the test that asks, or fail it where `CI` is set. `what` names what to install."""
     if os.environ.get("CI"):
