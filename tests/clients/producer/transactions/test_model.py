@@ -164,7 +164,9 @@ class ProducerMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.machine.situation in BUSY and not self.held)
     @rule(
-        fate=st.sampled_from(["answered"] * 4 + ["refused", "moved", "moved away", "lost", "answer lost", "late", "held"]),
+        fate=st.sampled_from(
+            ["answered"] * 4 + ["refused", "moved", "moved away", "lost", "answer lost", "late", "held"]
+        ),
         refusal=st.sampled_from(REFUSALS),
     )
     def ask(self, fate: str, refusal: int) -> None:

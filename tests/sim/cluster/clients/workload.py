@@ -235,6 +235,8 @@ class Reader:
     judged.
     """
 
+    isolation_level = 0
+
     def __init__(
         self,
         client: WireClient,
@@ -276,7 +278,9 @@ class Reader:
             partition=index, current_leader_epoch=epoch, fetch_offset=self.position, partition_max_bytes=1 << 20
         )
         topics = [FetchTopic(topic=topic, topic_id=self.client.topic_ids[topic], partitions=[wanted])]
-        request = FetchRequest(max_wait_ms=500, min_bytes=1, topics=topics, rack_id=self.rack)
+        request = FetchRequest(
+            max_wait_ms=500, min_bytes=1, isolation_level=self.isolation_level, topics=topics, rack_id=self.rack
+        )
         sent_us = self.client.world.now_us
         try:
             answer = await self.client.ask(source, request)
@@ -320,6 +324,10 @@ class Reader:
             self._on_leader_says(data.high_watermark)
         if data.log_start_offset > deleted:
             world.violate(f"{self.partition} starts at {data.log_start_offset}, nobody deleted beyond {deleted}")
+        self.take_records(data, is_leader=is_leader)
+
+    def take_records(self, data: PartitionData, *, is_leader: bool) -> None:
+        """Take in what was sent; `is_leader`: by whom the partition is led."""
         records = memoryview(cast("memoryview", data.records or b""))
         position = 0
         while position < len(records):
