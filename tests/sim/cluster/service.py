@@ -22,6 +22,7 @@ MIXED = (200, 80 * MS)
 LAG_MS = 1_000
 """`replica.lag.time.max.ms` where it shall matter within a run."""
 TRANSACTIONAL = 0.25  # of all seeds
+DELETED = 0.4  # of those
 JUDGED_US = 2 * SECOND
 """The time for which availability is judged in a quiet window, after twice the lag."""
 
@@ -50,6 +51,7 @@ class Service(NamedTuple):
     - `dies_us`: when a member of the group by hand vanishes (0: never).
     - `feeders`, `workers`: so many clients with transactions; without feeders the brokers offer none.
     - `transaction_partitions`: of what they write and read. `transaction_timeout_ms`: of each transaction.
+      `deletes_output`: what has been written and read is deleted little by little.
     """
 
     distance_us: tuple[int, int] = (0, 0)
@@ -73,6 +75,7 @@ class Service(NamedTuple):
     workers: int = 0
     transaction_partitions: int = 2
     transaction_timeout_ms: int = 3_000
+    deletes_output: bool = False
 
     @property
     def is_judged(self) -> bool:
@@ -127,6 +130,7 @@ def transact(seed: int, service: Service) -> Service:
         workers=rng.choice((0, 1, 1, 2)),
         transaction_partitions=rng.choice((1, 2, 3)),
         transaction_timeout_ms=rng.choice((1_500, 3_000)),
+        deletes_output=Random(f"{seed}/deletions").random() < DELETED,
     )
 
 

@@ -14,11 +14,12 @@ that the epoch is raised when the transaction has been aborted, by an InitProduc
 
 *Doubt.* A request without an answer may have been carried out, or may be later. So may one whose coordinator says that
 it is none (any more): it may have written down what it was asked, and have lost its leadership before it knew that this
-stays. Such a request is repeated until it is answered; the coordinator knows repetitions. When its caller gives up, the doubt stays, and then the transaction is not ended by
-EndTxn: an abort after an unanswered commit would be refused, or end the wrong transaction. InitProducerId with the
-present id and epoch takes its place: it aborts what is open, leaves what is decided, and gives whatever is late an old
-epoch. Whether the commit has taken place nobody knows, and its error says so (`may_be_done`). A coordinator that does
-not know the present epoch any more calls the producer fenced, which is safe, though harsh.
+stays. Such a request is repeated until it is answered; the coordinator knows repetitions. When its caller gives up, the
+doubt stays, and then the transaction is not ended by EndTxn: an abort after an unanswered commit would be refused, or
+end the wrong transaction. InitProducerId with the present id and epoch takes its place: it aborts what is open, leaves
+what is decided, and gives whatever is late an old epoch. Whether the commit has taken place nobody knows, and its error
+says so (`may_be_done`). A coordinator that does not know the present epoch any more calls the producer fenced, which is
+safe, though harsh.
 
 *Nothing for nothing:* coordinators are not asked about a transaction into which nothing was put.
 

@@ -1,4 +1,4 @@
-"""The log of a partition of `__transaction_state` is written anew while transactions run: a reload gives the same state."""
+"""A log of `__transaction_state` that is written anew while transactions run says the same to whoever reads it."""
 
 from collections.abc import Callable, Iterator
 

@@ -1,8 +1,8 @@
 """The work of clients with records: produce, delete, read along, read everything at the end."""
 
 import asyncio
-from collections.abc import Callable
-from typing import NamedTuple, cast
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, cast
 
 from barnabas_clients.protocol.delete_records import (
     DeleteRecordsPartition,
@@ -197,8 +197,14 @@ async def _produce_once(client: WireClient, availability: Availability, partitio
     raise Trouble(code.name)
 
 
+class HearsOfDeletions(Protocol):
+    """Whoever must know what may be gone."""
+
+    def on_delete_sent(self, partition: Partition, offset: int) -> None: ...
+
+
 async def delete_records(
-    client: WireClient, history: ClientHistory, readers: "list[Reader]", goes_on: Callable[[], bool]
+    client: WireClient, history: HearsOfDeletions, readers: "Sequence[Reader]", goes_on: Callable[[], bool]
 ) -> None:
     """Delete records that have been read, so that logs start later and laggards miss them."""
     while goes_on():

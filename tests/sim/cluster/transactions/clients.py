@@ -42,7 +42,7 @@ class Transacting:
         self.timeout_ms = timeout_ms
         self.transactional_id = f"id-{client.name}"
         self.is_done = False
-        self._lives = 0
+        self._lives = self._takers = 0
 
     async def run(self, goes_on: Callable[[], bool]) -> None:
         """Live one life after another until all is over."""
@@ -85,8 +85,9 @@ class Transacting:
         elif what < 0.23:
             words.append("fenced")
             with suppress(ClientError, KafkaError):
-                async with self.producer():
-                    pass
+                async with self.producer() as producer:
+                    self._takers += 1
+                    Telling(self.ledger, producer, f"{self.client.name}.taker.{self._takers}").tell_owner()
 
 
 class Feeder(Transacting):

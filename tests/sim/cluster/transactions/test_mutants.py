@@ -45,7 +45,7 @@ MUTANTS = {  # what is broken: (a seed that notices, the module, the text, the t
         "if saved.state is not TransactionState.ONGOING or request.producer == NOBODY:\n",
     ),
     "it is complete when one marker is written": (
-        0,
+        11,
         f"{RULES}.transaction",
         "self._unmarked.discard(place)",
         "self._unmarked.clear()",
@@ -64,7 +64,7 @@ MUTANTS = {  # what is broken: (a seed that notices, the module, the text, the t
     ),
     # Markers.
     "a marker that is refused is taken for written": (
-        0,
+        51,
         f"{COORDINATOR}.marker_queues",
         "        if code == ErrorCode.NONE:\n            queue.failures = 0",
         "        if code in {ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER}:\n            queue.failures = 0",
@@ -76,22 +76,16 @@ MUTANTS = {  # what is broken: (a seed that notices, the module, the text, the t
         "            pass",
     ),
     "truncating a marker leaves its transaction ended": (
-        0,
+        23,
         "partition.transactions",
         "                self._open[transaction.producer_id] = transaction\n",
         "                pass\n",
     ),
     "truncating the beginning leaves the transaction open": (
-        0,
+        34,
         "partition.transactions",
         "            if self._open.get(transaction.producer_id) is transaction:\n",
         "            if False:\n",
-    ),
-    "a snapshot comes without its transactions": (
-        0,
-        "partition.replica_state",
-        "        self.transactions = transactions\n        self.commit(index)",
-        "        self.transactions = TransactionTable()\n        self.commit(index)",
     ),
     "an abort is not listed": (
         0,

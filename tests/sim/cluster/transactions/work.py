@@ -9,9 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from barnabas_broker.history.events import LogStartSeen
 from barnabas_clients import Admin, ClientError, KafkaError
 from sim.cluster.clients.admin import create_topic
 from sim.cluster.clients.client import WireClient
+from sim.cluster.clients.workload import delete_records
 from sim.cluster.judges.availability import Availability
 from sim.cluster.judges.history import ClientHistory, Partition
 from sim.cluster.machines.machine import Machine
@@ -21,7 +23,7 @@ from sim.cluster.world import SECOND, World
 from .clients import SETTLING_S, Feeder, Transacting, Worker
 from .inside import Watcher
 from .reader import CommittedReader
-from .telling import Ledger, source_of
+from .telling import Ledger, name_of, source_of
 
 __all__ = ["INPUT", "OUTPUT", "Transactional"]
 
@@ -98,6 +100,11 @@ class Transactional:
             worker.client.start(worker.run(lambda: self._is_working or not self._is_worked_off()))
             self._workers.append(worker)
         self.read()
+        if service.deletes_output:
+            client = self._new_client()
+            read = [reader for reader in self._readers if reader.partition[0] == OUTPUT]
+            told = _Deletions(self._read[0], self.ledger)
+            client.start(delete_records(client, told, read, lambda: self._is_working))
 
     def read(self) -> list[CommittedReader]:
         """Read everything from the beginning, from now on."""
@@ -154,8 +161,9 @@ class Transactional:
         """Hold the committed output against the committed input."""
         inputs = Counter[str]()
         outputs = Counter[str]()
-        for reader in last:
-            for offset, value in reader.found.items():
+        # What was deleted had been read by those who began first.
+        for first, reader in zip(self._readers, last, strict=False):
+            for offset, value in (first.found | reader.found).items():
                 if reader.partition[0] == INPUT:
                     inputs[f"{INPUT}-{reader.partition[1]}@{offset}"] += 1
                 else:
@@ -165,6 +173,18 @@ class Transactional:
         if self._workers:
             assert not outputs - inputs, f"came out once too often: {outputs - inputs}"
             assert not inputs - outputs, f"never came out: {inputs - outputs}"
+
+
+class _Deletions:
+    """Tells both histories of records that are about to be deleted."""
+
+    def __init__(self, history: ClientHistory, ledger: Ledger) -> None:
+        self._history = history
+        self._ledger = ledger
+
+    def on_delete_sent(self, partition: Partition, offset: int) -> None:
+        self._history.on_delete_sent(partition, offset)
+        self._ledger.tell(LogStartSeen(partition=name_of(partition), offset=offset))
 
 
 def _are_done(clients: Sequence[Transacting]) -> bool:
