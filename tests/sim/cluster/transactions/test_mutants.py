@@ -44,12 +44,6 @@ MUTANTS = {  # what is broken: (a seed that notices, the module, the text, the t
         "if saved.state is not TransactionState.ONGOING:\n",
         "if saved.state is not TransactionState.ONGOING or request.producer == NOBODY:\n",
     ),
-    "it is complete when one marker is written": (
-        11,
-        f"{RULES}.transaction",
-        "self._unmarked.discard(place)",
-        "self._unmarked.clear()",
-    ),
     "an abort is a commit": (
         0,
         f"{COORDINATOR}.marker_queues",
@@ -82,7 +76,7 @@ MUTANTS = {  # what is broken: (a seed that notices, the module, the text, the t
         "                pass\n",
     ),
     "truncating the beginning leaves the transaction open": (
-        34,
+        90,
         "partition.transactions",
         "            if self._open.get(transaction.producer_id) is transaction:\n",
         "            if False:\n",
