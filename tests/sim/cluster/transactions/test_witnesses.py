@@ -26,9 +26,8 @@ from barnabas_clients.protocol.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from barnabas_raftlog.raft.state import Role
-from barnabas_raftlog.records.builder import NewRecord, build_batch
+from barnabas_raftlog.records.builder import NewRecord, build_batch, write_header
 from barnabas_raftlog.records.header import TRANSACTIONAL
-from barnabas_raftlog.records.markers import write_header
 from sim.cluster.clients.own_clients import seeded_chance
 from sim.cluster.judges.observer import observing
 from sim.cluster.scenario import Run, quiet
@@ -221,7 +220,11 @@ def test_a_witness_that_leads_the_coordinators_log_loads_no_coordinator_and_answ
 
         async def ask() -> list[int]:
             client = stage.client
-            who = {"transactional_id": ID, "producer_id": owner.producer_id, "producer_epoch": owner.epoch}
+            who: dict[str, Any] = {
+                "transactional_id": ID,
+                "producer_id": owner.producer_id,
+                "producer_epoch": owner.epoch,
+            }
             named = [AddPartitionsToTxnTopic(name=OUTPUT, partitions=[0])]
             adding = AddPartitionsToTxnTransaction(**who, verify_only=True, topics=named)
             verified = await node.broker.transactions.add_partitions(AddPartitionsToTxnRequest(transactions=[adding]))
