@@ -43,13 +43,13 @@ from sim.cluster.clients.workload import Producer, Producing, Reader, delete_rec
 from sim.cluster.judges.availability import Availability
 from sim.cluster.judges.history import ClientHistory, Partition
 from sim.cluster.judges.observer import Observer, observing
+from sim.cluster.machines.faults import Faults
 from sim.cluster.machines.loop import Clock
 from sim.cluster.machines.machine import Machine
 from sim.cluster.machines.network import Address, Network
 from sim.cluster.transactions.inside import watching
 from sim.cluster.transactions.work import Transactional
 
-from .faults import Faults
 from .swarm import LOSES_POWER, SEGMENT_MS, Choice, choose
 from .world import MS, SECOND, World
 

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from sim.cluster.judges.history import Partition
-from sim.cluster.machines.machine import Machine
-from sim.cluster.machines.network import Network
+from sim.cluster.swarm import Fault
+from sim.cluster.world import World
 
-from .swarm import Fault
-from .world import World
+from .machine import Machine
+from .network import Network
 
 __all__ = ["Faults"]
 
