@@ -1,7 +1,8 @@
 """Runs seeds of the simulator and prints distributions; a failure ends it with status 1.
 
-This is `scripts/sim`. A failure is printed with the command that shows it again. Whole brokers by default; `--cores`
-runs bare Raft groups, which are a hundred times cheaper and see less.
+This is `scripts/sim`. A failure is printed with the command that shows it again. Whole brokers by default, a quarter of
+which have transactions; `--transactions` gives all of them some, and little else; `--cores` runs bare Raft groups,
+which are a hundred times cheaper and see less.
 """
 
 import argparse
@@ -10,15 +11,15 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from typing import NamedTuple
 
 from sim import scenario as core_scenario
-from sim.cluster.judges.coverage import FAULTS, PATHS, judge_strength
-from sim.cluster.scenario import SimulationError, run_choice, run_seed
+from sim.cluster.judges.coverage import FAULTS, JUDGED_FROM, OUTCOMES, PATHS, judge_outcomes, judge_strength
+from sim.cluster.scenario import SimulationError, run_choice
 from sim.cluster.shrink import shrink
-from sim.cluster.swarm import Choice, choose
+from sim.cluster.swarm import Choice, choose, transactional
 
 SEEDS_BETWEEN_SIGNS = 250  # of life, while it runs
 CORES_SHOWN = (
@@ -46,6 +47,23 @@ NODES_SHOWN = (
     "virtual ms",
     "cpu ms",
 )
+TRANSACTIONS_SHOWN = (
+    *OUTCOMES.values(),
+    "transactions unknown",
+    "markers",
+    "truncated through data",
+    "truncated through a marker",
+    "truncated between data and marker",
+    "held against the model",
+    "not held against the model",
+    "coordinators loaded",
+    "event coordinator log compacted",
+    "witness led",
+    "elections",
+    "events",
+    "virtual ms",
+    "cpu ms",
+)
 
 
 class Outcome(NamedTuple):
@@ -63,24 +81,33 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed (default 0)")
     parser.add_argument("--minutes", type=float, help="run as many seeds as this time allows")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
-    parser.add_argument("--cores", action="store_true", help="bare Raft groups instead of whole brokers")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--cores", action="store_true", help="bare Raft groups instead of whole brokers")
+    kind.add_argument("--transactions", action="store_true", help="whole brokers that have little but transactions")
     parser.add_argument("--keep-going", action="store_true", help="do not end at the first failure")
     options = parser.parse_args()
     if options.seed is not None:
-        return _one(options.seed, cores=options.cores)
+        return _one(options)
     return _many(options)
 
 
-def _one(seed: int, *, cores: bool) -> int:
-    run = _run_cores if cores else _run_nodes
-    outcome = run(seed)
+def _run_of(options: argparse.Namespace) -> Callable[[int], Outcome]:
+    if options.cores:
+        return _run_cores
+    return _run_transactions if options.transactions else _run_nodes
+
+
+def _one(options: argparse.Namespace) -> int:
+    seed = options.seed
+    choice = None if options.cores else transactional(seed) if options.transactions else choose(seed)
+    outcome = _run_of(options)(seed)
     if outcome.failure:
         print(outcome.failure, file=sys.stderr)
-        if not cores:
-            _shrink(choose(seed), outcome.failure)
+        if choice is not None:
+            _shrink(choice, outcome.failure)
         return 1
-    if not cores:
-        print(*(f"  {name} = {value}" for name, value in choose(seed)._asdict().items()), sep="\n")
+    if choice is not None:
+        print(*(f"  {name} = {value}" for name, value in choice._asdict().items()), sep="\n")
     for name, value in sorted(outcome.counts.items()):
         print(f"{name:>24} {value:>9,}")
     return 0
@@ -109,7 +136,7 @@ def _kind(failure: str) -> str:
 
 
 def _many(options: argparse.Namespace) -> int:
-    run = _run_cores if options.cores else _run_nodes
+    run = _run_of(options)
     started_s = time.monotonic()
     outcomes = list[Outcome]()
     failures = list[Outcome]()
@@ -135,12 +162,20 @@ def _many(options: argparse.Namespace) -> int:
                 if not (finished := len(outcomes) + len(failures)) % SEEDS_BETWEEN_SIGNS:
                     seconds = time.monotonic() - started_s
                     print(f"{finished} seeds in {seconds:,.0f} s, {len(failures)} failed", file=sys.stderr, flush=True)
-    _report(outcomes, NODES_SHOWN if not options.cores else CORES_SHOWN, time.monotonic() - started_s)
+    seconds = time.monotonic() - started_s
+    return _conclude(options, outcomes, failures, seconds)
+
+
+def _conclude(options: argparse.Namespace, outcomes: list[Outcome], failures: list[Outcome], seconds: float) -> int:
+    """Print what was seen, and return the status."""
+    shown = CORES_SHOWN if options.cores else TRANSACTIONS_SHOWN if options.transactions else NODES_SHOWN
+    _report(outcomes, shown, seconds)
+    runs = [outcome.counts for outcome in outcomes]
     complaints = list[str]()
     if not options.cores:
-        runs = [outcome.counts for outcome in outcomes]
         _report_paths(runs)
-        complaints = judge_strength(runs)
+        judge = judge_outcomes if options.transactions else judge_strength
+        complaints = judge(runs) if len(runs) >= JUDGED_FROM else []
     for kind, count in Counter(_kind(outcome.failure) for outcome in failures).most_common():
         print(f"{count:>6} seeds failed with: {kind}", file=sys.stderr)
     if failures:
@@ -154,7 +189,7 @@ def _report_paths(runs: list[dict[str, int]]) -> None:
     """Print how often each kind of fault struck and each rare path was gone, and those that never were."""
     print(f"\n{'':>28} {'times':>9} {'seeds':>7}")
     never = list[str]()
-    for name, key in (FAULTS | PATHS).items():
+    for name, key in (FAULTS | PATHS | OUTCOMES).items():
         times = [run.get(key, 0) for run in runs]
         print(f"{name:>28} {sum(times):>9,} {sum(map(bool, times)):>7,}")
         if not any(times):
@@ -185,9 +220,18 @@ def _seeds(options: argparse.Namespace) -> Iterator[int]:
 
 
 def _run_nodes(seed: int) -> Outcome:
+    return _run_choice(choose(seed))
+
+
+def _run_transactions(seed: int) -> Outcome:
+    return _run_choice(transactional(seed))
+
+
+def _run_choice(choice: Choice) -> Outcome:
+    seed = choice.seed
     started_s = time.process_time()
     try:
-        run = run_seed(seed)
+        run = run_choice(choice)
     except SimulationError as error:
         return Outcome(seed, {}, str(error))
     measures = {"virtual ms": run.world.now_us // 1_000, "cpu ms": int((time.process_time() - started_s) * 1_000)}

@@ -25,17 +25,17 @@ WANTED = settings(
     derandomize=True,
 )
 
-__all__ = ["assert_caught"]
+__all__ = ["assert_caught", "planted"]
 
 
 def assert_caught(machine: type[RuleBasedStateMachine], module_name: str, text: str, instead: str) -> None:
     """Have the mistake, and hold the machine to notice it in any way."""
-    with _mutant(module_name, text, instead), pytest.raises(BaseException):  # noqa: B017, PT011 - any way is good
+    with planted(module_name, text, instead), pytest.raises(BaseException):  # noqa: B017, PT011 - any way is good
         run_state_machine_as_test(machine, settings=WANTED)
 
 
 @contextmanager
-def _mutant(module_name: str, text: str, instead: str) -> Iterator[None]:
+def planted(module_name: str, text: str, instead: str) -> Iterator[None]:
     """Have `instead` in a module of the broker where it says `text`."""
     module = import_module(f"barnabas_broker.{module_name}")
     source = getsource(module)

@@ -8,12 +8,14 @@ all acknowledged records. When leaderships have had time to go home, no leader m
 import gc
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from unittest.mock import patch
 
 from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.coordinators.runtime import shard
+from barnabas_broker.coordinators.transactions.state_machine.location import TRANSACTION_TOPIC
+from barnabas_broker.history.events import FaultBegun
 from barnabas_broker.replicas.failed_replicas import AGAIN_MS
 from barnabas_metadata_quorum import replica
 from barnabas_metadata_quorum import service as metadata_service
@@ -41,11 +43,13 @@ from sim.cluster.clients.workload import Producer, Producing, Reader, delete_rec
 from sim.cluster.judges.availability import Availability
 from sim.cluster.judges.history import ClientHistory, Partition
 from sim.cluster.judges.observer import Observer, observing
+from sim.cluster.machines.faults import Faults
 from sim.cluster.machines.loop import Clock
 from sim.cluster.machines.machine import Machine
 from sim.cluster.machines.network import Address, Network
+from sim.cluster.transactions.inside import watching
+from sim.cluster.transactions.work import Transactional
 
-from .faults import Faults
 from .swarm import LOSES_POWER, SEGMENT_MS, Choice, choose
 from .world import MS, SECOND, World
 
@@ -92,16 +96,24 @@ class Run:
         self.readers = list[Reader]()
         self.members = list[GroupMember]()
         self.own = list[OwnProducer | OwnConsumer]()
-        self.faults = Faults(self.world, self.network, self.machines, self.partitions[0])
-        self.faults.on_strike = self._on_strike
         self.availability = Availability(
             self.world, self.network, self.machines, choice.service, choice.faults, self._damaged
         )
+        self.transactional: Transactional | None = None
+        struck = self.partitions[:1]
+        if choice.service.feeders:
+            about = (self.history, self.availability)
+            self.transactional = Transactional(self.world, self.machines, choice.service, self.client, about)
+            struck = [*struck, (TRANSACTION_TOPIC, 0), *self.transactional.partitions[:1]]
+        self.faults = Faults(self.world, self.network, self.machines, struck)
+        self.faults.on_strike = self._on_strike
         self.is_working = True
         self._all_clients = list[WireClient]()
 
     def _on_strike(self, kind: str, target: str) -> None:
         self.history.judge.fault(kind, target)
+        if self.transactional is not None:
+            self.transactional.ledger.tell(FaultBegun(kind=kind, target=target))
         self.availability.strikes += 1
 
     def _machine(self, node_id: int) -> Machine:
@@ -125,6 +137,11 @@ class Run:
             offsets_topic_replication_factor=choice.replication_factor,
             group_min_session_timeout_ms=SESSION_MS,
             auto_create_topics_enable=False,
+            unstable_api_versions_enable=choice.service.feeders > 0,
+            transaction_state_log_num_partitions=2,
+            transaction_state_log_replication_factor=choice.replication_factor,
+            transaction_state_log_min_isr=choice.service.offsets_min_insync,
+            transaction_abort_timed_out_transaction_cleanup_interval_ms=500,
         )
         clock = Clock(self.world, 1_000.0 * node_id, choice.drift[node_id - 1])
         return Machine(
@@ -191,6 +208,10 @@ class Run:
         witnesses = [partition.witness for topic in topics for partition in topic.partitions]
         assert topics, "nobody knows the topic that was created"
         assert all((witness != NOBODY) == has_witnesses for witness in witnesses), witnesses
+        if self.transactional is not None:
+            names = ("flush.mode", "min.insync.replicas", "segment.ms")
+            kept = {name: value for name, value in configs.items() if name in names}
+            self.transactional.prepare(choice.replication_factor, kept, START_US)
 
     def _images(self) -> list[Image]:
         return [machine.node.metadata.image for machine in self.machines.values() if machine.node is not None]
@@ -233,6 +254,8 @@ class Run:
             lister = Lister(self.client(), self.history, self.partitions)
             lister.client.start(lister.run(self._goes_on))
         self._use_own_clients()
+        if self.transactional is not None:
+            self.transactional.begin()
         self._administer()
 
     def _lose_a_member(self) -> None:
@@ -283,9 +306,8 @@ class Run:
             client.start(delete_records(client, self.history, list(self.readers), self._goes_on))
         if choice.moves:
             client = self.client()
-            client.start(
-                move_partitions(client, self.partitions, choice.replication_factor, lambda: not self.faults.is_over)
-            )
+            moved = [*self.partitions, *(self.transactional.partitions if self.transactional is not None else ())]
+            client.start(move_partitions(client, moved, choice.replication_factor, lambda: not self.faults.is_over))
         if choice.service.offsets_min_insync > 1:
             client = self.client()
             copies = choice.service.offsets_min_insync
@@ -310,6 +332,8 @@ class Run:
         self.is_working = False
         ended = world.run_until(world.now_us + OWN_SETTLING_US, lambda: all(client.is_done for client in self.own))
         assert ended or not self.own, "our clients do not end"
+        if self.transactional is not None:
+            self.transactional.end()
         # Once more from the beginning: all that was there before the last fault is there after it.
         self._read()
         assert world.run_until(world.now_us + HEALING_US, self._has_read_all), f"readers lack records: {self._ends()}"
@@ -472,7 +496,8 @@ class Run:
         lines += [f"  {name} = {value}" for name, value in self.choice._asdict().items() if name != "faults"]
         lines += [f"  {fault}" for fault in self.choice.faults]
         lines += [f"{at_us:>10} {who:>4} {what}" for at_us, who, what in list(self.world.notes)[-NOTES_SHOWN:]]
-        return "\n".join([*lines, f"repeat with: scripts/sim --seed {self.choice.seed}"])
+        how = "--transactions " if self.choice.is_transactional else ""
+        return "\n".join([*lines, f"repeat with: scripts/sim {how}--seed {self.choice.seed}"])
 
     @property
     def digest(self) -> str:
@@ -521,7 +546,8 @@ def run_choice(choice: Choice) -> Run:
     with quiet():
         run = Run(choice)
         try:
-            with observing(run.observer), _limits_of(choice), seeded_chance(run.world):
+            watched = nullcontext() if run.transactional is None else watching(run.transactional.watcher)
+            with observing(run.observer), watched, _limits_of(choice), seeded_chance(run.world):
                 run.run()
         except Exception as error:  # the run is for anything that breaks a node
             raise SimulationError(run.describe(error)) from error

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from .world import MS, SECOND
 
-__all__ = ["CLOSED", "MESSAGE_BYTES_MAX", "Load", "Service", "draw"]
+__all__ = ["CLOSED", "MESSAGE_BYTES_MAX", "Load", "Service", "draw", "transact"]
 
 CLOSED = frozenset[str]()
 
@@ -21,6 +21,8 @@ FAR = (10 * MS, 80 * MS)
 MIXED = (200, 80 * MS)
 LAG_MS = 1_000
 """`replica.lag.time.max.ms` where it shall matter within a run."""
+TRANSACTIONAL = 0.25  # of all seeds
+DELETED = 0.4  # of those
 JUDGED_US = 2 * SECOND
 """The time for which availability is judged in a quiet window, after twice the lag."""
 
@@ -47,6 +49,9 @@ class Service(NamedTuple):
     - `rewrite_bytes`: from this size on a coordinator writes its log anew (0: as in life).
     - `producers`, `consumers`, `admins`: so many of the project's own.
     - `dies_us`: when a member of the group by hand vanishes (0: never).
+    - `feeders`, `workers`: so many clients with transactions; without feeders the brokers offer none.
+    - `transaction_partitions`: of what they write and read. `transaction_timeout_ms`: of each transaction.
+      `deletes_output`: what has been written and read is deleted little by little.
     """
 
     distance_us: tuple[int, int] = (0, 0)
@@ -66,6 +71,11 @@ class Service(NamedTuple):
     consumers: int = 0
     admins: int = 0
     dies_us: int = 0
+    feeders: int = 0
+    workers: int = 0
+    transaction_partitions: int = 2
+    transaction_timeout_ms: int = 3_000
+    deletes_output: bool = False
 
     @property
     def is_judged(self) -> bool:
@@ -107,7 +117,21 @@ def draw(seed: int, factor: int, safety_us: int) -> Service:
         dies_us=rng.choice((0, rng.randrange(2 * SECOND, safety_us))),
         offsets_min_insync=min(factor, rng.choice((1, 1, 2, 3))),
     )
+    if rng.random() < TRANSACTIONAL:
+        drawn = transact(seed, drawn)
     return drawn._replace(**{name: Service._field_defaults[name] for name in sorted(CLOSED)})
+
+
+def transact(seed: int, service: Service) -> Service:
+    """Return these demands with transactions besides."""
+    rng = Random(f"{seed}/transactions")
+    return service._replace(
+        feeders=rng.choice((1, 2, 2, 3)),
+        workers=rng.choice((0, 1, 1, 2)),
+        transaction_partitions=rng.choice((1, 2, 3)),
+        transaction_timeout_ms=rng.choice((1_500, 3_000)),
+        deletes_output=Random(f"{seed}/deletions").random() < DELETED,
+    )
 
 
 def _load(rng: Random) -> Load:

@@ -10,12 +10,24 @@ from typing import NamedTuple
 
 from sim.cluster.machines.network import Conditions
 
-from .service import Service, draw
+from .service import Service, draw, transact
 from .world import MS, SECOND
 
-__all__ = ["LOSES_POWER", "MEAN_US", "SEGMENT_MS", "SPOILS_DISKS", "Choice", "Fault", "at_ease", "choose"]
+__all__ = [
+    "LOSES_POWER",
+    "MEAN_US",
+    "SEGMENT_MS",
+    "SPOILS_DISKS",
+    "Choice",
+    "Fault",
+    "at_ease",
+    "choose",
+    "transactional",
+]
 
 SEGMENT_MS = 300
+TRANSACTIONS_BEGIN_US = 3 * SECOND
+DEAF = 0.5
 
 
 class Fault(NamedTuple):
@@ -33,6 +45,7 @@ class Choice(NamedTuple):
 
     `segment_ms`: after so long a segment is sealed, however small; 0: when it is full. `snapshot_records`: so many
     records of metadata become an image, and their log is dropped. `compacts`: only the newest record of each key stays.
+    `is_transactional`: it has little but transactions to do.
     """
 
     seed: int
@@ -60,6 +73,7 @@ class Choice(NamedTuple):
     safety_us: int
     kinds: tuple[str, ...]
     faults: tuple[Fault, ...]
+    is_transactional: bool = False
 
 
 MEAN_US = {  # between two faults of a kind
@@ -144,6 +158,39 @@ def choose(seed: int) -> Choice:
         safety_us=safety_us,
         kinds=kinds,
         faults=tuple(faults),
+    )
+
+
+def transactional(seed: int) -> Choice:
+    """Return the run of `seed` with transactions, and with little else to do.
+
+    Its faults come later, because there are more topics to be made, and a coordinator to be found.
+    """
+    chosen = choose(seed)
+    service = chosen.service
+    kept = {
+        name: getattr(service, name) for name in ("distance_us", "min_insync", "lag_ms", "tail_bytes", "rewrite_bytes")
+    }
+    later = [fault._replace(at_us=fault.at_us + TRANSACTIONS_BEGIN_US) for fault in chosen.faults]
+    rng = Random(f"{seed}/deaf")
+    if rng.random() < DEAF and chosen.nodes > 1:
+        # Leaders whom nobody hears for a time: what they append meanwhile is truncated.
+        for at_us in range(5 * SECOND, chosen.safety_us + TRANSACTIONS_BEGIN_US, 2_500 * MS):
+            moment_us = at_us + rng.randrange(SECOND)
+            later.append(Fault(moment_us, "cut_one_way", (0, 1), 1_500 * MS, 2 * rng.randrange(1 << 15) + 1))
+    return chosen._replace(
+        service=transact(seed, Service(**kept)),
+        safety_us=chosen.safety_us + TRANSACTIONS_BEGIN_US,
+        faults=tuple(sorted(later)),
+        is_transactional=True,
+        partitions=1,
+        idempotent_producers=1,
+        plain_producers=0,
+        pause_ms=400,
+        members=0,
+        deletes=False,
+        topics_come_and_go=False,
+        observers=False,
     )
 
 

@@ -223,7 +223,7 @@ class MarkerQueues:
             owed = owner.owed[transactional_id] = Owed(owner, coordinator_epoch, transactional_id, markers)
         if owed is not None and places:
             owed.entering += 1
-            self._entering.append((owed, iter(places)))
+            self._entering.append((owed, iter(sorted(places))))
 
     def forget(self, shard_partition: int) -> None:
         """Owe nothing any more in the name of this partition's leadership: it has ended."""

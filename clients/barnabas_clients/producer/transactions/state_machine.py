@@ -12,12 +12,14 @@ aborted. meanings.py says which failures do, and which are FATAL_ERROR. In the f
 that the epoch is raised when the transaction has been aborted, by an InitProducerId with the present id and epoch
 (KIP-360), whose answer also tells whether another producer has taken over.
 
-*Doubt.* A request without an answer may have been carried out, or may be later. It is repeated until it is answered;
-the coordinator knows repetitions. When its caller gives up, the doubt stays, and then the transaction is not ended by
-EndTxn: an abort after an unanswered commit would be refused, or end the wrong transaction. InitProducerId with the
-present id and epoch takes its place: it aborts what is open, leaves what is decided, and gives whatever is late an old
-epoch. Whether the commit has taken place nobody knows, and its error says so (`may_be_done`). A coordinator that does
-not know the present epoch any more calls the producer fenced, which is safe, though harsh.
+*Doubt.* A request without an answer may have been carried out, or may be later. So may one whose coordinator says that
+it is none (any more): it may have written down what it was asked, and have lost its leadership before it knew that this
+stays. Such a request is repeated until it is answered; the coordinator knows repetitions. When its caller gives up, the
+doubt stays, and then the transaction is not ended by EndTxn: an abort after an unanswered commit would be refused, or
+end the wrong transaction. InitProducerId with the present id and epoch takes its place: it aborts what is open, leaves
+what is decided, and gives whatever is late an old epoch. Whether the commit has taken place nobody knows, and its error
+says so (`may_be_done`). A coordinator that does not know the present epoch any more calls the producer fenced, which is
+safe, though harsh.
 
 *Nothing for nothing:* coordinators are not asked about a transaction into which nothing was put.
 
@@ -49,6 +51,8 @@ __all__ = ["OffsetsUnderWay", "Step", "Transactions"]
 
 SECOND_PROTOCOL: Final = 2
 """The level of `transaction.version` from which on it is spoken."""
+_MOVING: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+"""Answers of coordinators that leave it open whether they, or the next one, will have carried out the request."""
 
 
 class Step(Enum):
@@ -373,7 +377,8 @@ class Transactions:
     def _on_code(self, request: Request, api: type[Message], code: int, subject: str) -> Step:
         """Take an error code of an answer to this request, or on the way to one (`api`)."""
         error = error_for(code, f"transactional id {self.owner.transactional_id}: {subject}")
-        if error.may_be_done is not False:
+        is_moving = code in _MOVING and isinstance(request.message, api)
+        if is_moving or error.may_be_done is not False:
             self._note_doubt(request)
         if api is TxnOffsetCommitRequest and code == ErrorCode.INVALID_PRODUCER_EPOCH:
             meaning = meaning_of_refused_write(code, is_second=self.is_second)

@@ -164,7 +164,9 @@ class ProducerMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.machine.situation in BUSY and not self.held)
     @rule(
-        fate=st.sampled_from(["answered"] * 4 + ["refused", "lost", "answer lost", "late", "held"]),
+        fate=st.sampled_from(
+            ["answered"] * 4 + ["refused", "moved", "moved away", "lost", "answer lost", "late", "held"]
+        ),
         refusal=st.sampled_from(REFUSALS),
     )
     def ask(self, fate: str, refusal: int) -> None:
@@ -172,11 +174,16 @@ class ProducerMachine(RuleBasedStateMachine):
         self.settle()
         if request is None:
             return
-        self.has_trouble = self.has_trouble or fate in {"lost", "answer lost", "late"}
+        self.has_trouble = self.has_trouble or fate in {"moved", "moved away", "lost", "answer lost", "late"}
         is_second = request.versions[-1] >= 5
         sent = Sent(request, identity_of(self.machine.owner), self.number, is_second=is_second)
         if fate == "refused":
             self.machine.on_answer(request, answer_with(request.message, refusal))
+        elif fate in {"moved", "moved away"}:
+            if fate == "moved":
+                self.carry_out(sent)
+            code = ErrorCode.NOT_COORDINATOR if refusal % 2 else ErrorCode.COORDINATOR_NOT_AVAILABLE
+            assert self.machine.on_answer(request, answer_with(request.message, code)) is Step.ELSEWHERE
         elif fate == "answered":
             self.machine.on_answer(request, self.carry_out(sent))
         elif fate == "held":

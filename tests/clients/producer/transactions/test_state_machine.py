@@ -482,6 +482,30 @@ def test_t13_a_commit_that_was_given_up_is_followed_by_the_next_epoch_and_no_end
 
 
 @both
+@pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE])
+def test_a_commit_whose_coordinator_moved_meanwhile_may_have_happened(level: int, code: ErrorCode) -> None:
+    """It was written, and leadership lost before anybody knew whether that stays: the next coordinator may find it."""
+    machine = in_transaction(level, P0)
+    machine.commit()
+    assert answer(machine, code)[1] is Step.ELSEWHERE
+    error = DeadlineExceededError("committing")
+    machine.give_up(error)
+    assert (error.may_be_done, error.abortable) == (True, True)
+    machine.abort()
+    assert isinstance(answer(machine)[0], InitProducerIdRequest)
+
+
+@both
+def test_a_coordinator_that_is_looked_for_in_vain_was_asked_nothing(level: int) -> None:
+    machine = in_transaction(level, P0)
+    machine.commit()
+    assert machine.on_coordinator_refused(asked(machine), ErrorCode.COORDINATOR_NOT_AVAILABLE) is Step.AGAIN
+    error = DeadlineExceededError("committing")
+    machine.give_up(error)
+    assert error.may_be_done is False
+
+
+@both
 def test_a_commit_that_never_left_has_not_happened(level: int) -> None:
     machine = in_transaction(level, P0)
     machine.commit()

@@ -1,8 +1,8 @@
 """The work of clients with records: produce, delete, read along, read everything at the end."""
 
 import asyncio
-from collections.abc import Callable
-from typing import NamedTuple, cast
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, cast
 
 from barnabas_clients.protocol.delete_records import (
     DeleteRecordsPartition,
@@ -197,8 +197,14 @@ async def _produce_once(client: WireClient, availability: Availability, partitio
     raise Trouble(code.name)
 
 
+class HearsOfDeletions(Protocol):
+    """Whoever must know what may be gone."""
+
+    def on_delete_sent(self, partition: Partition, offset: int) -> None: ...
+
+
 async def delete_records(
-    client: WireClient, history: ClientHistory, readers: "list[Reader]", goes_on: Callable[[], bool]
+    client: WireClient, history: HearsOfDeletions, readers: "Sequence[Reader]", goes_on: Callable[[], bool]
 ) -> None:
     """Delete records that have been read, so that logs start later and laggards miss them."""
     while goes_on():
@@ -234,6 +240,8 @@ class Reader:
     now and then, as consumers do. A replica may know an older high watermark than the leader; only the leader's is
     judged.
     """
+
+    isolation_level = 0
 
     def __init__(
         self,
@@ -276,7 +284,9 @@ class Reader:
             partition=index, current_leader_epoch=epoch, fetch_offset=self.position, partition_max_bytes=1 << 20
         )
         topics = [FetchTopic(topic=topic, topic_id=self.client.topic_ids[topic], partitions=[wanted])]
-        request = FetchRequest(max_wait_ms=500, min_bytes=1, topics=topics, rack_id=self.rack)
+        request = FetchRequest(
+            max_wait_ms=500, min_bytes=1, isolation_level=self.isolation_level, topics=topics, rack_id=self.rack
+        )
         sent_us = self.client.world.now_us
         try:
             answer = await self.client.ask(source, request)
@@ -320,6 +330,10 @@ class Reader:
             self._on_leader_says(data.high_watermark)
         if data.log_start_offset > deleted:
             world.violate(f"{self.partition} starts at {data.log_start_offset}, nobody deleted beyond {deleted}")
+        self.take_records(data, is_leader=is_leader)
+
+    def take_records(self, data: PartitionData, *, is_leader: bool) -> None:
+        """Take in what was sent; `is_leader`: by whom the partition is led."""
         records = memoryview(cast("memoryview", data.records or b""))
         position = 0
         while position < len(records):

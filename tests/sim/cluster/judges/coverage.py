@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from sim.cluster.swarm import MEAN_US
 
-__all__ = ["FAULTS", "MEDIANS", "PATHS", "SHARES", "judge_strength"]
+__all__ = ["FAULTS", "MEDIANS", "OUTCOMES", "PATHS", "SHARES", "judge_outcomes", "judge_strength"]
 
 Counts = Mapping[str, int]
 
@@ -63,6 +63,15 @@ PATHS = {
     "our consumer was handed": "own consumed",
     "our consumer committed": "own commits",
     "our admin made topics": "own topics",
+    "end marker appended": "markers",
+    "abort marker read": "abort markers read",
+    "aborted record passed over": "aborted records passed over",
+    "truncated through data": "truncated through data",
+    "truncated through a marker": "truncated through a marker",
+    "truncated between data and marker": "truncated between data and marker",
+    "transaction taken over": "event transaction aborted",
+    "record worked off once": "records worked off",
+    "coordinator of transactions": "coordinators loaded",
 }
 """Each path's name in print, and the count that shows that it was gone."""
 
@@ -71,6 +80,18 @@ MEDIANS = {"acknowledged": 200, "elections": 3, "recoveries": 1}
 
 SHARES = {"looks when all was owed": 0.2, "own delivered": 0.1, "own consumed": 0.1}
 """The least share of the seeds that must count any."""
+
+OUTCOMES = {
+    "committed": "transactions committed",
+    "aborted": "transactions aborted",
+    "timed out": "event transaction timed out",
+    "fenced": "transactions fenced",
+    "prepared over a failover": "transactions prepared over a failover",
+}
+"""Each fate of a transaction, and its count."""
+
+OUTCOMES_A_RUN = 0.02
+"""The least number of each outcome for each seed: a hundred in five thousand."""
 
 JUDGED_FROM = 50
 COMPLETE_FROM = 1_000
@@ -89,8 +110,19 @@ def judge_strength(runs: Sequence[Counts]) -> list[str]:
             share = sum(bool(run.get(name)) for run in runs) / len(runs)
             if share < least_share:
                 complaints.append(f"{share:.0%} of the seeds have {name}, and {least_share:.0%} should at least")
+        complaints += judge_outcomes(runs)
     if len(runs) >= COMPLETE_FROM:
         for name, key in (FAULTS | PATHS).items():
             if not any(run.get(key) for run in runs):
                 complaints.append(f"never reached: {name}")
+    return complaints
+
+
+def judge_outcomes(runs: Sequence[Counts]) -> list[str]:
+    """Return which outcomes of transactions these runs, enough to say, have too seldom."""
+    complaints = []
+    for name, key in OUTCOMES.items():
+        found = sum(run.get(key, 0) for run in runs)
+        if found < len(runs) * OUTCOMES_A_RUN:
+            complaints.append(f"{found} transactions were {name}, of {len(runs)} seeds")
     return complaints

@@ -28,6 +28,7 @@ __all__ = ["Machine"]
 
 TOLD = {  # events of brokers that belong into a run's story
     "catch-up finished",
+    "features not finalized",
     "log truncated",
     "member lost",
     "members changing",

@@ -53,6 +53,16 @@ def test_leaders_are_asked_each_for_its_own_and_the_coordinator_is_told(world: M
     assert world.comes_to_rest()
 
 
+def test_markers_leave_in_the_order_of_their_places(world: MarkerWorld) -> None:
+    """Not in that of a set, which is another one in every process: the same seed must be the same run."""
+    names = [f"t{number}" for number in range(20)]
+    for name in names:
+        world.make_topic(name, 1, 2)
+    world.send(0, "x", markers_of(7, *((name, 0) for name in names)))
+    (marker,) = world.under_way[2].message.markers
+    assert [topic.name for topic in marker.topics] == sorted(names)
+
+
 def test_an_abort_of_v1_says_so(world: MarkerWorld) -> None:
     world.send(0, "x", markers_of(7, T0, is_commit=False)._replace(version=V1))
     (marker,) = world.under_way[2].message.markers

@@ -1,14 +1,14 @@
 """Carries out each kind of fault of a plan, and undoes all of them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from sim.cluster.judges.history import Partition
-from sim.cluster.machines.machine import Machine
-from sim.cluster.machines.network import Network
+from sim.cluster.swarm import Fault
+from sim.cluster.world import World
 
-from .swarm import Fault
-from .world import World
+from .machine import Machine
+from .network import Network
 
 __all__ = ["Faults"]
 
@@ -18,13 +18,18 @@ CONTROLLERS_MIN = 3  # of which one may lose its disk: fewer would lose acknowle
 
 
 class Faults:
-    """Carries out a plan. After `stop` nothing new happens, and everything is mended."""
+    """Carries out a plan. After `stop` nothing new happens, and everything is mended.
 
-    def __init__(self, world: World, network: Network, machines: dict[int, Machine], partition: Partition) -> None:
+    `partitions`: those whose leaders are struck where a fault names no node.
+    """
+
+    def __init__(
+        self, world: World, network: Network, machines: dict[int, Machine], partitions: Sequence[Partition]
+    ) -> None:
         self._world = world
         self._network = network
         self._machines = machines
-        self._partition = partition
+        self._partitions = partitions
         self.is_over = False
         self.on_strike: Callable[[str, str], None] = _nobody_looks
 
@@ -50,13 +55,13 @@ class Faults:
         getattr(self, f"_{fault.kind}")(fault)
 
     def _target(self, fault: Fault) -> Machine:
-        """Return the first node named; 0 is the leader of the first partition, or else the second node named."""
+        """Return the first node named; 0 is the leader of a partition that counts, or else the second node named."""
         first = fault.nodes[0]
         second = fault.nodes[-1]
-        return self._machines[first or self._leader() or second]
+        return self._machines[first or self._leader(fault.detail) or second]
 
-    def _leader(self) -> int:
-        topic, index = self._partition
+    def _leader(self, number: int) -> int:
+        topic, index = self._partitions[number % len(self._partitions)]
         for node_id, machine in self._machines.items():
             hosted = machine.node.partitions.topics.get(topic) if machine.node is not None else None
             partition = hosted.partitions.get(index) if hosted is not None else None

@@ -1,0 +1,47 @@
+"""A share of the seeds of transactions. `scripts/sim --transactions` runs the others."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sim.cluster.judges.coverage import OUTCOMES, judge_outcomes
+from sim.cluster.scenario import run_choice
+from sim.cluster.swarm import transactional
+
+SEEDS = (0, 5, 41, 90)
+"""Logs are truncated in the last two: between data and marker, and through data."""
+
+
+@pytest.mark.slow
+def test_nothing_promised_is_broken_and_every_outcome_is_seen() -> None:
+    runs = [run_choice(transactional(seed)).world.counts for seed in SEEDS]
+    for key in (*OUTCOMES.values(), "truncated through data", "truncated between data and marker", "markers"):
+        assert sum(run[key] for run in runs) > 0, f"no {key}"
+    assert sum(run["held against the model"] for run in runs) > 500
+    assert sum(run["not held against the model"] for run in runs) == 0
+
+
+@pytest.mark.slow
+def test_same_seed_same_story_whatever_the_hash_seed() -> None:
+    code = (
+        "from sim.cluster.scenario import run_choice\nfrom sim.cluster.swarm import transactional\n"
+        "print(run_choice(transactional(5)).digest)"
+    )
+    stories = set[str]()
+    for hash_seed in ("0", "1"):
+        env = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [sys.executable, "-c", code]
+        run = subprocess.run(command, env=env, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+        stories.add(run.stdout)
+    assert len(stories) == 1
+
+
+def test_runs_without_an_outcome_are_too_weak() -> None:
+    seen = dict.fromkeys(OUTCOMES.values(), 100)
+    assert not judge_outcomes([seen, *[{}] * 4_999])
+    for name, key in OUTCOMES.items():
+        (complaint,) = judge_outcomes([seen | {key: 99}, *[{}] * 4_999])
+        assert name in complaint
