@@ -230,7 +230,8 @@ class TestAfterATimeout:
                 desk.move()
             assert desk.end(producer, commit=True).code == INVALID
             assert desk.end(producer, commit=False).code == abort
-            desk.mark()
+            if desk.state.is_prepared:
+                desk.mark()
         assert desk.end(producer, commit=False).producer == raised(producer), "it may go on, with the next epoch"
 
     @OUTCOMES
@@ -252,7 +253,8 @@ class TestAfterATimeout:
             if moves:
                 desk.move()
             assert desk.end(producer, commit=commit, version=V1).code == FENCED
-            desk.mark()
+            if desk.state.is_prepared:
+                desk.mark()
 
     @staticmethod
     def _timed_out(desk: Desk, version: int) -> Producer:
