@@ -55,7 +55,7 @@ class Cast(NamedTuple):
 
 ALL = Cast(
     feeders=("feed0", "feed1"),
-    holders=tuple(f"hold{number}" for number in range(12)),
+    holders=tuple(f"hold{number}" for number in range(16)),
     workers=("work0", "work1"),
     is_watched=True,
 )
@@ -153,11 +153,11 @@ class Clients(threading.Thread):
         what = self._chance.random()
         if what < 0.08:
             raise Aborting
-        if what < 0.10:
+        if what < 0.11:
             words.append("timed_out")
             self.book.seen["slept"] += 1
             await asyncio.sleep(SLEEP_S)
-        elif what < 0.14:
+        elif what < 0.15:
             self.book.seen["taken over"] += 1
             words.append("fenced")
             with contextlib.suppress(ClientError, KafkaError):

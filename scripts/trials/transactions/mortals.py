@@ -33,7 +33,7 @@ __all__ = ["KILLED", "Mortals"]
 
 KILLED = "client killed"
 LIVES_MAX = 10_000  # the numbers of lives of one process
-LIFE_S = (1.0, 4.0)  # from the first transaction on
+LIFE_S = (0.5, 3.0)  # from the first transaction on
 EVENTS_MAX = 15  # from a transaction's first event to the death; most have about that many
 
 

@@ -35,6 +35,7 @@ from machines.machines import MissingError, enter
 
 from barnabas_broker.cli.commands.check import verdict
 from trials import faults as torture_faults
+from trials.load import WAIT_LIMIT_S
 from trials.torture import LAG_MAX, LAG_MAX_MS, choose
 from trials.trial import FAILED, SHOWN_MAX, Trial, cannot, work_folder
 
@@ -72,7 +73,7 @@ def run_rounds(
         Mortals(book, machines.bootstrap, options.seed, who, folder / f"{who}.log")
         for who in ("feed-mortal", "work-mortal")
     ]
-    stage = Stage(trial, clients, options.replication_factor)
+    stage = Stage(trial, clients, options.replication_factor, options.limit)
     players: tuple[Clients | Mortals, ...] = (clients, *mortals)
     for one in players:
         one.start()
@@ -96,7 +97,7 @@ def run_rounds(
         asyncio.run(stage.whole())
         clients.stop_feeding()
         time.sleep(SETTLE_S)
-        asyncio.run(wait_worked_off(machines.bootstrap))
+        asyncio.run(wait_worked_off(machines.bootstrap, options.limit))
         clients.check_alive()
     finally:
         for one in players:
@@ -152,6 +153,7 @@ def main() -> int:
     parser.add_argument("--at-least", type=int, default=0, metavar="N", help="transactions of each outcome and fault")
     parser.add_argument("--replication-factor", type=int, choices=(2, 3), default=3, help="2: with witnesses")
     parser.add_argument("--mode", choices=("fsync", "page-cache"), default="fsync", help="flush.mode of the data")
+    parser.add_argument("--limit", type=float, default=WAIT_LIMIT_S, help="seconds after which something hangs")
     parser.add_argument("--history", help="leave the history in this file")
     parser.add_argument("--json", help="write the result to this file")
     parser.add_argument("--keep", action="store_true", help="leave the brokers' logs and disks")

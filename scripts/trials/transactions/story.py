@@ -13,6 +13,7 @@ from barnabas_clients.consumer.record import ConsumerRecord
 from barnabas_clients.errors import ClientError
 from barnabas_clients.producer.producer import Delivery, Producer, RecordsLostError
 from barnabas_clients.producer.transaction import Transaction
+from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.errors import KafkaError
 from trials.load import Recorder, digest_of, value_of
 
@@ -120,7 +121,9 @@ class Telling:
             if error.fenced:
                 outcome = "fenced"
             elif not asked or error.may_be_done is False:
-                outcome = outcome_if_dropped[-1] if outcome_if_dropped else "aborted"
+                # Nobody but time has ended it, unless this client has had it done.
+                is_too_late = isinstance(error, KafkaError) and error.code == ErrorCode.INVALID_TXN_STATE
+                outcome = outcome_if_dropped[-1] if outcome_if_dropped else "timed_out" if is_too_late else "aborted"
             raise
         finally:
             await self._settle_rest()

@@ -14,7 +14,7 @@ from barnabas_clients.admin.client import Admin
 from barnabas_clients.errors import ClientError
 from barnabas_clients.protocol.errors import KafkaError
 from trials import faults as torture_faults
-from trials.load import WAIT_LIMIT_S, HangError
+from trials.load import HangError
 from trials.trial import Trial
 
 from .clients import INPUT, OUTPUT, PARTITIONS, Clients
@@ -42,21 +42,25 @@ async def create_topics(bootstrap: str, replicas: int, mode: str) -> None:
 
 
 class Stage:
-    """The cluster and its clients, and the number of replicas of all that transactions need."""
+    """The cluster and its clients, and the number of replicas of all that transactions need.
 
-    def __init__(self, trial: Trial, clients: Clients, replicas: int) -> None:
+    `limit_s`: the time after which replicas that are not in sync hang.
+    """
+
+    def __init__(self, trial: Trial, clients: Clients, replicas: int, limit_s: float) -> None:
         self._trial = trial
         self._clients = clients
         self._replicas = replicas
+        self._limit_s = limit_s
 
-    async def whole(self, limit_s: float = WAIT_LIMIT_S) -> dict[int, int]:
+    async def whole(self) -> dict[int, int]:
         """Wait until every replica is in sync; return a leader for each partition of data, and of the coordinators.
 
         Raises:
             HangError: they are not within the limit.
         """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + limit_s
+        deadline = loop.time() + self._limit_s
         state = "nobody answered"
         async with Admin(self._trial.machines.bootstrap, timeout_s=5.0) as admin:
             while True:
@@ -71,7 +75,7 @@ class Stage:
                         return dict(enumerate(view.leader_id for view in views))
                     state = str([(view.leader_id, list(view.in_sync_replicas)) for view in views])
                 if loop.time() > deadline:
-                    raise HangError(f"not in sync after {limit_s:.0f} s: {state}")
+                    raise HangError(f"not in sync after {self._limit_s:.0f} s: {state}")
                 await asyncio.sleep(0.05)
 
     def strike(self, fault: torture_faults.Fault, chance: random.Random) -> tuple[str, int]:
