@@ -40,9 +40,9 @@ class Mutant(NamedTuple):
 MUTANTS = [
     Mutant(
         "readers of committed records read to the high watermark",
-        "partition/partition.py",
-        "return self.last_stable_offset if is_committed else self.high_watermark",
-        "return self.high_watermark",
+        "server/handlers/fetch.py",
+        "return partition.last_stable_offset if self.is_committed else partition.high_watermark",
+        "return partition.high_watermark",
     ),
     Mutant(
         "every marker says that its transaction is committed",
