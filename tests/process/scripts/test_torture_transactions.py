@@ -51,9 +51,9 @@ def test_nobody_knows_what_became_of_a_killed_clients_records_and_transaction(le
     events = [e.Begun(transaction="p/1"), invoked(0), e.Acknowledged(producer="p", partition="t-0", sequence=0)]
     for event in [*events, invoked(1)]:
         left.tell(event)
-    assert left.is_open
+    was_open = left.is_open
     left.close()
-    assert not left.is_open
+    assert (was_open, left.is_open) == (True, False)
     left._book.recorder.close()
     lines = (tmp_path / "history").read_bytes().splitlines()
     assert [e.decode(line, number) for number, line in enumerate(lines)][-2:] == [
