@@ -131,15 +131,16 @@ class Step(NamedTuple):
 class Life:
     """One transactional id, here and in Kafka."""
 
-    def __init__(self, kafka: Kafka, chance: random.Random) -> None:
+    def __init__(self, kafka: Kafka, chance: random.Random, level: int | None = None) -> None:
         self._kafka = kafka
         self._chance = chance
-        self._level = chance.choice((1, 2, 2))
+        is_drawn = level is None
+        self._level = chance.choice((1, 2, 2)) if level is None else level
         self._client = chance.choice((V1, V2, V2, None))
         self._seen: list[Producer] = []
         self.desk = Desk(TransactionSettings(version=self._level))
         self.desk.now_ms = NOW_MS
-        epoch = chance.choice((None, None, 5, LAST_EPOCH - 3, LAST_EPOCH - 2, LAST_EPOCH - 1))
+        epoch = chance.choice((None, None, 5, LAST_EPOCH - 3, LAST_EPOCH - 2, LAST_EPOCH - 1)) if is_drawn else None
         producer = NOBODY if epoch is None else Producer(FIRST_ID, epoch)
         if epoch is not None:
             self.desk.transaction.saved = SavedTransaction(
@@ -159,7 +160,7 @@ class Life:
             kind = "end"
         producer = self._someone()
         version = chance.choice((V1, V2)) if self._client is None else self._client
-        answer, words = self._do(kind, producer, version)
+        answer, words = self.do(kind, producer, version, commit=chance.random() < 0.6)
         if answer.producer != NOBODY:
             self._seen.append(answer.producer)
         after = self.desk.transaction.saved
@@ -180,7 +181,7 @@ class Life:
         found = self._chance.choice(someone + self._seen[-4:])
         return found if found.epoch >= 0 else Producer(1, 0)
 
-    def _do(self, kind: str, producer: Producer, version: int) -> tuple[Answer, tuple[object, ...]]:
+    def do(self, kind: str, producer: Producer, version: int, *, commit: bool) -> tuple[Answer, tuple[object, ...]]:
         """Return what is answered here, and the line that asks the same of Kafka."""
         desk, chance = self.desk, self._chance
         match kind:
@@ -196,7 +197,6 @@ class Life:
                 number = chance.randint(1, 3)
                 return Answer(desk.verify(producer, ("a", number))), (kind, *producer, number)
             case "end":
-                commit = chance.random() < 0.6
                 answer = desk.end(producer, commit=commit, version=version)
                 return answer, (kind, *producer, version, "commit" if commit else "abort")
             case "mark":
@@ -231,3 +231,36 @@ def test_requests_are_decided_as_kafka_decides_them(kafka: Kafka, seed: int) -> 
                 break
     assert {kind: count for kind, count in succeeded.items() if count < LEFT[kind]} == {}
     assert differences < LIVES * STEPS // 5, "most is no different at all"
+
+
+@pytest.mark.parametrize(("level", "version"), [(1, V1), (2, V1), (2, V2)])
+def test_an_end_after_a_timeout_hears_what_kafka_says(kafka: Kafka, level: int, version: int) -> None:
+    """Fenced with v1; with v2 as after an abort of its own, until another producer takes over."""
+    life = Life(kafka, random.Random(1), level)
+
+    def both(kind: str, producer: Producer = NOBODY, *, commit: bool = True) -> ErrorCode:
+        answer, words = life.do(kind, producer, version, commit=commit)
+        kafkas = kafka.ask(*words)[0]
+        # While markers are written, Kafka lets everybody come again who is not fenced.
+        waits = life.desk.state.is_prepared and kafkas.code == ErrorCode.CONCURRENT_TRANSACTIONS
+        assert kafkas == answer or (waits and answer.code == ErrorCode.INVALID_TXN_STATE), (kind, producer, commit)
+        return answer.code
+
+    def ends(producer: Producer) -> list[ErrorCode]:
+        return [both("end", producer, commit=commit) for commit in (True, False)]
+
+    both("take-over")
+    producer = life.desk.saved.owner
+    both("add", producer)
+    both("time-out")
+    heard = [ends(producer)]
+    both("mark")
+    heard.append(ends(producer))
+    both("take-over")
+    heard.append(ends(producer))
+    fenced, invalid = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE
+    if version == V1:
+        assert heard == [[fenced, fenced]] * 3
+    else:
+        concurrent = ErrorCode.CONCURRENT_TRANSACTIONS
+        assert heard == [[invalid, concurrent], [invalid, ErrorCode.NONE], [fenced, fenced]]

@@ -52,6 +52,7 @@ def test_transactions_are_whole_through_kills_and_cut_links(tmp_path: Path) -> N
     assert result["faults"] == 3
     assert result["transactions"]["committed"] > 0
     assert result["seen"]["taken over"] > 0
+    assert result["seen"]["client killed"] > 0
     assert result["commits"] > 0
     assert not result["violations"]
     assert not result["wrong"]

@@ -1,12 +1,15 @@
 """The clients of `torture --workload txn`: feeders, workers and readers, all of this project, on one event loop.
 
-A *feeder* puts transactions of a few records into the input, over several partitions. A *worker* is a member of a group
+A *feeder* puts transactions of a few records into the input, over several partitions. A *holder* is one that keeps its
+transaction open for a while, until all of them end theirs at once (`rally`): so a fault finds transactions that are
+open, and many that are just being ended. A *worker* is a member of a group
 that reads the input, committed records only, and puts a record for each into the output in the transaction that stores
 its offsets. From time to time one changes its mind and aborts, falls asleep for longer than the transaction may last,
 or is taken over: another producer opens with its transactional id in the middle of its transaction, and it goes on as
 if nothing had happened. Readers follow both topics: one reads committed records, one all.
 
-A client that fails for good begins another life under another name.
+A client that fails for good begins another life under another name. A `Cast` says which of them there are; those of a
+process that is killed (`mortals.py`) are one feeder or worker alone.
 """
 
 import asyncio
@@ -15,6 +18,7 @@ import random
 import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import NamedTuple
 
 from barnabas_broker.history import events as e
 from barnabas_clients.admin.client import Admin
@@ -24,36 +28,55 @@ from barnabas_clients.producer.producer import Producer
 from barnabas_clients.protocol.errors import KafkaError
 from barnabas_clients.topic_partition import TopicPartition
 
+from .leaders import follow_leaders
 from .story import Aborting, Book, Outcome, Telling, consumed_of
 from .topics import Flow
 
-__all__ = ["FLOW", "Clients"]
+__all__ = ["ALL", "FLOW", "GROUP", "INPUT", "OUTPUT", "PARTITIONS", "Cast", "Clients"]
 
 INPUT = "txn-in"
 OUTPUT = "txn-out"
 GROUP = "txn-work"
 PARTITIONS = 4
 FLOW = Flow(INPUT, OUTPUT, GROUP, PARTITIONS)
-FEEDERS = 2
-WORKERS = 3
 TRANSACTION_TIMEOUT_S = 3.0
 SLEEP_S = 5.0  # longer than the timeout and the time between two searches for such transactions
 PAUSE_S = 0.05
 LIFE_S = (4.0, 15.0)
+HELD_S = (0.8, 2.0)  # shorter than the timeout, with room for a computer that is busy
+
+
+class Cast(NamedTuple):
+    """The names of the clients, by what they do; `is_watched`: readers are there, and those who look at offsets."""
+
+    feeders: tuple[str, ...] = ()
+    holders: tuple[str, ...] = ()
+    workers: tuple[str, ...] = ()
+    is_watched: bool = False
+
+
+ALL = Cast(
+    feeders=("feed0", "feed1"),
+    holders=tuple(f"hold{number}" for number in range(16)),
+    workers=("work0", "work1"),
+    is_watched=True,
+)
 
 
 class Clients(threading.Thread):
-    """All clients of a run. `stop_feeding` ends the input; `finish` everything."""
+    """All clients of a run. `stop_feeding` ends the input; `finish` everything. Lives are numbered from `lives` on."""
 
-    def __init__(self, book: Book, bootstrap: str, seed: int) -> None:
+    def __init__(self, book: Book, bootstrap: str, seed: int, cast: Cast = ALL, lives: int = 0) -> None:
         super().__init__(name="transactional clients", daemon=True)
+        self._cast = cast
         self.book = book
         self._servers = bootstrap
         self._chance = random.Random(seed)
         self._loop = asyncio.new_event_loop()
         self._feeding_over = asyncio.Event()
         self._over = asyncio.Event()
-        self._lives = 0
+        self._rally = asyncio.Event()
+        self._lives = lives
         self.failure: BaseException | None = None
 
     def run(self) -> None:
@@ -67,6 +90,14 @@ class Clients(threading.Thread):
 
     def stop_feeding(self) -> None:
         self._loop.call_soon_threadsafe(self._feeding_over.set)
+
+    def rally(self) -> None:
+        """Have every holder end its transaction now."""
+        self._loop.call_soon_threadsafe(self._ring)
+
+    def _ring(self) -> None:
+        self._rally.set()
+        self._rally = asyncio.Event()
 
     def finish(self, limit_s: float = 60.0) -> None:
         if self.is_alive():
@@ -83,13 +114,18 @@ class Clients(threading.Thread):
 
     async def _work(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            for number in range(FEEDERS):
-                tasks.create_task(self._live(f"feed{number}", self._feed, self._feeding_over))
-            for number in range(WORKERS):
-                tasks.create_task(self._live(f"work{number}", self._be_worker, self._over))
-            for name, committed in (("committed", True), ("all", False)):
-                tasks.create_task(self._live(name, partial(self._follow, committed), self._over))
-            tasks.create_task(self._live("watch", self._watch, self._over))
+            for who in self._cast.feeders:
+                tasks.create_task(self._live(who, partial(self._feed, False), self._feeding_over))
+            for who in self._cast.holders:
+                tasks.create_task(self._live(who, partial(self._feed, True), self._feeding_over))
+            for who in self._cast.workers:
+                tasks.create_task(self._live(who, self._be_worker, self._over))
+            if self._cast.is_watched:
+                for name, committed in (("committed", True), ("all", False)):
+                    tasks.create_task(self._live(name, partial(self._follow, committed), self._over))
+                tasks.create_task(self._live("watch", self._watch, self._over))
+                watching = partial(follow_leaders, self.book, self._servers, self._over)
+                tasks.create_task(self._live("leaders", watching, self._over))
 
     async def _live(self, who: str, life: Callable[[str, str], Awaitable[None]], over: asyncio.Event) -> None:
         """Live one life after another until all is over."""
@@ -119,11 +155,11 @@ class Clients(threading.Thread):
         what = self._chance.random()
         if what < 0.08:
             raise Aborting
-        if what < 0.10:
+        if what < 0.11:
             words.append("timed_out")
             self.book.seen["slept"] += 1
             await asyncio.sleep(SLEEP_S)
-        elif what < 0.14:
+        elif what < 0.15:
             self.book.seen["taken over"] += 1
             words.append("fenced")
             with contextlib.suppress(ClientError, KafkaError):
@@ -132,15 +168,17 @@ class Clients(threading.Thread):
 
     # Feeders.
 
-    async def _feed(self, who: str, name: str) -> None:
+    async def _feed(self, holds: bool, who: str, name: str) -> None:
         async with self._producer(who) as producer:
             telling = Telling(self.book, producer, who, name)
             while not self._feeding_over.is_set():
                 words: list[Outcome] = []
                 try:
                     async with telling.transaction(words) as (transaction, _):
-                        for _ in range(self._chance.randint(1, 6)):
+                        for _ in range(self._chance.randint(1, 3 if holds else 6)):
                             await telling.send(transaction, INPUT, self._chance.randrange(PARTITIONS))
+                        if holds:
+                            await self._hold()
                         await self._disturb(telling, words)
                 except Aborting:
                     pass
@@ -148,6 +186,12 @@ class Clients(threading.Thread):
                     if error.fenced or not error.abortable:
                         return
                 await asyncio.sleep(PAUSE_S)
+
+    async def _hold(self) -> None:
+        """Wait for the rally, or for a while; the records go meanwhile."""
+        rally = self._rally
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(rally.wait(), self._chance.uniform(*HELD_S))
 
     # Workers.
 

@@ -13,6 +13,7 @@ from barnabas_clients.consumer.record import ConsumerRecord
 from barnabas_clients.errors import ClientError
 from barnabas_clients.producer.producer import Delivery, Producer, RecordsLostError
 from barnabas_clients.producer.transaction import Transaction
+from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.errors import KafkaError
 from trials.load import Recorder, digest_of, value_of
 
@@ -35,33 +36,42 @@ class Book:
         self.seen: Counter[str] = Counter()
         self.names = itertools.count(1)
         self._lock = threading.Lock()
-        self._begun = threading.Condition(self._lock)
+        self._asked = threading.Condition(self._lock)
+        self._open: set[str] = set()
         self._ends: dict[str, str] = {}
         self._struck: set[str] = set()
+
+    def begin(self, name: str) -> None:
+        with self._lock:
+            self._open.add(name)
 
     def begin_end(self, name: str, transactional_id: str) -> None:
         with self._lock:
             self._ends[name] = transactional_id
-            self._begun.notify_all()
+            self._asked.notify_all()
 
     def finish_end(self, name: str, outcome: str) -> None:
         with self._lock:
+            self._open.discard(name)
             self._ends.pop(name, None)
             if name in self._struck:
                 self._struck.discard(name)
                 self.seen[f"{outcome} over a fault"] += 1
 
-    def wait_for_end(self, limit_s: float) -> str | None:
-        """Wait until somebody asks for a transaction's end; return its transactional id, None if nobody has asked."""
+    def wait_for_ends(self, count: int, limit_s: float) -> list[str]:
+        """Wait until so many ends of transactions are asked for and not answered; return their transactional ids."""
         with self._lock:
-            self._begun.wait(limit_s)
-            return next(reversed(self._ends.values()), None)
+            self._asked.wait_for(lambda: len(self._ends) >= count, limit_s)
+            return list(self._ends.values())
 
-    def strike(self) -> list[str]:
-        """Note that a fault strikes now; return the transactional ids whose transaction is being ended."""
+    def strike(self) -> tuple[int, list[str]]:
+        """Note that a fault strikes now.
+
+        Return how many transactions are open, and the transactional ids of those whose end is asked for.
+        """
         with self._lock:
             self._struck |= set(self._ends)
-            return list(self._ends.values())
+            return len(self._open), list(self._ends.values())
 
     def note(self, line: str) -> None:
         if len(self.trouble) < 10_000:
@@ -91,6 +101,7 @@ class Telling:
         """
         name = f"{self.name}/{next(self.book.names)}"
         self._tell(e.Begun(transaction=name))
+        self.book.begin(name)
         asked = False
         outcome: Outcome = "unknown"
         try:
@@ -110,7 +121,9 @@ class Telling:
             if error.fenced:
                 outcome = "fenced"
             elif not asked or error.may_be_done is False:
-                outcome = outcome_if_dropped[-1] if outcome_if_dropped else "aborted"
+                # Nobody but time has ended it, unless this client has had it done.
+                is_too_late = isinstance(error, KafkaError) and error.code == ErrorCode.INVALID_TXN_STATE
+                outcome = outcome_if_dropped[-1] if outcome_if_dropped else "timed_out" if is_too_late else "aborted"
             raise
         finally:
             await self._settle_rest()

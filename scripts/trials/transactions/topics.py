@@ -34,15 +34,21 @@ class Flow(NamedTuple):
         return [TopicPartition(self.output, number) for number in range(self.partitions)]
 
 
-async def create_topics(bootstrap: str, flow: Flow, **settings: str) -> None:
-    """Create both topics; a setting's dots are written as underscores."""
-    config = {"min.insync.replicas": "2"} | {name.replace("_", "."): value for name, value in settings.items()}
+async def create_topics(bootstrap: str, flow: Flow, replicas: int = 3, **settings: str) -> None:
+    """Create both topics; a setting's dots are written as underscores.
+
+    Two replicas need each other while both are there, by the log's own rule.
+    """
+    config = {"min.insync.replicas": "2"} if replicas > 2 else {}
+    config |= {name.replace("_", "."): value for name, value in settings.items()}
     async with Admin(bootstrap, timeout_s=60.0) as admin:
         for topic in (flow.input, flow.output):
-            await admin.create_topic(topic, flow.partitions, 3, config)
+            await admin.create_topic(topic, flow.partitions, replicas, config)
 
 
-async def whole(bootstrap: str, topics: Sequence[str], limit_s: float = WAIT_LIMIT_S) -> dict[str, list[int]]:
+async def whole(
+    bootstrap: str, topics: Sequence[str], limit_s: float = WAIT_LIMIT_S, replicas: int = 3
+) -> dict[str, list[int]]:
     """Wait until every replica is in sync; return the leaders of each topic's partitions.
 
     Raises:
@@ -60,7 +66,7 @@ async def whole(bootstrap: str, topics: Sequence[str], limit_s: float = WAIT_LIM
             else:
                 views = {name: [view for _, view in sorted(found[name].partitions.items())] for name in topics}
                 every = [view for of_topic in views.values() for view in of_topic]
-                if all(view.leader_id > 0 and len(view.in_sync_replicas) == 3 for view in every):
+                if all(view.leader_id > 0 and len(view.in_sync_replicas) == replicas for view in every):
                     return {name: [view.leader_id for view in of_topic] for name, of_topic in views.items()}
                 state = str([(view.leader_id, list(view.in_sync_replicas)) for view in every])
             if loop.time() > deadline:

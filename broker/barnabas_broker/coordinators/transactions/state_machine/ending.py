@@ -15,6 +15,10 @@ epoch is about the next transaction, and all others are fenced:
 | PREPARE | CONCURRENT_TRANSACTIONS | INVALID_TXN_STATE | CONCURRENT_TRANSACTIONS | CONCURRENT_TRANSACTIONS |
 | COMPLETE | NONE, and the new epoch | INVALID_TXN_STATE | INVALID_TXN_STATE | is aborted |
 
+*After a timeout* the same table holds. With v2 the owner's end is a repetition of an abort that it has not asked for:
+its commit hears INVALID_TXN_STATE, its abort succeeds and tells it the next epoch, and it is fenced only when another
+has taken over. With v1 it is fenced at once. Kafka's coordinator says the same.
+
 An abort without a transaction is legal, because a client does not always know whether one was opened for it. It goes
 through the same states.
 

@@ -218,6 +218,52 @@ def test_t5_markers_of_v2_carry_the_raised_epoch_and_say_so() -> None:
         assert (markers.producer, markers.version) == (raised(producer, by), version)
 
 
+class TestAfterATimeout:
+    """With v2 a transaction that has timed out looks as if its owner had aborted it, until another takes over."""
+
+    @MOVES
+    def test_with_v2_the_owner_hears_that_it_is_aborted(self, moves: bool) -> None:
+        desk = Desk()
+        producer = self._timed_out(desk, V2)
+        for abort in (CONCURRENT, NONE):
+            if moves:
+                desk.move()
+            assert desk.end(producer, commit=True).code == INVALID
+            assert desk.end(producer, commit=False).code == abort
+            if desk.state.is_prepared:
+                desk.mark()
+        assert desk.end(producer, commit=False).producer == raised(producer), "it may go on, with the next epoch"
+
+    @OUTCOMES
+    def test_with_v2_the_owner_is_fenced_when_another_has_taken_over(self, commit: bool) -> None:
+        desk = Desk()
+        producer = self._timed_out(desk, V2)
+        desk.mark()
+        desk.init()
+        assert desk.end(producer, commit=commit).code == FENCED
+
+    @OUTCOMES
+    @MOVES
+    @pytest.mark.parametrize("version", [V1, V2])
+    def test_with_v1_it_is_fenced_at_once(self, version: int, commit: bool, moves: bool) -> None:
+        """`version`: of the coordinator."""
+        desk = Desk(TransactionSettings(version=version))
+        producer = self._timed_out(desk, V1)
+        for _ in range(2):
+            if moves:
+                desk.move()
+            assert desk.end(producer, commit=commit, version=V1).code == FENCED
+            if desk.state.is_prepared:
+                desk.mark()
+
+    @staticmethod
+    def _timed_out(desk: Desk, version: int) -> Producer:
+        producer = desk.begun(A0, version=version)
+        desk.now_ms += desk.saved.timeout_ms
+        assert desk.time_out()
+        return producer
+
+
 class TestVersion1:
     @OUTCOMES
     @MOVES
