@@ -22,7 +22,7 @@ from barnabas_broker.testing import Cluster
 from barnabas_clients import Admin, Consumer, KafkaError, Producer, TopicPartition
 from barnabas_clients.errors import ClientError
 from barnabas_clients.producer import conversation
-from barnabas_clients.protocol.end_txn import EndTxnRequest
+from barnabas_clients.protocol.end_txn import EndTxnRequest, EndTxnResponse
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.registry import decode_response
 
@@ -46,7 +46,9 @@ class Held(NamedTuple):
         while True:
             answer = await frame_of(self.reader)
             if answer[4:8] == self.frame[8:12]:  # others of this connection were answered before
-                return ErrorCode(decode_response(EndTxnRequest, answer[4:], version).error_code)
+                ended = decode_response(EndTxnRequest, answer[4:], version)
+                assert isinstance(ended, EndTxnResponse)
+                return ErrorCode(ended.error_code)
 
 
 class HoldingWire:

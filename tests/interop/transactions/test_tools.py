@@ -2,17 +2,22 @@
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 from interop import runtimes
 from interop.conftest import NewTopicMaker
 from interop.console_tools import Tools
+
+from barnabas_broker.coordinators.groups.state_machine.location import partition_for
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 TIMEOUT_S = 60.0
 STATE = "__transaction_state"
+EMPTY, ONGOING = 0, 1  # as the log numbers states
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +27,7 @@ def tools(bootstrap: str) -> Tools:
 
 @pytest.fixture
 def open_one(bootstrap: str, new_topic: NewTopicMaker, name: str) -> Iterator[str]:
-    """Leave a transaction open, with a record in a topic; yields the topic."""
+    """A topic with a record of a transaction that is open until the test is done."""
     topic = new_topic()
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name, "log_level": 0})
     producer.init_transactions(TIMEOUT_S)
@@ -30,6 +35,7 @@ def open_one(bootstrap: str, new_topic: NewTopicMaker, name: str) -> Iterator[st
     producer.produce(topic, b"undecided", partition=0)
     assert producer.flush(TIMEOUT_S) == 0
     yield topic
+    producer.abort_transaction(TIMEOUT_S)
 
 
 def test_the_load_of_records_in_transactions(tools: Tools, new_topic: NewTopicMaker, name: str) -> None:
@@ -63,10 +69,25 @@ def test_a_transaction_is_listed_described_and_aborted(tools: Tools, open_one: s
     assert producer["CurrentTransactionStartOffset"] == "None"
 
 
-def test_the_log_of_transactions_is_printed(tools: Tools, open_one: str, name: str) -> None:
+def test_the_log_of_transactions_is_printed(tools: Tools, admin: AdminClient, open_one: str, name: str) -> None:
+    partition = partition_for(name, len(admin.list_topics(STATE, timeout=20).topics[STATE].partitions))
+    at = TopicPartition(STATE, partition)
+    start, end = (
+        admin.list_offsets({at: spec})[at].result(20).offset for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
+    )
     formatter = "org.apache.kafka.tools.consumer.TransactionLogMessageFormatter"
-    words = ("--topic", STATE, "--from-beginning", "--formatter", formatter, "--timeout-ms", 3_000)
-    lines = [json.loads(line) for line in tools.run("kafka-console-consumer", *words).splitlines()]
-    ours = [line["value"]["data"] for line in lines if line["key"]["data"]["transactionalId"] == name]
+    place = ("--topic", STATE, "--partition", partition, "--offset", "earliest", "--max-messages", end - start)
+    found = list(objects(tools.run("kafka-console-consumer", *place, "--formatter", formatter)))
+    ours = [one["value"]["data"] for one in found if one["key"]["data"]["transactionalId"] == name]
+    assert [one["transactionStatus"] for one in ours] == [EMPTY, ONGOING]
     assert ours[-1]["transactionPartitions"] == [{"topic": open_one, "partitionIds": [0]}]
-    assert [one["transactionStatus"] for one in ours][-1] == 1  # ongoing
+    assert ours[-1]["transactionTimeoutMs"] == TIMEOUT_S * 1000
+
+
+def objects(text: str) -> Iterator[Any]:
+    """Yield the objects that the formatter prints one behind the other, without a space."""
+    decoder = json.JSONDecoder()
+    while text := text.lstrip():
+        found, end = decoder.raw_decode(text)
+        yield found
+        text = text[end:]
