@@ -38,8 +38,8 @@ def rows_of(frame: DataFrame) -> Rows:
 def consumed(bootstrap: str, topic: str, level: str) -> Rows:
     async def read() -> Rows:
         found: Rows = []
-        given = {"auto_offset_reset": "earliest", "read_committed": level == "read_committed"}
-        async with Consumer(bootstrap, **given) as consumer:
+        is_committed = level == "read_committed"
+        async with Consumer(bootstrap, auto_offset_reset="earliest", read_committed=is_committed) as consumer:
             await consumer.assign([(topic, each) for each in range(PARTITIONS)])
             while any((await consumer.lag()).values()):
                 for records in (await consumer.get_many(timeout_s=1)).values():

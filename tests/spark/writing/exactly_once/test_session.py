@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
 
 from barnabas_spark.writing.exactly_once.decisions import Decision
 from barnabas_spark.writing.exactly_once.plan import End, Fenced, begin, commit
@@ -92,6 +93,30 @@ def test_a_stream_repeats_a_micro_batch_and_its_rows_are_there_once(sink: Sink, 
     # Spark did not get to say that the batch was done.
     for file in (checkpoint / "commits").glob("*0*"):
         file.unlink()
+    run()
+    assert sink.read() == sink.read("read_uncommitted") == once(range(40))
+
+
+def test_foreach_batch_writes_each_batch_once_under_its_number(sink: Sink, tmp_path: Path) -> None:
+    source, checkpoint = tmp_path / "source", tmp_path / "checkpoint"
+    sink.rows(0, 40).write.text(str(source))
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        sink.write(frame.repartition(2 + len(sink.more)), batch_id)
+
+    def run() -> None:
+        frame = sink.spark.readStream.schema("value string").text(str(source))
+        writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint))
+        query = writer.trigger(availableNow=True).start()
+        try:
+            assert query.awaitTermination(120)
+        finally:
+            query.stop()
+
+    run()
+    for file in (checkpoint / "commits").glob("*0*"):
+        file.unlink()
+    sink.more["kafka.compression.type"] = "lz4"
     run()
     assert sink.read() == sink.read("read_uncommitted") == once(range(40))
 
