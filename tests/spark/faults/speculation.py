@@ -28,7 +28,7 @@ __all__ = ["Attempt", "archive_with_a_loser", "overlapping", "writers"]
 _STEM = re.compile(r"(barnabas-.*-\d+-\d{20})-([0-9a-f]{32})-\d+\.parquet$")
 STRUCK_MAX = 2
 _UNFINISHED = ".unfinished-barnabas-"
-_SETTINGS = {
+SETTINGS = {
     "spark.speculation": "true",
     "spark.speculation.interval": "50ms",
     "spark.speculation.multiplier": "1.1",
@@ -82,7 +82,7 @@ def archive_with_a_loser(
     root, events = folder / kind, folder / "events"
     events.mkdir(parents=True)
     pythons = environments(folder)
-    settings = _SETTINGS | {"spark.eventLog.dir": events.as_uri()}
+    settings = SETTINGS | {"spark.eventLog.dir": events.as_uri()}
     words = ["-m", "barnabas_spark.jobs", "archive", filled.topic.name, "--to", str(root), "--format", kind]
     words += ["-b", filled.topic.bootstrap, "--round-size", round_size, "--master"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {

@@ -17,10 +17,10 @@ class Found(NamedTuple):
     headers: list[tuple[str, bytes | None]]
 
 
-def create(bootstrap: str, topic: str, partitions: int, *, max_message_bytes: int = 1 << 20) -> None:
-    """Create a topic with three replicas."""
+def create(bootstrap: str, topic: str, partitions: int, *, max_message_bytes: int = 1 << 20, replicas: int = 3) -> None:
+    """Create a topic."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    new = NewTopic(topic, partitions, 3, config={"max.message.bytes": str(max_message_bytes)})
+    new = NewTopic(topic, partitions, replicas, config={"max.message.bytes": str(max_message_bytes)})
     admin.create_topics([new])[topic].result(30)
 
 

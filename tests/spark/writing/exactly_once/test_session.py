@@ -1,89 +1,19 @@
 """A real Spark session writes batches as a whole, or not at all; readers of committed records see that."""
 
-import uuid
 from collections import Counter
-from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
-from barnabas_spark import clusters as connections
-from barnabas_spark.options.writes import WriteOptions, parse_write_options
-from barnabas_spark.writing.exactly_once.decisions import Decision, Prepared
-from barnabas_spark.writing.exactly_once.names import attempt_id
-from barnabas_spark.writing.exactly_once.plan import Begun, Effect, End, Fenced, begin, commit
+from barnabas_spark.writing.exactly_once.decisions import Decision
+from barnabas_spark.writing.exactly_once.plan import End, Fenced, begin, commit
 from barnabas_spark.writing.exactly_once.requests import LostTransactionError, carry_out
-from barnabas_spark.writing.producers import begin_with, prepare
 
-from .writing.records_of import create
+from .sink import Sink, once, stop_before
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
-
-
-class Sink:
-    """A topic and a sink of random names."""
-
-    def __init__(self, spark: SparkSession, bootstrap: str) -> None:
-        self.spark = spark
-        self.bootstrap = bootstrap
-        self.topic = f"once-{uuid.uuid4().hex[:12]}"
-        self.name = f"sink-{uuid.uuid4().hex[:12]}"
-        create(bootstrap, self.topic, 3)
-
-    def given(self, **more: str) -> dict[str, str]:
-        return {"kafka.bootstrap.servers": self.bootstrap, "topic": self.topic, "exactlyOnce": "true"} | more
-
-    def options(self, **more: str) -> WriteOptions:
-        return parse_write_options(self.given(txnAppId=self.name, **more))
-
-    def write(self, frame: DataFrame, version: int) -> None:
-        options = self.given(txnAppId=self.name, txnVersion=str(version))
-        frame.write.format("barnabas").options(**options).mode("append").save()
-
-    def rows(self, start: int, end: int, partitions: int = 4) -> DataFrame:
-        return self.spark.range(start, end, 1, partitions).selectExpr("cast(id as string) as value")
-
-    def read(self, level: str = "read_committed") -> Counter[int]:
-        options = {
-            "kafka.bootstrap.servers": self.bootstrap,
-            "subscribe": self.topic,
-            "kafka.isolation.level": level,
-        }
-        frame = self.spark.read.format("barnabas").options(**options).load().selectExpr("cast(value as string)")
-        return Counter(int(row.value) for row in frame.collect())
-
-    def attempt(self, begun: Begun, number: int, value: str, partition: int = 0) -> Prepared:
-        """Do what a task does, with one row."""
-        options = self.options()
-
-        async def attempt() -> Prepared | None:
-            name = attempt_id(self.name, partition, begun.owner, number)
-            producer = (await begin_with(options, name)).producer
-            await (await producer.send(self.topic, value.encode(), partition=partition))
-            return await prepare(options, producer)
-
-        found = connections.run(attempt(), 60)
-        assert found is not None
-        return found
-
-
-@pytest.fixture
-def sink(spark: SparkSession, cluster: Any) -> Sink:
-    return Sink(spark, cluster.bootstrap)
-
-
-def once(numbers: range) -> Counter[int]:
-    return Counter(dict.fromkeys(numbers, 1))
-
-
-def until(plan: Generator[Effect, Any, Any], kind: type[Effect]) -> Generator[Effect, Any, None]:
-    """Carry a plan out up to its first effect of a kind, and die before it."""
-    effect = next(plan)
-    while not isinstance(effect, kind):
-        effect = plan.send((yield effect))
 
 
 def test_a_batch_is_there_once_however_often_it_is_written(sink: Sink) -> None:
@@ -107,7 +37,7 @@ def test_a_decision_whose_driver_died_is_finished_by_the_next_batch(sink: Sink) 
     prepared = tuple(sink.attempt(begun, number, str(number), number) for number in range(3))
     loser = sink.attempt(begun, 7, "7")
     assert sink.read() == Counter()
-    carry_out(until(commit(begun, Decision(sink.name, 0, prepared)), End), sink.options())
+    carry_out(stop_before(commit(begun, Decision(sink.name, 0, prepared)), End), sink.options())
     assert sink.read() == Counter()
     sink.write(sink.rows(0, 3), 0)
     assert sink.read() == once(range(3))
@@ -163,6 +93,30 @@ def test_a_stream_repeats_a_micro_batch_and_its_rows_are_there_once(sink: Sink, 
     # Spark did not get to say that the batch was done.
     for file in (checkpoint / "commits").glob("*0*"):
         file.unlink()
+    run()
+    assert sink.read() == sink.read("read_uncommitted") == once(range(40))
+
+
+def test_foreach_batch_writes_each_batch_once_under_its_number(sink: Sink, tmp_path: Path) -> None:
+    source, checkpoint = tmp_path / "source", tmp_path / "checkpoint"
+    sink.rows(0, 40).write.text(str(source))
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        sink.write(frame.repartition(2 + len(sink.more)), batch_id)
+
+    def run() -> None:
+        frame = sink.spark.readStream.schema("value string").text(str(source))
+        writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint))
+        query = writer.trigger(availableNow=True).start()
+        try:
+            assert query.awaitTermination(120)
+        finally:
+            query.stop()
+
+    run()
+    for file in (checkpoint / "commits").glob("*0*"):
+        file.unlink()
+    sink.more["kafka.compression.type"] = "lz4"
     run()
     assert sink.read() == sink.read("read_uncommitted") == once(range(40))
 

@@ -1,0 +1,79 @@
+"""A topic and a sink of random names, and what Spark writes to it and reads from it."""
+
+import uuid
+from collections import Counter
+from collections.abc import Generator
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from spark.writing.records_of import create
+
+from barnabas_spark import clusters as connections
+from barnabas_spark.options.writes import WriteOptions, parse_write_options
+from barnabas_spark.writing.exactly_once.decisions import Prepared
+from barnabas_spark.writing.exactly_once.names import attempt_id
+from barnabas_spark.writing.exactly_once.plan import Begun, Effect
+from barnabas_spark.writing.producers import begin_with, prepare
+
+__all__ = ["Sink", "once", "stop_before"]
+
+
+class Sink:
+    """A topic and a sink of random names."""
+
+    def __init__(self, spark: SparkSession, bootstrap: str, replicas: int = 3) -> None:
+        self.spark = spark
+        self.bootstrap = bootstrap
+        self.topic = f"once-{uuid.uuid4().hex[:12]}"
+        self.name = f"sink-{uuid.uuid4().hex[:12]}"
+        create(bootstrap, self.topic, 3, replicas=replicas)
+        self.more: dict[str, str] = {}
+
+    def given(self, **more: str) -> dict[str, str]:
+        return (
+            {"kafka.bootstrap.servers": self.bootstrap, "topic": self.topic, "exactlyOnce": "true"} | self.more | more
+        )
+
+    def options(self, **more: str) -> WriteOptions:
+        return parse_write_options(self.given(txnAppId=self.name, **more))
+
+    def write(self, frame: DataFrame, version: int) -> None:
+        options = self.given(txnAppId=self.name, txnVersion=str(version))
+        frame.write.format("barnabas").options(**options).mode("append").save()
+
+    def rows(self, start: int, end: int, partitions: int = 4) -> DataFrame:
+        return self.spark.range(start, end, 1, partitions).selectExpr("cast(id as string) as value")
+
+    def read(self, level: str = "read_committed") -> Counter[int]:
+        options = {
+            "kafka.bootstrap.servers": self.bootstrap,
+            "subscribe": self.topic,
+            "kafka.isolation.level": level,
+        }
+        frame = self.spark.read.format("barnabas").options(**options).load().selectExpr("cast(value as string)")
+        return Counter(int(row.value) for row in frame.collect())
+
+    def attempt(self, begun: Begun, number: int, value: str, partition: int = 0) -> Prepared:
+        """Do what a task does, with one row."""
+        options = self.options()
+
+        async def attempt() -> Prepared | None:
+            name = attempt_id(self.name, partition, begun.owner, number)
+            producer = (await begin_with(options, name)).producer
+            await (await producer.send(self.topic, value.encode(), partition=partition))
+            return await prepare(options, producer)
+
+        found = connections.run(attempt(), 60)
+        assert found is not None
+        return found
+
+
+def once(numbers: range) -> Counter[int]:
+    return Counter(dict.fromkeys(numbers, 1))
+
+
+def stop_before(plan: Generator[Effect, Any, Any], kind: type[Effect]) -> Generator[Effect, Any, None]:
+    """Carry a plan out up to its first effect of a kind, and die before it."""
+    effect = next(plan)
+    while not isinstance(effect, kind):
+        effect = plan.send((yield effect))
