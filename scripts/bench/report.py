@@ -155,7 +155,7 @@ def _charts(rows: list[Row]) -> Iterator[tuple[str, list[Row]]]:
     """Group rows for charts: one metric of one phase, in one mode, each."""
     groups = dict[str, list[Row]]()
     for row in rows:
-        if row.metric in {"mb_s", "p50_ms", "p99_ms", "requests_s", "pause_s", "rss_mib", "ready_s"}:
+        if row.metric in {"mb_s", "p50_ms", "p99_ms", "requests_s", "transactions_s", "pause_s", "rss_mib", "ready_s"}:
             groups.setdefault(f"{row.phase}, {row.metric}, {row.mode}", []).append(row)
     yield from groups.items()
 

@@ -32,6 +32,7 @@ TOPIC = "kill-rounds"
 PARTITIONS = 6
 RECORD_BYTES = 256
 RECORDS_PER_SECOND = 3_000
+POLL_S = 0.001  # librdkafka counts in milliseconds, and spins if it has to wait for less
 SETTLE_S = 1.0  # of load before each kill and after each return
 EVENTS_SHOWN = 40
 ROUND_LIMIT_S = 60.0
@@ -99,7 +100,7 @@ class Load(threading.Thread):
         while not self._stop_asked.is_set():
             due += 1 / self._records_per_second
             while (left := due - time.perf_counter()) > 0:
-                self._producer.poll(left)
+                self._producer.poll(max(left, POLL_S))
             try:
                 self._producer.produce(self._topic, b"%012d" % self.sent[partition] + padding, partition=partition)
                 self.sent[partition] += 1

@@ -37,7 +37,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         in_flight: Requests under way at a time, of the kind "tiny".
         in_flight_mib: MiB that the producer has under way at most, in any number of requests and without idempotence;
             0 leaves it to the client: librdkafka with idempotence has five requests under way for each broker.
-        batch_records: Records of each batch, of the kind "batches" (`batch_load.py`).
+        batch_records: Records of each batch, of the kind "batches" (`batch_load.py`); of each transaction, of the kind
+            "transactions" (`transactions_load.py`), which has as many `producers`.
         configs: Settings of the topic.
     """
 
@@ -57,6 +58,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     in_flight_mib: int = 0
     consumers: int = 10
     batch_records: int = 0
+    producers: int = 1
     configs: dict[str, str] = {}
 
 

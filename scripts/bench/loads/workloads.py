@@ -10,11 +10,13 @@ from msgspec.structs import replace
 
 from .load import Load
 
-__all__ = ["GROUPS", "WORKLOADS", "Workload"]
+__all__ = ["GROUPS", "TRANSACTIONS", "WORKLOADS", "Workload"]
 
 GIB = 1 << 30
 ALL = frozenset({"barnabas", "kafka", "nats"})
 KAFKAS = frozenset({"barnabas", "kafka"})
+TRANSACTIONS = "txn"
+"""The group whose brokers must offer transactions."""
 
 
 class Workload(NamedTuple):
@@ -67,6 +69,15 @@ def _all() -> list[Workload]:
         systems = ALL if count <= 100 else KAFKAS if count <= 1_000 else frozenset({"barnabas"})
         found.append(_throughput(f"{count:,} partitions", "partitions", systems, partitions=count, is_active=True))
     found.append(Workload("kill -9 of a leader", "failover", Load(kind="failover", record_bytes=100)))
+    found += [
+        Workload(
+            f"{count} {'producer' if count == 1 else 'producers'}, transactions of 100",
+            TRANSACTIONS,
+            Load(kind="transactions", producers=count, batch_records=100, seconds=20.0),
+            KAFKAS,
+        )
+        for count in (16, 1)
+    ]
     return found
 
 

@@ -32,7 +32,7 @@ from rich.console import Console
 
 from bench import systems
 from bench.loads.load import Load, LoadFailedError, Measured, run
-from bench.loads.workloads import GROUPS, WORKLOADS, Workload
+from bench.loads.workloads import GROUPS, TRANSACTIONS, WORKLOADS, Workload
 from bench.report import Header, Sample, Samples, write_report
 
 from .idle import rss_mib, user_and_system_s
@@ -49,16 +49,16 @@ WARM = {  # Kafka's figures keep rising for about a million records: the JVM com
 SETTLE_S = 5.0  # the work of a system right after its start is over
 
 
-def command_of(system: str) -> list[str]:
+def command_of(system: str, load: Load) -> list[str]:
     if system == "nats":
         return [str(systems.install_nats()[1])]
-    return module_command("bench.loads.kafka_load")
+    return module_command("bench.loads.transactions_load" if load.kind == "transactions" else "bench.loads.kafka_load")
 
 
 def put_on(system: str, running: systems.Running, load: Load) -> list[Measured]:
     """Run one load on a system that is up, through all its phases."""
     to_it = replace(load, address=running.address)
-    return run(command_of(system), to_it, user_and_system_s, lambda: running.pids, running.kill)
+    return run(command_of(system, load), to_it, user_and_system_s, lambda: running.pids, running.kill)
 
 
 class Mode(NamedTuple):
@@ -114,7 +114,10 @@ class Comparison:
     def _system(self, name: str, how: Mode, number: int) -> None:
         mode = how.name
         is_apart = how.wire_delay_ms is not None
-        setup = systems.Setup(self.options.min_insync_replicas, how.link_delay_ms or 0.0, is_apart)
+        has_transactions = any(one.group == TRANSACTIONS for one in self.workloads)
+        setup = systems.Setup(
+            self.options.min_insync_replicas, how.link_delay_ms or 0.0, is_apart, has_transactions=has_transactions
+        )
         try:
             with START[name](synced=how.durability == "synced", setup=setup) as running:
                 self._note(name, mode, number, "start", Measured("start", {"ready_s": running.ready_s}, 0.0, {}))
