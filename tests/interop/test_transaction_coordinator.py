@@ -4,8 +4,6 @@ Each answer is compared, and each record. They differ where the state machine's 
 """
 
 import random
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -31,12 +29,11 @@ from barnabas_broker.coordinators.transactions.state_machine.records import deco
 from barnabas_broker.coordinators.transactions.state_machine.states import TransactionState
 from barnabas_clients.protocol.error_codes import ErrorCode
 
-from . import runtimes
+from .line_programs import LineProgram, java_command
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 SOURCE = Path(__file__).with_name("KafkaCoordinator.java")
-JAVA = ("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
 LIVES = 400
 STEPS = 30
 NOW_MS = 1_000
@@ -48,45 +45,19 @@ KINDS = (
 LEFT = {"initialize": 5, "take-over": 5, "add": 50, "end": 50, "verify": 50}  # of each kind that must have succeeded
 
 
-class Kafka:
+class Kafka(LineProgram):
     """The process in which Apache Kafka's coordinator decides."""
-
-    def __init__(self, jars: Path) -> None:
-        self._process = subprocess.Popen(
-            [*JAVA, "-cp", f"{jars}/*", str(SOURCE)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
 
     def ask(self, *words: object) -> tuple[Answer, SavedTransaction | None]:
         """Have it decide; return its answer, and what is committed then."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(" ".join(map(str, words)) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        assert line, f"it has ended over {words}"
-        code, producer_id, epoch, record = line.split()
+        code, producer_id, epoch, record = self.line_for(*words).split()
         answer = Answer(ErrorCode.NONE if code == "-" else ErrorCode[code], Producer(int(producer_id), int(epoch)))
         return answer, None if record == "-" else decode_value(bytes.fromhex(record))
-
-    def end(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.kill()
-        self._process.wait()
-        self._process.stdout.close()
 
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[Kafka]:
-    jars = runtimes.kafka_jars()
-    if shutil.which("javac") is None:
-        runtimes.leave_out("a JDK, 17 or newer: no javac on the PATH")
-    kafka = Kafka(jars)
+    kafka = Kafka(*java_command(SOURCE))
     yield kafka
     kafka.end()
 

@@ -6,43 +6,27 @@ sources, into the benchmarks' cache.
 
 import hashlib
 import shutil
-import subprocess
 from pathlib import Path
 
 from bench import systems
 from interop import runtimes
+from interop.line_programs import LineProgram, java_command
 
 __all__ = ["FencedError", "Program", "franz_go", "java"]
 
 HERE = Path(__file__).resolve().parent
 FRANZ_GO = HERE / "franz_go"
-JAVA = ("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
 
 
 class FencedError(Exception):
     """The client says that another one has taken its transactional id over."""
 
 
-class Program:
+class Program(LineProgram):
     """A running client; each method is a line to it, and its answer."""
 
-    def __init__(self, *command: object) -> None:
-        self._process = subprocess.Popen(
-            [str(word) for word in command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-
     def _ask(self, *words: object) -> str:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(" ".join(map(str, words)) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        assert line, f"it has ended over {words}"
-        kind, _, answer = line.rstrip("\n").partition(" ")
+        kind, _, answer = self.line_for(*words).partition(" ")
         if kind == "fenced":
             raise FencedError(answer)
         assert kind == "ok", f"{words}: {answer}"
@@ -72,21 +56,10 @@ class Program:
     def read(self, topic: str, count: int) -> list[str]:
         return self._ask("read", topic, count).split()
 
-    def end(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.kill()
-        self._process.wait()
-        self._process.stdout.close()
-
 
 def java(bootstrap: str) -> Program:
     """Start Apache Kafka's client."""
-    jars = runtimes.kafka_jars()
-    if shutil.which("javac") is None:
-        runtimes.leave_out("a JDK, 17 or newer: no javac on the PATH")
-    return Program(*JAVA, "-cp", f"{jars}/*", HERE / "TransactionalClient.java", bootstrap)
+    return Program(*java_command(HERE / "TransactionalClient.java", bootstrap))
 
 
 def franz_go(bootstrap: str) -> Program:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from barnabas_spark.writing.exactly_once.decisions import Decision
 from barnabas_spark.writing.exactly_once.plan import End, Fenced, begin, commit
@@ -76,6 +77,15 @@ def test_a_transaction_that_has_timed_out_fails_its_batch_and_is_named(sink: Sin
     assert not caught.value.is_decided
 
 
+def run_to_its_end(writer: DataStreamWriter) -> None:
+    """Let a stream write what there is."""
+    query = writer.trigger(availableNow=True).start()
+    try:
+        assert query.awaitTermination(120)
+    finally:
+        query.stop()
+
+
 def test_a_stream_repeats_a_micro_batch_and_its_rows_are_there_once(sink: Sink, tmp_path: Path) -> None:
     source, checkpoint = tmp_path / "source", tmp_path / "checkpoint"
     sink.rows(0, 40).write.text(str(source))
@@ -83,11 +93,7 @@ def test_a_stream_repeats_a_micro_batch_and_its_rows_are_there_once(sink: Sink, 
     def run() -> None:
         frame = sink.spark.readStream.schema("value string").text(str(source))
         writer = frame.writeStream.format("barnabas").options(**sink.given(checkpointLocation=str(checkpoint)))
-        query = writer.trigger(availableNow=True).start()
-        try:
-            assert query.awaitTermination(120)
-        finally:
-            query.stop()
+        run_to_its_end(writer)
 
     run()
     # Spark did not get to say that the batch was done.
@@ -107,11 +113,7 @@ def test_foreach_batch_writes_each_batch_once_under_its_number(sink: Sink, tmp_p
     def run() -> None:
         frame = sink.spark.readStream.schema("value string").text(str(source))
         writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint))
-        query = writer.trigger(availableNow=True).start()
-        try:
-            assert query.awaitTermination(120)
-        finally:
-            query.stop()
+        run_to_its_end(writer)
 
     run()
     for file in (checkpoint / "commits").glob("*0*"):
