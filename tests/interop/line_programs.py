@@ -43,7 +43,7 @@ class LineProgram:
 
 
 def java_command(source: Path, *arguments: object) -> list[object]:
-    """Return the command that compiles and runs one file of Java with Kafka's jars; leave the test out without a JDK."""
+    """Return the command that runs one file of Java with Kafka's jars; leave the test out without a JDK."""
     jars = runtimes.kafka_jars()
     if shutil.which("javac") is None:
         runtimes.leave_out("a JDK, 17 or newer: no javac on the PATH")
