@@ -123,7 +123,8 @@ class ReplicaState:
     def note_batch(self, header: BatchHeader, index: int, base_offset: int, timestamp_ms: int) -> None:
         """Note a producer's batch at `index` and `base_offset`, which need not stand in the header yet.
 
-        `timestamp_ms`: when it was appended, as far as that is known. Of a transactional one that was compacted to a header nothing is left that a transaction could decide.
+        `timestamp_ms`: when it was appended, as far as that is known. Of a transactional one that was compacted to a
+        header nothing is left that a transaction could decide.
         """
         is_transactional = header.attributes & TRANSACTIONAL != 0 and header.record_count > 0
         self.producers.append(

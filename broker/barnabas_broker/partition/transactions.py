@@ -48,7 +48,7 @@ _OPEN = struct.Struct("<5q")
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction as it began. `first_offset`: of the batch at `first_index`, which was appended at `timestamp_ms`."""
+    """A transaction as it began. `first_offset`: of the batch at `first_index`, appended at `timestamp_ms`."""
 
     producer_id: int
     epoch: int
