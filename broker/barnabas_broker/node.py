@@ -338,7 +338,7 @@ class Node:
                 session_timeout_ms=config.broker_session_timeout_ms,
                 topics_max=config.max_topics,
                 partitions_max=config.max_partitions,
-                founding_features=NEWEST if config.unstable_api_versions_enable else {},
+                founding_features=NEWEST,
             ),
             clocks=clocks,
             on_fact=self._on_metadata_fact,

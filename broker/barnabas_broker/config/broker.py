@@ -306,7 +306,7 @@ class BrokerConfig:
 
     unstable_api_versions_enable: bool = _flag(
         False,
-        "Serve APIs that are not finished: so far, transactions. Their data may be lost in an upgrade; for trials.",
+        "Serve APIs that are not finished, for trials: there are none now.",
     )
     raft_election_timeout_ms: int = _number(1_000, "Silence after which a leader is doubted.", low=50, high=600_000)
     raft_heartbeat_interval_ms: int = _number(

@@ -16,7 +16,7 @@ too, and refused if it names more than `ELEMENTS_MAX` things.
   and stop the process (`BrokerContext.on_fatal`).
 
 Some versions have a gate: a broker whose settings keep it shut neither advertises nor serves them, and they are to it
-like a key that it does not know. What is not finished stands behind `unstable.api.versions.enable`.
+like a key that it does not know. What is not finished stands behind `unstable.api.versions.enable`: nothing, now.
 
 Produce is advertised from version 0, because librdkafka turns features off otherwise (KAFKA-18659); versions 0 to 2
 are refused like any other that we do not speak.
@@ -114,7 +114,7 @@ class Gate(NamedTuple):
 
 
 UNSTABLE = Gate(0, lambda config: config.unstable_api_versions_enable)
-TWO_PHASE = Gate(6, lambda config: config.unstable_api_versions_enable and config.transaction_two_phase_commit_enable)
+TWO_PHASE = Gate(6, lambda config: config.transaction_two_phase_commit_enable)
 
 
 class Route(NamedTuple):
@@ -209,10 +209,7 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (25191, range(1), 0, describe_snapshots),
     (25192, range(1), 0, delete_snapshot),
 )
-_GATES: Mapping[int, Gate] = {
-    **dict.fromkeys((24, 25, 26, 27, 28, 57, 61, 65, 66), UNSTABLE),  # transactions, features
-    22: TWO_PHASE,
-}
+_GATES: Mapping[int, Gate] = {22: TWO_PHASE}
 ROUTES = {
     key: Route(
         key=key,
@@ -240,8 +237,7 @@ class Dispatcher:
         self._broker = broker
         offered = {key: route.offered(broker.config) for key, route in sorted(ROUTES.items())}
         self._offered = {key: versions for key, versions in offered.items() if versions}
-        features = NEWEST if UNSTABLE.is_open(broker.config) else {}
-        broker.offer = Offer(self._offered, features, lambda: broker.image)
+        broker.offer = Offer(self._offered, NEWEST, lambda: broker.image)
         self._counts = {
             (key, version): 0
             for key, versions in self._offered.items()

@@ -2,8 +2,7 @@
 
 From version 3 on an answer has features, too: the levels of each that this broker knows, and those that are finalized
 in the cluster, with an epoch by which a client tells newer answers, of any broker, from older ones. As in Kafka that is
-the position in the metadata, here the image's version. Features are told by brokers that know any
-(`unstable.api.versions.enable`, so far); from others an answer is as if there were none.
+the position in the metadata, here the image's version.
 
 An answer to a version that the broker does not speak names ApiVersions alone, as in Kafka (KIP-511): the client asks
 again in a version that both speak. If it named all else, some clients would take it for the whole, without features

@@ -234,10 +234,7 @@ class Admin:
         return await admin_topics.describe_cluster(self._cluster, self._limit(timeout_s))
 
     async def describe_features(self, *, timeout_s: float | None = None) -> FeaturesDescription:
-        """Return what the cluster speaks on which level, and the levels that the broker that was asked knows.
-
-        A broker of Barnabas has features only with `unstable.api.versions.enable`, so far.
-        """
+        """Return what the cluster speaks on which level, and the levels that the broker that was asked knows."""
         return await admin_features.describe_features(self._cluster, self._limit(timeout_s))
 
     async def update_features(

@@ -25,14 +25,17 @@ from .commands import FeatureChange, FeatureUpdate, RefusalReason, Refused, Upda
 __all__ = [
     "FEATURES",
     "NEWEST",
+    "NO_TRANSACTIONS",
     "TRANSACTION_VERSION",
     "check_registration",
+    "has_transactions",
     "record_level_of",
     "transaction_version",
     "update_features",
 ]
 
 TRANSACTION_VERSION: Final = "transaction.version"
+NO_TRANSACTIONS: Final = "the cluster has no transactions before its transaction.version is 1 or higher"
 FEATURES: Final[Mapping[str, tuple[int, ...]]] = {TRANSACTION_VERSION: (FEATURES_LEVEL, FEATURES_LEVEL)}
 """The record level that a broker needs for level 1 of a feature, level 2, and so on."""
 NEWEST: Final[Mapping[str, int]] = {name: len(needed) for name, needed in FEATURES.items()}
@@ -40,8 +43,17 @@ NEWEST: Final[Mapping[str, int]] = {name: len(needed) for name, needed in FEATUR
 
 
 def transaction_version(image: Image) -> int:
-    """Return the level of transactions that the cluster speaks: 2 has those of KIP-890, 0 and 1 those of before."""
+    """Return the level of transactions that the cluster speaks: 2 has those of KIP-890, 1 those of before, 0 none."""
     return image.features.get(TRANSACTION_VERSION, 0)
+
+
+def has_transactions(image: Image) -> bool:
+    """Tell whether the cluster has transactions: from level 1 on, which every broker knows when it is finalized.
+
+    Kafka has them at level 0, too. Here that is the level of clusters whose brokers may be from before transactions:
+    those would not know what a marker means.
+    """
+    return transaction_version(image) > 0
 
 
 def record_level_of(features: Mapping[str, int]) -> int:

@@ -16,7 +16,6 @@ from barnabas_clients.protocol.init_producer_id import InitProducerIdRequest
 from barnabas_clients.protocol.list_groups import ListGroupsRequest
 from broker.wire_client import Wire
 
-UNFINISHED = {24, 25, 26, 27, 28, 57, 61, 65, 66}  # transactions and features
 WHOLE, PARTLY = DescribeClusterRequest.api_key, ListGroupsRequest.api_key
 OPEN = "unstable.api.versions.enable"
 
@@ -66,6 +65,5 @@ def test_behind_a_shut_gate_an_api_is_unknown_and_a_version_is_none(
     assert "ListGroups v3 is not supported" in caplog.text
 
 
-def test_all_there_is_of_transactions_stands_behind_the_gate() -> None:
-    assert set(dispatch._GATES) == UNFINISHED | {InitProducerIdRequest.api_key}
-    assert all(ROUTES[key].gate is UNSTABLE for key in UNFINISHED & set(ROUTES))
+def test_only_prepared_transactions_stand_behind_a_gate() -> None:
+    assert {InitProducerIdRequest.api_key: dispatch.TWO_PHASE} == dispatch._GATES

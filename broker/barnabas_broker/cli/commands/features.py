@@ -13,7 +13,7 @@ from .administration.calls import administer
 __all__ = ["describe", "downgrade", "upgrade"]
 
 LEVEL_MAX = 2**15 - 1
-NONE = "the brokers have no features; those of Barnabas do with unstable.api.versions.enable=true"
+NONE = "the brokers have no features; they are from before features"
 
 
 def describe(bootstrap: str, timeout_s: float, *, as_json: bool) -> int:

@@ -24,6 +24,7 @@ from barnabas_broker.timing.pieces import PIECE
 from barnabas_broker.timing.slices import taken
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas_metadata_quorum.controller.features import NO_TRANSACTIONS, has_transactions
 
 __all__ = ["handle", "refuse"]
 
@@ -41,9 +42,9 @@ Outcome = Generator[None, None, FindCoordinatorResponse | Coroutine[Any, Any, Fi
 def handle(broker: BrokerContext, exchange: Exchange, request: FindCoordinatorRequest) -> Outcome:
     """Answer now, or when there is somebody to name."""
     keys = request.coordinator_keys if exchange.version >= MANY_SINCE else (request.key,)
-    if request.key_type == TRANSACTION and not broker.config.unstable_api_versions_enable:
+    if request.key_type == TRANSACTION and not has_transactions(broker.image):
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        text = "transactions are not supported"
+        text = NO_TRANSACTIONS
         return (yield from _refused(exchange, keys, code, text))
     if request.key_type not in {GROUP, TRANSACTION}:
         return (yield from _refused(exchange, keys, ErrorCode.INVALID_REQUEST, "this has no coordinator here"))

@@ -17,6 +17,7 @@ from barnabas_broker.server.context import BrokerContext
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from barnabas_metadata_quorum.controller.commands import Refused
+from barnabas_metadata_quorum.controller.features import has_transactions
 
 from .create_topics import code_of
 from .transaction_routing import Outcome, ask
@@ -27,7 +28,7 @@ __all__ = ["handle", "refuse"]
 def handle(broker: BrokerContext, exchange: Exchange, request: InitProducerIdRequest) -> Outcome:
     """Answer from the block at hand, or wait for one; ask the shard of a transactional id."""
     if request.transactional_id is not None:
-        if not broker.config.unstable_api_versions_enable:
+        if not has_transactions(broker.image):
             return refuse(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return _ask(broker, exchange, request, request.transactional_id)
     if (request.producer_id == -1) != (request.producer_epoch == -1):

@@ -66,6 +66,7 @@ from barnabas_clients.protocol.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from barnabas_metadata_quorum.controller.features import NO_TRANSACTIONS, has_transactions
 from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS
 from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.errors import CorruptBatchError, NotLeaderError, StorageFailedError
@@ -816,8 +817,8 @@ def _who(produce: _Produce, header: BatchHeader) -> Who:
     if name is None:
         about = "a transactional batch in a request without a transactional id"
         raise RefusedBatchError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, about)
-    if not produce.broker.config.unstable_api_versions_enable:
-        raise RefusedBatchError(ErrorCode.INVALID_RECORD, "a transactional batch; transactions are not supported")
+    if not has_transactions(produce.broker.image):
+        raise RefusedBatchError(ErrorCode.INVALID_RECORD, f"a transactional batch; {NO_TRANSACTIONS}")
     verify_only = produce.exchange.version < ADDS_SINCE
     return Who(name, _hash_of(name), header.producer_id, header.producer_epoch, verify_only)
 

@@ -7,14 +7,16 @@ import pytest
 from broker.cli.conftest import Run
 
 from barnabas_broker.cli import entry as cli
+from barnabas_broker.server import dispatch
 from barnabas_broker.testing import RunningCluster
+from barnabas_clients.protocol.update_features import UpdateFeaturesRequest
 
-NONE = "the brokers have no features; those of Barnabas do with unstable.api.versions.enable=true\n"
+NONE = "the brokers have no features; they are from before features\n"
 
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
-    with RunningCluster(1, settings={"unstable.api.versions.enable": True}) as running:
+    with RunningCluster(1) as running:
         yield running.bootstrap
 
 
@@ -52,7 +54,11 @@ def test_what_is_no_level_is_no_command(features: Run, words: list[str]) -> None
     assert features("upgrade", *words, status=2)
 
 
-def test_brokers_without_features_are_said_to_have_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_brokers_without_features_are_said_to_have_none(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "NEWEST", {})
+    monkeypatch.delitem(dispatch.ROUTES, UpdateFeaturesRequest.api_key)
     with RunningCluster(1) as running:
         assert cli.main(["features", "describe", "-b", running.bootstrap]) == 0
         assert capsys.readouterr().out == NONE

@@ -20,6 +20,7 @@ from broker.wire_client import batch, produce_request
 from barnabas_broker.cli import entry as cli
 from barnabas_broker.cli.commands.txn import hanging, standing
 from barnabas_broker.partition.replica_state import ReplicaState
+from barnabas_broker.server import dispatch
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -32,13 +33,13 @@ from barnabas_clients.protocol.init_producer_id import InitProducerIdRequest
 from barnabas_raftlog.records.header import TRANSACTIONAL
 
 pytestmark = pytest.mark.slow
-NONE = "the brokers have no transactions; those of Barnabas do with unstable.api.versions.enable=true"
+NONE = "the brokers have no transactions; they are from before them"
 HOUR_MS = 3_600_000
 
 
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[RunningCluster]:
-    with RunningCluster(3, settings={"unstable.api.versions.enable": True}) as running:
+    with RunningCluster(3) as running:
         yield running
 
 
@@ -249,7 +250,7 @@ def test_what_hangs_is_found_by_the_age_that_it_has_in_the_log_after_a_restart(
 ) -> None:
     # What a broker that is killed had in memory only.
     monkeypatch.setattr(ReplicaState, "save", lambda *_: None)
-    with RunningCluster(1, settings={"unstable.api.versions.enable": True}) as running:
+    with RunningCluster(1) as running:
         wires = Wires(running)
         wires[1].create("old")
         Transactional(wires, "other")  # there are coordinators from now on
@@ -309,7 +310,11 @@ def test_without_every_coordinator_nothing_is_said_to_hang(
     txn("abort", "doubtful", 0, "--start-offset", 0)
 
 
-def test_brokers_without_transactions_are_said_to_have_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_brokers_without_transactions_are_said_to_have_none(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key in (61, 65, 66):  # DescribeProducers, DescribeTransactions, ListTransactions
+        monkeypatch.delitem(dispatch.ROUTES, key)
     with RunningCluster(1) as running:
         assert cli.main(["topic", "create", "t", "-b", running.bootstrap]) == 0
         capsys.readouterr()

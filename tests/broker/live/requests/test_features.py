@@ -1,6 +1,7 @@
 """Features as clients see them: ApiVersions tells those that are finalized, UpdateFeatures changes them."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -13,22 +14,25 @@ from barnabas_clients.protocol.api_versions import (
     SupportedFeatureKey,
 )
 from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.find_coordinator import FindCoordinatorRequest
+from barnabas_clients.protocol.init_producer_id import InitProducerIdRequest
 from barnabas_clients.protocol.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from barnabas_metadata_quorum.controller.features import NEWEST, TRANSACTION_VERSION, transaction_version
 from barnabas_metadata_quorum.image.image import Image, apply_all
 from barnabas_metadata_quorum.image.records import FeatureFinalized, ProducerIdsAllocated
-from broker.wire_client import Wire
+from barnabas_raftlog.records.header import TRANSACTIONAL
+from broker.live.transactions.producing import until_decided
+from broker.wire_client import Wire, batch, produce_request
 
 from .feature_updates import FEATURE, STEPS, Outcome, features_of, taken
 
 SUPPORTED = [SupportedFeatureKey(name=FEATURE, min_version=0, max_version=2)]
 FINALIZED = [FinalizedFeatureKey(name=FEATURE, max_version_level=2, min_version_level=2)]
-OPEN = {"unstable.api.versions.enable": True}
 
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[RunningCluster]:
-    with RunningCluster(3, settings=OPEN) as running:
+    with RunningCluster(3) as running:
         yield running
 
 
@@ -87,7 +91,7 @@ async def restarted(cluster: Cluster) -> None:
 
 
 def test_levels_outlive_a_restart() -> None:
-    with RunningCluster(1, settings=OPEN) as running:
+    with RunningCluster(1) as running:
         cluster = running.cluster
         wire = Wire("127.0.0.1", cluster.nodes[1].port)
         assert taken(wire, next(step for step in STEPS if step.level == 1), 2).level == 1
@@ -97,6 +101,30 @@ def test_levels_outlive_a_restart() -> None:
         wire = Wire("127.0.0.1", cluster.nodes[1].port)
         assert [one.max_version_level for one in features_of(wire).finalized_features] == [1]
         wire.close()
+
+
+def test_at_level_0_there_are_no_transactions_and_an_upgrade_brings_them() -> None:
+    """So it is where older brokers were upgraded: before, one of them may be left that knows no marker."""
+    with RunningCluster(1) as running:
+        wire = Wire("127.0.0.1", running.cluster.nodes[1].port)
+        wire.create("t")
+        assert taken(wire, next(step for step in STEPS if step.level == 0), 2).level == 0
+        denied = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert found(wire).error_code == denied
+        request = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1_000)
+        assert wire.ask(request, 5).error_code == denied
+        produce = produce_request("t", batch(producer_id=1, epoch=0, sequence=0, attributes=TRANSACTIONAL))
+        produce.transactional_id = "x"
+        refused = wire.ask(produce, 11).responses[0].partition_responses[0]
+        assert (refused.error_code, "transaction.version" in refused.error_message) == (ErrorCode.INVALID_RECORD, True)
+        assert taken(wire, STEPS[0], 2).level == 2
+        assert until_decided(lambda: found(wire)).node_id == 1
+        assert until_decided(lambda: wire.ask(request, 5)).producer_epoch == 0
+        wire.close()
+
+
+def found(wire: Wire) -> Any:
+    return wire.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]), 4).coordinators[0]
 
 
 class Owner:
@@ -128,7 +156,7 @@ def test_an_answer_is_encoded_once_for_an_image() -> None:
     assert decoded(offer).finalized_features_epoch == 2
 
 
-def test_what_is_finalized_is_no_business_of_a_broker_whose_gate_is_shut() -> None:
+def test_what_is_finalized_is_no_business_of_a_broker_without_features() -> None:
     owner = Owner()
     offer = Offer({18: range(5)}, {}, owner.now)
     first = offer.body(4, ErrorCode.NONE)

@@ -12,7 +12,7 @@ RACKS = ("red", "green", "blue")
 
 @pytest.fixture(scope="package")
 def brokers() -> Iterator[RunningCluster]:
-    with RunningCluster(3, racks=RACKS, settings={"unstable.api.versions.enable": True}) as cluster:
+    with RunningCluster(3, racks=RACKS) as cluster:
         yield cluster
 
 

@@ -31,7 +31,7 @@ __all__ = [
     "times_out_at_ms",
 ]
 
-NONE = "the brokers have no transactions; those of Barnabas do with unstable.api.versions.enable=true"
+NONE = "the brokers have no transactions; they are from before them"
 TRANSACTION_TOPIC = "__transaction_state"
 """That of the coordinators, here and in Apache Kafka."""
 SURVEY_TIMEOUT_S = 3.0
