@@ -319,12 +319,3 @@ def test_an_operator_ends_a_transaction_that_hangs(brokers: RunningCluster, wire
     codes = [row.error_code for row in written.topics[0].partitions]
     assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert read(wires[leader], "hanging", 3, is_committed=True) == []
-
-
-def test_where_transactions_are_not_offered_their_batches_are_refused() -> None:
-    with RunningCluster(1) as running:
-        wires = Wires(running)
-        create(wires, "shut")
-        records = batch(producer_id=1, epoch=0, sequence=0, attributes=TRANSACTIONAL)
-        assert produce(wires, "shut", "x", records, 9) is ErrorCode.INVALID_RECORD
-        wires.close()
