@@ -6,6 +6,7 @@ list of tagged fields still follows. Without that byte everything behind it mean
 
 import logging
 import struct
+from typing import Any
 
 import pytest
 
@@ -77,7 +78,7 @@ def test_w8_what_can_be_read_by_chance_stores_whole_batches_where_they_belong_an
     name = f"{topic}-four"
     wire.create(name, 4)
     wire.socket.sendall(frame(name, slipped(4)))
-    answer = decode_response(ProduceRequest, wire.receive_frame(), VERSION)
+    answer: Any = decode_response(ProduceRequest, wire.receive_frame(), VERSION)
     rows = [(row.index, row.error_code) for row in answer.responses[0].partition_responses]
     assert rows[:2] == [(0, ErrorCode.NONE), (1, ErrorCode.INVALID_RECORD)]
     assert ErrorCode.NONE not in [code for _, code in rows[1:]]
