@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from barnabas_broker.config.broker import BrokerConfig
+from barnabas_broker.coordinators.room import Room
 from barnabas_broker.coordinators.runtime.contracts import Done
 from barnabas_broker.coordinators.runtime.coordinator import CoordinatorRuntime
 from barnabas_broker.coordinators.runtime.homes import Homes
@@ -34,7 +35,6 @@ from .expiry import Expiry
 from .shard import GroupShard
 from .state_machine.location import OFFSETS_TOPIC, offsets_topic, partition_for
 from .state_machine.messages import GroupConfig
-from .state_machine.room import Room
 from .table import GroupTable
 
 __all__ = ["GroupCoordinator"]

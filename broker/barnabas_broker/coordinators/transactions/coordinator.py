@@ -16,6 +16,7 @@ from typing import Any
 
 from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.coordinators.producer_ids import ProducerIds
+from barnabas_broker.coordinators.room import Room
 from barnabas_broker.coordinators.runtime.coordinator import CoordinatorRuntime
 from barnabas_broker.coordinators.runtime.homes import Homes
 from barnabas_broker.coordinators.runtime.shard import ShardRuntime
@@ -31,7 +32,6 @@ from barnabas_metadata_quorum.service import MetadataService
 from .additions import Additions
 from .expiry import Expiry
 from .markers import Written
-from .room import Room
 from .shard import SendsMarkers, Shared, TransactionShard
 from .state_machine.location import TRANSACTION_TOPIC, partition_for
 from .state_machine.messages import V1, V2, Place, TransactionSettings
