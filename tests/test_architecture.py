@@ -65,7 +65,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     ),
     "barnabas_broker.coordinators": "room runtime producer_ids < groups < transactions",
     "barnabas_broker.coordinators.runtime": (
-        "append_errors contracts shard_host < batch standby under_way upkeep < shard < rewriting < coordinator < homes"
+        "append_errors contracts shard_host < batch standby under_way < shard < rewriting < coordinator < homes"
     ),
     "barnabas_broker.coordinators.transactions": (
         "state_machine < marker_queues patterns questions room table topic"

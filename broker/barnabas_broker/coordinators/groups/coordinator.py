@@ -21,9 +21,9 @@ from barnabas_broker.coordinators.runtime.coordinator import CoordinatorRuntime
 from barnabas_broker.coordinators.runtime.homes import Homes
 from barnabas_broker.coordinators.runtime.shard import ShardRuntime
 from barnabas_broker.coordinators.runtime.shard_host import ShardHost
-from barnabas_broker.coordinators.runtime.upkeep import Upkeep
 from barnabas_broker.replicas.partitions import Partitions
 from barnabas_broker.status.events import EventHistory
+from barnabas_broker.timing.rounds import Rounds
 from barnabas_broker.timing.timers import Timers
 from barnabas_metadata_quorum.active_controller import Clocks
 from barnabas_metadata_quorum.image.image import Image, topic_changes
@@ -78,7 +78,7 @@ class GroupCoordinator(Homes[GroupTable, GroupShard]):
             offsets_topic(config),
             make_table=GroupTable,
             make_shard=self._make_shard,
-            upkeep=Upkeep(self.host, config.offsets_retention_check_interval_ms, self.expiry.round),
+            upkeep=Rounds(timers, self.host.spawn, config.offsets_retention_check_interval_ms, self.expiry.round),
         )
 
     def _make_shard(self, runtime: ShardRuntime[GroupTable, GroupShard]) -> GroupShard:
