@@ -63,9 +63,9 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         "access config history process status timing < environment local_cluster partition < leadership < replicas"
         " < coordinators < server < node < main testing < cli pytest_plugin"
     ),
-    "barnabas_broker.coordinators": "runtime producer_ids < groups < transactions",
+    "barnabas_broker.coordinators": "room runtime producer_ids < groups < transactions",
     "barnabas_broker.coordinators.runtime": (
-        "append_errors contracts shard_host < batch standby under_way upkeep < shard < rewriting < coordinator < homes"
+        "append_errors contracts shard_host < batch standby under_way < shard < rewriting < coordinator < homes"
     ),
     "barnabas_broker.coordinators.transactions": (
         "state_machine < marker_queues patterns questions room table topic"
@@ -149,7 +149,8 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_clients.groups": "handler member offsets_to_send",
     "barnabas_clients.admin": "offset_resets snapshot_ranges values",
     "barnabas_broker": (
-        "access config history coordinators.groups.state_machine coordinators.transactions.state_machine"
+        "access config history coordinators.room coordinators.groups.state_machine"
+        " coordinators.transactions.state_machine"
     ),
     "barnabas_broker.coordinators.transactions": "marker_queues patterns room",
     "barnabas_broker.coordinators.runtime": "append_errors batch contracts under_way",

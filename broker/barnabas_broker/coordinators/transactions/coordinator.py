@@ -16,13 +16,14 @@ from typing import Any
 
 from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.coordinators.producer_ids import ProducerIds
+from barnabas_broker.coordinators.room import Room
 from barnabas_broker.coordinators.runtime.coordinator import CoordinatorRuntime
 from barnabas_broker.coordinators.runtime.homes import Homes
 from barnabas_broker.coordinators.runtime.shard import ShardRuntime
 from barnabas_broker.coordinators.runtime.shard_host import ShardHost
-from barnabas_broker.coordinators.runtime.upkeep import Upkeep
 from barnabas_broker.replicas.partitions import Partitions
 from barnabas_broker.status.events import EventHistory
+from barnabas_broker.timing.rounds import Rounds
 from barnabas_broker.timing.slices import taken
 from barnabas_clients.protocol.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from barnabas_metadata_quorum.controller.features import transaction_version
@@ -31,7 +32,6 @@ from barnabas_metadata_quorum.service import MetadataService
 from .additions import Additions
 from .expiry import Expiry
 from .markers import Written
-from .room import Room
 from .shard import SendsMarkers, Shared, TransactionShard
 from .state_machine.location import TRANSACTION_TOPIC, partition_for
 from .state_machine.messages import V1, V2, Place, TransactionSettings
@@ -87,14 +87,18 @@ class TransactionCoordinator(Homes[TransactionalIdTable, TransactionShard]):
             transaction_topic(config),
             make_table=TransactionalIdTable,
             make_shard=self._make_shard,
-            upkeep=Upkeep(
-                self.host,
+            upkeep=Rounds(
+                host.timers,
+                host.spawn,
                 config.transaction_remove_expired_transaction_cleanup_interval_ms,
                 self.expiry.expire_round,
             ),
         )
-        self._aborts = Upkeep(
-            self.host, config.transaction_abort_timed_out_transaction_cleanup_interval_ms, self.expiry.abort_round
+        self._aborts = Rounds(
+            host.timers,
+            host.spawn,
+            config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+            self.expiry.abort_round,
         )
         self._additions = Additions(self, partitions)
 
