@@ -37,6 +37,7 @@ __all__ = [
     "Begun",
     "Effect",
     "End",
+    "EndAny",
     "Fence",
     "Fenced",
     "Look",
@@ -102,6 +103,14 @@ class End(NamedTuple):
     prepared: tuple[Prepared, ...]
 
 
+class EndAny(NamedTuple):
+    """Commit those of these that can be; answers for each whether it is committed. As `End` otherwise."""
+
+    sink: str
+    owner: Owner
+    prepared: tuple[Prepared, ...]
+
+
 class Look(NamedTuple):
     """Look which of these ids have nobody's transaction and are as they are to be; answers with them."""
 
@@ -115,7 +124,7 @@ class Sweep(NamedTuple):
     owner: Owner
 
 
-Effect = Fence | ReadLast | Write | Verify | End | Sweep | Look
+Effect = Fence | ReadLast | Write | Verify | End | EndAny | Sweep | Look
 
 
 class Fenced(BarnabasError):  # noqa: N818 - says what happened

@@ -8,7 +8,7 @@ decide is read, or was aborted.
 import asyncio
 import logging
 from collections.abc import Generator
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from barnabas_clients.admin.groups import each
 from barnabas_clients.admin.offsets import list_offsets
@@ -17,7 +17,7 @@ from barnabas_clients.admin.transactions import describe_transactions, list_tran
 from barnabas_clients.admin.values import OffsetSpec, TransactionDescription
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.producer.producer import Producer
-from barnabas_clients.protocol.errors import ErrorCode, KafkaError
+from barnabas_clients.protocol.errors import ErrorCode, KafkaError, UnknownTopicOrPartitionError
 from barnabas_clients.protocol.list_transactions import ListTransactionsRequest
 from barnabas_raftlog.errors import BarnabasError
 from barnabas_spark.clusters import cluster_for, run
@@ -38,9 +38,10 @@ from .coordinators import (
 )
 from .decisions import Decision, Prepared, Ticket, Vacant, decode, encode
 from .names import driver_id, is_of_attempt, ticket_id
-from .plan import Effect, End, Fence, Fenced, Look, Owner, ReadLast, Sweep, Verify, Write
+from .plan import Effect, End, EndAny, Fence, Fenced, Look, Owner, ReadLast, Sweep, Verify, Write
+from .settling import OPEN, UNKNOWN, outcome_of
 
-__all__ = ["TOPIC", "LostTransactionError", "TopicOfDecisionsError", "carry_out", "draw"]
+__all__ = ["TOPIC", "LostTransactionError", "Standing", "TopicOfDecisionsError", "carry_out", "draw", "standing"]
 
 logger = logging.getLogger(__name__)
 
@@ -57,13 +58,27 @@ class LostTransactionError(BarnabasError):
     def __init__(self, prepared: Prepared, reason: str, *, is_decided: bool) -> None:
         where = f"transaction {prepared.transactional_id} (producer {prepared.producer_id}, epoch {prepared.epoch})"
         what = (
-            "its batch was decided, and others of its transactions may be committed: the batch is torn"
+            "its batch was decided, and others of its transactions may be committed: the batch is torn; "
+            "see `barnabas-spark settle`"
             if is_decided
             else "nothing of its batch is committed, and the batch can be written again"
         )
         super().__init__(f"{where} is not open any more: {reason}; {what}")
         self.prepared = prepared
         self.is_decided = is_decided
+
+
+class Standing(NamedTuple):
+    """What a sink has decided last, what has become of each of its transactions, and what is open beside them."""
+
+    last: Decision | None
+    outcomes: dict[str, str]
+    open_ids: tuple[str, ...]
+
+    @property
+    def is_at_rest(self) -> bool:
+        """True if nobody has to finish or to abort anything."""
+        return not self.open_ids and (self.last is None or self.last.is_done)
 
 
 class TopicOfDecisionsError(BarnabasError):
@@ -91,6 +106,35 @@ def carry_out(plan: Generator[Effect, Any, T], options: WriteOptions) -> T:
         return value
 
 
+def standing(sink: str, options: WriteOptions) -> Standing:
+    """Look at a sink, and change nothing.
+
+    Raises:
+        UnreadableDecisionError, KafkaError, ClientError: its last decision cannot be read, or no broker answers.
+    """
+    try:
+        last = _read_last(sink, options, makes_topic=False)
+    except UnknownTopicOrPartitionError:
+        last = None
+
+    async def look() -> Standing:
+        cluster = await _cluster(options)
+        timeout_s = options.delivery_timeout_ms / 1000
+        prepared = () if last is None else last.prepared
+        known = await each(prepared, lambda one: described(cluster, one.transactional_id, timeout_s))
+        outcomes = {
+            one.transactional_id: UNKNOWN
+            if (found := known[one]) is None
+            else outcome_of(one, found.state, found.producer_id, found.producer_epoch)
+            for one in prepared
+        }
+        rows = await _open_attempts(cluster, sink, timeout_s)
+        ids = sorted(row.transactional_id for row in rows if outcomes.get(row.transactional_id) != OPEN)
+        return Standing(last, outcomes, tuple(ids))
+
+    return run(look(), options.delivery_timeout_ms / 1000)
+
+
 def _carried_out(effect: Effect, options: WriteOptions) -> Any:
     timeout_s = options.delivery_timeout_ms / 1000
     match effect:
@@ -104,6 +148,8 @@ def _carried_out(effect: Effect, options: WriteOptions) -> Any:
             return run(_verify(prepared, options), timeout_s)
         case End(sink, owner, prepared):
             return run(_end(sink, owner, prepared, options), timeout_s)
+        case EndAny(sink, owner, prepared):
+            return run(_end_any(sink, owner, prepared, options), timeout_s)
         case Sweep(sink, owner):
             return run(_sweep(sink, owner, options), timeout_s)
         case Look(vacant):
@@ -157,21 +203,17 @@ def _driver(sink: str, options: WriteOptions) -> Producer:
     )
 
 
-def _read_last(sink: str, options: WriteOptions) -> Decision | None:
+def _read_last(sink: str, options: WriteOptions, *, makes_topic: bool = True) -> Decision | None:
     reading = _reading(options)
     timeout_s = options.delivery_timeout_ms / 1000
 
     async def log() -> Split:
         cluster = await _cluster(options)
-        try:
-            # Refused if it is there.
-            await create_topic(cluster, TOPIC, 1, -1, configs={"cleanup.policy": "compact"}, timeout_s=timeout_s)
-        except KafkaError as error:
-            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise
+        if makes_topic:
+            await _make_topic(cluster, timeout_s)
+        (view,) = await known_topics(cluster, [TOPIC], timeout_s)
         at = {spec: {(TOPIC, 0): spec} for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)}
         start_offset, end_offset = [(await list_offsets(cluster, at[spec], timeout_s))[TOPIC, 0].offset for spec in at]
-        (view,) = await known_topics(cluster, [TOPIC], timeout_s)
         return Split(TOPIC, view.topic_id, 0, view.partitions[0].leader_epoch, start_offset, end_offset)
 
     last: bytes | None = None
@@ -180,6 +222,15 @@ def _read_last(sink: str, options: WriteOptions) -> Decision | None:
         for its_key, value in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
             last = value if its_key == key else last
     return None if last is None else decode(last)
+
+
+async def _make_topic(cluster: Cluster, timeout_s: float) -> None:
+    try:
+        # Refused if it is there.
+        await create_topic(cluster, TOPIC, 1, -1, configs={"cleanup.policy": "compact"}, timeout_s=timeout_s)
+    except KafkaError as error:
+        if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise
 
 
 async def _verify(prepared: tuple[Prepared, ...], options: WriteOptions) -> None:
@@ -202,6 +253,23 @@ async def _verify(prepared: tuple[Prepared, ...], options: WriteOptions) -> None
 async def _end(
     sink: str, owner: Owner, prepared: tuple[Prepared, ...], options: WriteOptions
 ) -> tuple[Owner | None, ...]:
+    owners: list[Owner | None] = []
+    for outcome in await _ends(sink, owner, prepared, options):
+        if isinstance(outcome, LostTransactionError):
+            raise outcome
+        owners.append(outcome)
+    return tuple(owners)
+
+
+async def _end_any(sink: str, owner: Owner, prepared: tuple[Prepared, ...], options: WriteOptions) -> tuple[bool, ...]:
+    outcomes = await _ends(sink, owner, prepared, options)
+    return tuple(not isinstance(outcome, LostTransactionError) for outcome in outcomes)
+
+
+async def _ends(
+    sink: str, owner: Owner, prepared: tuple[Prepared, ...], options: WriteOptions
+) -> list[Owner | LostTransactionError | None]:
+    """Commit each, whatever becomes of the others; return the owner of the id's next one, or why it is lost."""
     cluster = await _cluster(options)
     at_once = asyncio.Semaphore(ENDS_AT_ONCE)
 
@@ -209,14 +277,14 @@ async def _end(
         async with at_once:
             return await _end_one(cluster, one, options)
 
-    owners: list[Owner | None] = []
+    outcomes: list[Owner | LostTransactionError | None] = []
     for outcome in await asyncio.gather(*(end(one) for one in prepared), return_exceptions=True):
         if isinstance(outcome, LostTransactionError) and not await _is_driver(cluster, sink, owner, options):
             raise Fenced(f"sink {sink!r} has another driver now, which sees to what was decided") from outcome
-        if isinstance(outcome, BaseException):
+        if isinstance(outcome, BaseException) and not isinstance(outcome, LostTransactionError):
             raise outcome
-        owners.append(outcome)
-    return tuple(owners)
+        outcomes.append(outcome)
+    return outcomes
 
 
 async def _end_one(cluster: Cluster, one: Prepared, options: WriteOptions) -> Owner | None:
@@ -233,12 +301,9 @@ async def _sweep(sink: str, owner: Owner, options: WriteOptions) -> None:
     """Abort what is open. Whoever still writes there is fenced by it."""
     cluster = await _cluster(options)
     timeout_s = options.delivery_timeout_ms / 1000
-    listed = await list_transactions(cluster, timeout_s, ListTransactionsRequest(state_filters=["Ongoing"]))
-    ids = [row.transactional_id for row in listed if is_of_attempt(sink, row.transactional_id)]
-    if not ids:
+    found = await _open_attempts(cluster, sink, timeout_s)
+    if not found:
         return
-    known = await each(ids, lambda one: described(cluster, one, timeout_s))
-    found = [one for one in known.values() if one is not None and one.state == "Ongoing"]
     if not await _is_driver(cluster, sink, owner, options):
         logger.warning("sink %s has another driver now, which aborts what is open", sink)
         return
@@ -250,6 +315,14 @@ async def _sweep(sink: str, owner: Owner, options: WriteOptions) -> None:
 
     await asyncio.gather(*map(abort, found))
     logger.info("sink %s: %d transactions of attempts that do not count were aborted", sink, len(found))
+
+
+async def _open_attempts(cluster: Cluster, sink: str, timeout_s: float) -> list[TransactionDescription]:
+    """Return the open transactions of a sink's attempts."""
+    listed = await list_transactions(cluster, timeout_s, ListTransactionsRequest(state_filters=["Ongoing"]))
+    ids = [row.transactional_id for row in listed if is_of_attempt(sink, row.transactional_id)]
+    known = await each(ids, lambda one: described(cluster, one, timeout_s))
+    return [one for one in known.values() if one is not None and one.state == "Ongoing"]
 
 
 async def _is_driver(cluster: Cluster, sink: str, owner: Owner, options: WriteOptions) -> bool:

@@ -18,6 +18,7 @@ from barnabas_spark.writing.exactly_once.plan import (
     Begun,
     Effect,
     End,
+    EndAny,
     Fence,
     Fenced,
     Look,
@@ -31,6 +32,7 @@ from barnabas_spark.writing.exactly_once.plan import (
     commit,
     give_up,
 )
+from barnabas_spark.writing.exactly_once.settling import settle
 from barnabas_spark.writing.exactly_once.vacancies import VACANT_MAX, belongs_to, vacant_after, vacant_of
 
 SINK = "s"
@@ -84,6 +86,8 @@ class World:
                     raise Expired
             case End(_, owner, prepared):
                 return (yield from self._end(owner, prepared))
+            case EndAny(_, owner, prepared):
+                return tuple(each is not None for each in (yield from self._end(owner, prepared)))
             case Sweep(_, owner):
                 yield from self._sweep(owner)
             case Look(vacant):
@@ -230,6 +234,19 @@ class Driver:
         self.version = -100
 
 
+class Operator(Driver):
+    """An operator who brings the sink to rest, whoever writes to it."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world, -1)
+        self.steps = self._run(settle(SINK, None))
+
+    def step(self) -> None:
+        super().step()
+        if self.steps is None:
+            self.begun, self.is_dead = None, True
+
+
 class Drivers(RuleBasedStateMachine):
     """Any number of drivers on one checkpoint."""
 
@@ -243,6 +260,11 @@ class Drivers(RuleBasedStateMachine):
     def starts(self, steps: int) -> None:
         self.drivers.append(Driver(self.world, self.done + 1))
         self.goes_on(len(self.drivers) - 1, steps)
+
+    @rule(steps=st.integers(0, 12))
+    def is_settled(self, steps: int) -> None:
+        self.drivers.append(Operator(self.world))
+        self.drivers[-1].go_on(steps)
 
     @precondition(lambda self: self.drivers)
     @rule(number=st.integers(0, 99), count=st.integers(1, 12))
