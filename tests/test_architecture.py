@@ -116,7 +116,9 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         "exactly_once layout partitioning rows < outcome producers < columns joining < batches destinations < task"
         " < writers"
     ),
-    "barnabas_spark.writing.exactly_once": "decisions names < plan < requests < starting",
+    "barnabas_spark.writing.exactly_once": (
+        "decisions names < vacancies < coordinators plan < settling < requests < starting"
+    ),
     "barnabas_spark.planning": "limits plan < sizes splitting < packing",
     "barnabas_spark.reading": (
         "aborted < fetching json_records measuring snapshot < json_blocks < values < arrow < reader"
@@ -169,7 +171,8 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_broker.timing": "deadlines pieces",
     "barnabas_spark": (
         "options planning reading.aborted snapshots.vector windows.progress writing.exactly_once.decisions"
-        " writing.exactly_once.names writing.exactly_once.plan writing.layout writing.partitioning"
+        " writing.exactly_once.names writing.exactly_once.plan writing.exactly_once.vacancies"
+        " writing.exactly_once.settling writing.layout writing.partitioning"
     ),
     "barnabas_spark.lake": (
         "formats.delta_entries formats.delta_options formats.manifests formats.vectors ranges rounds table"

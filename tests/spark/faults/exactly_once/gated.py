@@ -112,12 +112,12 @@ class Gates:
             self.arrive(f"after-{kind}")
             return found
 
-        async def end_gated(*given: Any) -> None:
+        async def end_gated(*given: Any) -> Any:
             nonlocal ends
             if ends == 1:
                 self.arrive("between-ends")
             ends += 1
-            await end_one(*given)
+            return await end_one(*given)
 
         class GatedProducer(Producer):
             async def send_and_wait(producer, *given: Any, **also: Any) -> Any:  # noqa: N805 - `self` are the gates
