@@ -9,7 +9,7 @@ All of it is drawn from a stream of its own. The default asks for nothing.
 from random import Random
 from typing import NamedTuple
 
-from .transactions.parts import Parts
+from .transactions.parts.choice import Parts
 from .world import MS, SECOND
 
 __all__ = ["CLOSED", "MESSAGE_BYTES_MAX", "Load", "Service", "draw", "transact"]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from sim.cluster.machines.network import Conditions
 
 from .service import Service, draw, transact
-from .transactions.parts import Parts, draw_parts
+from .transactions.parts.choice import Parts, draw_parts
 from .world import MS, SECOND
 
 __all__ = [

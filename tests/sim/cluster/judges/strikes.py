@@ -49,8 +49,8 @@ TRANSACTIONAL = {
     "finding about that": "findings about struck ones",
     "replica compared": "replicas compared",
     "compacted differently": "replicas compacted differently",
-    "batch without records": "batches read without records",
-    "marker without record": "markers read without record",
+    "batch without records": "batches without records",
+    "marker without record": "markers without record",
 }
 """Each rare path of transactional runs by its name in print, and the count that shows that it was gone."""
 

@@ -22,13 +22,13 @@ from sim.cluster.service import Service
 from sim.cluster.world import SECOND, World
 
 from .clients import SETTLING_S, Feeder, Transacting, Worker
-from .cut import Cut
 from .inside import Watcher
-from .kept import Kept
-from .late_ends import LateEnds
-from .prepared import Prepared
+from .parts.cut import Cut
+from .parts.kept import Kept
+from .parts.late_ends import LateEnds
+from .parts.prepared import Prepared
+from .parts.side import Side, Surroundings
 from .reader import CommittedReader
-from .sides import Side, Surroundings
 from .telling import Ledger, name_of, source_of
 
 __all__ = ["INPUT", "OUTPUT", "Transactional"]
@@ -59,9 +59,12 @@ class Transactional:
         self._new_client = new_client
         self._read = read
         self.ledger = Ledger(world, service.parts.level)
+        about = (world, machines, service, new_client, *read, self.ledger)
+        self._around = Surroundings(*about, goes_on=lambda: self._is_working)
         self._sides = self._make_sides()
         self._topics = [INPUT, OUTPUT, *(side.topic for side in self._sides)]
-        self.watcher = Watcher(world, (*self._topics, OFFSETS_TOPIC), self.ledger.struck)
+        compacted = [side.topic for side in self._sides if "cleanup.policy" in side.configs]
+        self.watcher = Watcher(world, (*self._topics, OFFSETS_TOPIC), compacted, self.ledger.struck)
         self._inputs = [(INPUT, index) for index in range(service.transaction_partitions)]
         self._outputs = [(OUTPUT, index) for index in range(service.transaction_partitions)]
         self.partitions: list[Partition] = [*self._inputs, *self._outputs]
@@ -75,9 +78,7 @@ class Transactional:
     def _make_sides(self) -> list[Side]:
         """Return the parts of this run that not every one has."""
         parts = self._service.parts
-        history, availability = self._read
-        about = (self._world, self._machines, self._service, self._new_client, history, availability, self.ledger)
-        around = Surroundings(*about, goes_on=lambda: self._is_working)
+        around = self._around
         sides = list[Side]()
         if parts.cuts:
             sides.append(Cut(around, SEGMENT_MS))
@@ -166,13 +167,19 @@ class Transactional:
             side.judge(*([one for one in some if one.partition in side.partitions] for some in (self._readers, last)))
 
     def _is_worked_off(self) -> bool:
-        """Tell whether the group has come to the last record of the input that anybody has read."""
+        """Tell whether the group has come to the last record of the input that there is, and no more can come.
+
+        A reader may be cut off from a leader that has more; so the leaders themselves are asked how far it goes.
+        """
         until = self.ledger.worked_until
-        return self._is_decided() and all(
-            max(reader.found, default=-1) < until.get(reader.partition, 0)
-            for reader in self._readers
-            if reader.partition[0] == INPUT
-        )
+        if not _are_done(self._feeders) or not self._is_decided():
+            return False
+        for reader in self._readers[: len(self._inputs)]:
+            led = self._around.led(reader.partition)
+            is_read = led is not None and reader.position == led.high_watermark
+            if not is_read or max(reader.found, default=-1) >= until.get(reader.partition, 0):
+                return False
+        return True
 
     def _is_decided(self) -> bool:
         return not self._undecided() and all(

@@ -8,11 +8,10 @@ from sim.cluster.judges.availability import Availability
 from sim.cluster.judges.history import ClientHistory, Partition
 from sim.cluster.machines.machine import Machine
 from sim.cluster.service import Service
+from sim.cluster.transactions.clients import Transacting
+from sim.cluster.transactions.reader import CommittedReader
+from sim.cluster.transactions.telling import Ledger
 from sim.cluster.world import World
-
-from .clients import Transacting
-from .reader import CommittedReader
-from .telling import Ledger
 
 __all__ = ["Side", "Surroundings"]
 

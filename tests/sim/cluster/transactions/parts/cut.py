@@ -12,11 +12,11 @@ from barnabas_clients.protocol.error_codes import RETRIABLE, ErrorCode
 from barnabas_clients.protocol.fetch import PartitionData
 from sim.cluster.clients.client import Trouble, WireClient
 from sim.cluster.judges.history import Partition
+from sim.cluster.transactions.clients import Feeder
+from sim.cluster.transactions.reader import CommittedReader
+from sim.cluster.transactions.telling import Outcome, name_of
 
-from .clients import Feeder
-from .reader import CommittedReader
-from .sides import Side, Surroundings
-from .telling import Outcome, name_of
+from .side import Side, Surroundings
 
 __all__ = ["Cut"]
 

@@ -11,11 +11,11 @@ from barnabas_clients import ClientError, KafkaError
 from barnabas_clients.protocol.end_txn import EndTxnRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
 from sim.cluster.clients.client import Trouble
+from sim.cluster.transactions.clients import RECORDS_A_TRANSACTION, Transacting
+from sim.cluster.transactions.telling import Aborting, Outcome, Telling
 
-from .clients import RECORDS_A_TRANSACTION, Transacting
 from .prepared import FENCED, coordinator_of
-from .sides import Side, Surroundings
-from .telling import Aborting, Outcome, Telling
+from .side import Side, Surroundings
 
 __all__ = ["LateEnds"]
 

@@ -18,11 +18,11 @@ from barnabas_clients.protocol.find_coordinator import FindCoordinatorRequest
 from barnabas_clients.protocol.init_producer_id import InitProducerIdRequest
 from barnabas_raftlog.wire.schema import Message
 from sim.cluster.clients.client import Trouble, WireClient
+from sim.cluster.transactions.clients import RECORDS_A_TRANSACTION, Transacting
+from sim.cluster.transactions.telling import Outcome, Telling
 from sim.cluster.world import MS
 
-from .clients import RECORDS_A_TRANSACTION, Transacting
-from .sides import Side, Surroundings
-from .telling import Outcome, Telling
+from .side import Side, Surroundings
 
 __all__ = ["Prepared", "coordinator_of"]
 

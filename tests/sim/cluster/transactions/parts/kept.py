@@ -2,8 +2,7 @@
 
 The records of a feeder here have one of a few keys. While transactions are open, aborted and taken over, segments are
 sealed and compacted on each replica for itself. At the end each replica is read by itself, whoever leads: of every key
-the newest committed record must be there, nothing that was aborted, and in one answer no marker may have lost its
-record while there are records of its transaction, or sooner than `delete.retention.ms` after they were gone.
+the newest committed record must be there, and nothing that was aborted. `spent` looks into their files.
 """
 
 from collections.abc import Sequence
@@ -11,16 +10,14 @@ from typing import NamedTuple
 
 from barnabas_broker.history import Event
 from barnabas_broker.history import events as e
-from barnabas_clients.protocol.fetch import PartitionData
-from barnabas_raftlog.records.header import CONTROL, TRANSACTIONAL, BatchHeader
-from barnabas_raftlog.records.markers import is_spent
 from sim.cluster.judges.history import Partition
-from sim.cluster.world import SECOND, WALL_MS
+from sim.cluster.transactions.clients import RECORDS_A_TRANSACTION, Feeder
+from sim.cluster.transactions.reader import CommittedReader
+from sim.cluster.transactions.telling import Telling, key_of, name_of
+from sim.cluster.world import SECOND
 
-from .clients import RECORDS_A_TRANSACTION, Feeder
-from .reader import CommittedReader
-from .sides import Side, Surroundings
-from .telling import Telling, key_of, name_of
+from .side import Side, Surroundings
+from .spent import compare_markers
 
 __all__ = ["Kept"]
 
@@ -51,51 +48,21 @@ class _KeyedFeeder(Feeder):
 class _KeptReader(CommittedReader):
     """Reads one partition of the leader or, if `node_id` is given, of that broker alone."""
 
+    has_holes = True
+
     def __init__(self, around: Surroundings, partition: Partition, node_id: int = 0) -> None:
         rack = NOBODYS_RACK if node_id else ""
         super().__init__(around.new_client(), around.history, around.availability, partition, around.ledger, rack)
         self.node_id = node_id
         self.keys = dict[int, bytes | None]()
-        self._gone_ms = dict[int, int]()  # when the last records of a producer's transaction were gone
-        self._left = set[int]()  # producers with records in this answer, whose marker is yet to come
 
     async def _fetch(self) -> None:
         self._replica = self.node_id or None
         await super()._fetch()
 
-    def take_records(self, data: PartitionData, *, is_leader: bool) -> None:
-        self._left.clear()
-        self._gone_ms.clear()
-        super().take_records(data, is_leader=is_leader)
-
     def on_record(self, offset: int, key: bytes | None, value: bytes) -> None:
         super().on_record(offset, key, value)
         self.keys[offset] = key
-
-    def _take_one(self, header: BatchHeader, frame: memoryview) -> None:
-        producer_id = header.producer_id
-        if header.attributes & CONTROL:
-            if is_spent(header):
-                self._on_spent(header)
-            self._left.discard(producer_id)
-            self._gone_ms.pop(producer_id, None)
-        elif header.attributes & TRANSACTIONAL and header.record_count:
-            self._left.add(producer_id)
-        elif header.attributes & TRANSACTIONAL:
-            self.client.world.counts["batches read without records"] += 1
-            self._gone_ms[producer_id] = max(header.base_timestamp, self._gone_ms.get(producer_id, 0))
-        super()._take_one(header, frame)
-
-    def _on_spent(self, header: BatchHeader) -> None:
-        """A marker that has lost its record: all of its transaction must have been gone for long."""
-        world = self.client.world
-        world.counts["markers read without record"] += 1
-        where = f"{self.partition}: the marker at {header.base_offset}"
-        if header.producer_id in self._left:
-            world.violate(f"{where} is spent, and records of its transaction are there")
-        since_ms = WALL_MS + world.now_us // 1_000 - self._gone_ms.get(header.producer_id, 0)
-        if since_ms < DELETE_RETENTION_MS and not world.counts["fault clock_jump"]:
-            world.violate(f"{where} is spent {since_ms} ms after its records")
 
 
 class Kept(Side):
@@ -145,6 +112,8 @@ class Kept(Side):
     def judge(self, first: Sequence[CommittedReader], last: Sequence[CommittedReader]) -> None:
         readers = [one for one in (*first, *last) if isinstance(one, _KeptReader)]
         for partition in self.partitions:
+            for machine in self.around.machines.values():
+                compare_markers(self.around.world, machine, partition, DELETE_RETENTION_MS)
             replicas = self._read_replicas(partition)
             self._compare(partition, [one for one in readers if one.partition == partition], replicas)
 
