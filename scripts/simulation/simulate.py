@@ -16,7 +16,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from typing import NamedTuple
 
 from sim import scenario as core_scenario
-from sim.cluster.judges.coverage import FAULTS, JUDGED_FROM, OUTCOMES, PATHS, judge_outcomes, judge_strength
+from sim.cluster.judges.coverage import OUTCOMES, PATHS, judge_strength, judge_transactions
+from sim.cluster.judges.strikes import FAULTS, TRANSACTIONAL, least_strikes
 from sim.cluster.scenario import SimulationError, run_choice
 from sim.cluster.shrink import shrink
 from sim.cluster.swarm import Choice, choose, transactional
@@ -173,9 +174,12 @@ def _conclude(options: argparse.Namespace, outcomes: list[Outcome], failures: li
     runs = [outcome.counts for outcome in outcomes]
     complaints = list[str]()
     if not options.cores:
-        _report_paths(runs)
-        judge = judge_outcomes if options.transactions else judge_strength
-        complaints = judge(runs) if len(runs) >= JUDGED_FROM else []
+        if options.transactions:
+            _report_paths(runs, FAULTS | TRANSACTIONAL | OUTCOMES)
+            complaints = judge_transactions(runs)
+        else:
+            _report_paths(runs, FAULTS | PATHS | OUTCOMES)
+            complaints = judge_strength(runs)
     for kind, count in Counter(_kind(outcome.failure) for outcome in failures).most_common():
         print(f"{count:>6} seeds failed with: {kind}", file=sys.stderr)
     if failures:
@@ -185,16 +189,18 @@ def _conclude(options: argparse.Namespace, outcomes: list[Outcome], failures: li
     return 1 if failures or complaints else 0
 
 
-def _report_paths(runs: list[dict[str, int]]) -> None:
+def _report_paths(runs: list[dict[str, int]], paths: dict[str, str]) -> None:
     """Print how often each kind of fault struck and each rare path was gone, and those that never were."""
     print(f"\n{'':>28} {'times':>9} {'seeds':>7}")
     never = list[str]()
-    for name, key in (FAULTS | PATHS | OUTCOMES).items():
+    for name, key in paths.items():
         times = [run.get(key, 0) for run in runs]
         print(f"{name:>28} {sum(times):>9,} {sum(map(bool, times)):>7,}")
         if not any(times):
             never.append(name)
     print(f"never reached: {', '.join(never) or 'nothing'}")
+    least = least_strikes(len(runs))
+    print(f"asked of each: {least or 'nothing, of so few seeds'}")
 
 
 def _report(outcomes: list[Outcome], shown: tuple[str, ...], seconds: float) -> None:
