@@ -68,8 +68,8 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         "append_errors contracts shard_host < batch standby under_way < shard < rewriting < coordinator < homes"
     ),
     "barnabas_broker.coordinators.transactions": (
-        "state_machine < marker_queues patterns questions room table topic"
-        " < asking hosted_transaction markers whereabouts < shard < additions expiry < coordinator"
+        "state_machine < marker_queues outcome_messages patterns questions room table topic"
+        " < asking doubts hosted_transaction markers whereabouts < shard < additions expiry outcomes < coordinator"
     ),
     "barnabas_broker.server": (
         "cold_window offer transient_bytes < connections < context request_log < handlers < dispatch"
@@ -154,7 +154,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
         "access config history coordinators.room coordinators.groups.state_machine"
         " coordinators.transactions.state_machine"
     ),
-    "barnabas_broker.coordinators.transactions": "marker_queues patterns room",
+    "barnabas_broker.coordinators.transactions": "marker_queues outcome_messages patterns room",
     "barnabas_broker.coordinators.runtime": "append_errors batch contracts under_way",
     "barnabas_broker.partition": (
         "aborted_index log_starts producer_state read_replicas record_rules saved_state transactions verifications"

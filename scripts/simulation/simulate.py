@@ -1,8 +1,9 @@
 """Runs seeds of the simulator and prints distributions; a failure ends it with status 1.
 
 This is `scripts/sim`. A failure is printed with the command that shows it again. Whole brokers by default, a quarter of
-which have transactions; `--transactions` gives all of them some, and little else; `--cores` runs bare Raft groups,
-which are a hundred times cheaper and see less.
+which have transactions; `--transactions` gives all of them some, and little else; `--power-cuts` takes the power of all
+machines in the middle of transactions in page-cache mode; `--cores` runs bare Raft groups, which are a hundred times
+cheaper and see less.
 """
 
 import argparse
@@ -21,6 +22,8 @@ from sim.cluster.judges.strikes import FAULTS, TRANSACTIONAL, least_strikes
 from sim.cluster.scenario import SimulationError, run_choice
 from sim.cluster.shrink import shrink
 from sim.cluster.swarm import Choice, choose, transactional
+from sim.cluster.transactions.power_cuts import SHOWN as POWER_CUTS_SHOWN
+from sim.cluster.transactions.power_cuts import judge_power_cuts, run_power_cuts
 
 SEEDS_BETWEEN_SIGNS = 250  # of life, while it runs
 CORES_SHOWN = (
@@ -85,6 +88,7 @@ def main() -> int:
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--cores", action="store_true", help="bare Raft groups instead of whole brokers")
     kind.add_argument("--transactions", action="store_true", help="whole brokers that have little but transactions")
+    kind.add_argument("--power-cuts", action="store_true", help="power cuts of all machines in page-cache mode")
     parser.add_argument("--keep-going", action="store_true", help="do not end at the first failure")
     options = parser.parse_args()
     if options.seed is not None:
@@ -95,12 +99,16 @@ def main() -> int:
 def _run_of(options: argparse.Namespace) -> Callable[[int], Outcome]:
     if options.cores:
         return _run_cores
+    if options.power_cuts:
+        return _run_power_cuts
     return _run_transactions if options.transactions else _run_nodes
 
 
 def _one(options: argparse.Namespace) -> int:
     seed = options.seed
-    choice = None if options.cores else transactional(seed) if options.transactions else choose(seed)
+    choice = None
+    if not (options.cores or options.power_cuts):
+        choice = transactional(seed) if options.transactions else choose(seed)
     outcome = _run_of(options)(seed)
     if outcome.failure:
         print(outcome.failure, file=sys.stderr)
@@ -170,10 +178,14 @@ def _many(options: argparse.Namespace) -> int:
 def _conclude(options: argparse.Namespace, outcomes: list[Outcome], failures: list[Outcome], seconds: float) -> int:
     """Print what was seen, and return the status."""
     shown = CORES_SHOWN if options.cores else TRANSACTIONS_SHOWN if options.transactions else NODES_SHOWN
+    if options.power_cuts:
+        shown = POWER_CUTS_SHOWN
     _report(outcomes, shown, seconds)
     runs = [outcome.counts for outcome in outcomes]
     complaints = list[str]()
-    if not options.cores:
+    if options.power_cuts:
+        complaints = judge_power_cuts(runs)
+    elif not options.cores:
         if options.transactions:
             _report_paths(runs, FAULTS | TRANSACTIONAL | OUTCOMES)
             complaints = judge_transactions(runs)
@@ -227,6 +239,13 @@ def _seeds(options: argparse.Namespace) -> Iterator[int]:
 
 def _run_nodes(seed: int) -> Outcome:
     return _run_choice(choose(seed))
+
+
+def _run_power_cuts(seed: int) -> Outcome:
+    try:
+        return Outcome(seed, dict(run_power_cuts(seed).world.counts), "")
+    except SimulationError as error:
+        return Outcome(seed, {}, str(error))
 
 
 def _run_transactions(seed: int) -> Outcome:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from barnabas_broker.config.broker import BrokerConfig
+from barnabas_broker.config.topic import PAGE_CACHE
 from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.coordinators.room import Room
 from barnabas_broker.coordinators.runtime.coordinator import CoordinatorRuntime
@@ -32,6 +33,9 @@ from barnabas_metadata_quorum.service import MetadataService
 from .additions import Additions
 from .expiry import Expiry
 from .markers import Written
+from .outcome_messages import VERSION as OUTCOMES_VERSION
+from .outcome_messages import OutcomesRequest, OutcomesResponse
+from .outcomes import Outcomes
 from .shard import SendsMarkers, Shared, TransactionShard
 from .state_machine.location import TRANSACTION_TOPIC, partition_for
 from .state_machine.messages import V1, V2, Place, TransactionSettings
@@ -78,7 +82,9 @@ class TransactionCoordinator(Homes[TransactionalIdTable, TransactionShard]):
             version=V1,
         )
         self.markers = make_markers(self.written)
-        self._shared = Shared(self.settings, self.room, producer_ids, self.markers, self.tell_transaction)
+        self._shared = Shared(
+            self.settings, self.room, producer_ids, self.markers, self.tell_transaction, self._may_forget
+        )
         self.expiry = Expiry(self.active_shards)
         self.runtime = CoordinatorRuntime(
             self.host,
@@ -101,6 +107,7 @@ class TransactionCoordinator(Homes[TransactionalIdTable, TransactionShard]):
             self.expiry.abort_round,
         )
         self._additions = Additions(self, partitions)
+        self._outcomes = Outcomes(self.active_shards)
 
     def _make_shard(self, runtime: ShardRuntime[TransactionalIdTable, TransactionShard]) -> TransactionShard:
         self._aborts.start()
@@ -135,6 +142,24 @@ class TransactionCoordinator(Homes[TransactionalIdTable, TransactionShard]):
         decoded = AddPartitionsToTxnRequest.decode_in_steps(body, version, elements_max=ELEMENTS_MAX)
         response = await self.add_partitions(await taken(decoded))
         return b"".join(await taken(response.encode_in_steps(version)))
+
+    async def outcomes(self, request: OutcomesRequest) -> OutcomesResponse:
+        """Say how transactions stand, as `Outcomes.answer`."""
+        return await self._outcomes.answer(request)
+
+    async def answer_outcomes(self, _source: int, body: bytes) -> bytes:
+        """Do the same for another broker: one that has begun to lead a partition that may have lost markers.
+
+        Raises:
+            MalformedMessageError: the body is something else.
+        """
+        decoded = OutcomesRequest.decode_in_steps(body, OUTCOMES_VERSION, elements_max=ELEMENTS_MAX)
+        response = await self.outcomes(await taken(decoded))
+        return b"".join(await taken(response.encode_in_steps(OUTCOMES_VERSION)))
+
+    def _may_forget(self, topic: str) -> bool:
+        hosted = self._partitions.topics.get(topic)
+        return hosted is not None and hosted.settings.flush_mode == PAGE_CACHE
 
     # Events and status.
 

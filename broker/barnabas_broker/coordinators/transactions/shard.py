@@ -104,6 +104,8 @@ class Shared(NamedTuple):
     producer_ids: ProducerIds
     markers: SendsMarkers
     tell: TellTransaction
+    may_forget: Callable[[str], bool]
+    """Whether the partitions of a topic, by its name, may lose markers (page-cache mode)."""
 
 
 class TransactionShard:
@@ -217,7 +219,8 @@ class TransactionShard:
         """Have partitions in the transaction (`Transaction.add`). Names are kept as they are given here."""
 
         def decide(transaction: Transaction, now_ms: int, _: int | None) -> Decision:
-            return transaction.add(producer, places, client_version, now_ms)
+            may_be_lost = any(map(self._shared.may_forget, {topic for topic, _ in places}))
+            return transaction.add(producer, places, client_version, now_ms, may_be_lost=may_be_lost)
 
         return self._begin(transactional_id, decide, on_answer, wait_ms)
 

@@ -19,7 +19,7 @@ from barnabas_clients.protocol.add_partitions_to_txn import (
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.steps import at_once
 
-from .transaction_world import World
+from ..transaction_world import World
 
 NONE = ErrorCode.NONE
 ABSENT = ErrorCode.TRANSACTION_ABORTABLE
