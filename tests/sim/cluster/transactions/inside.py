@@ -126,7 +126,7 @@ class Watcher:
         self._check(partition)
 
     def on_installed(self, partition: Partition, snapshot: InstallSnapshot) -> None:
-        if partition.topic_name in self._topics and snapshot.snapshot_index and not partition.is_witness:
+        if partition.topic_name in self._topics and snapshot.snapshot_index and snapshot.witness_since is None:
             model = self._models[partition.group.group_id]
             compacts = partition.topic_name in self._compacted
             compare_installed(self._world, partition, model, snapshot, compacts=compacts)
