@@ -51,7 +51,10 @@ class WireClient:
         self._opening = dict[int, asyncio.Lock]()
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
+        self.world.waiting[work] = None
+
         def begin() -> None:
+            del self.world.waiting[work]
             self.loop.create_task(work).add_done_callback(self._on_done)
 
         self.loop.arrive(begin)

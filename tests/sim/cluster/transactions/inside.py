@@ -126,7 +126,8 @@ class Watcher:
         self._check(partition)
 
     def on_installed(self, partition: Partition, snapshot: InstallSnapshot) -> None:
-        if partition.topic_name in self._topics and snapshot.snapshot_index and not partition.is_witness:
+        # A witness gets no state, and does not know yet that it is one.
+        if partition.topic_name in self._topics and len(snapshot.data):
             model = self._models[partition.group.group_id]
             compacts = partition.topic_name in self._compacted
             compare_installed(self._world, partition, model, snapshot, compacts=compacts)

@@ -27,7 +27,7 @@ from .side import Side, Surroundings
 __all__ = ["Prepared", "coordinator_of"]
 
 TRANSACTION = 1  # the kind of a key in FindCoordinator
-DIES_EARLY = 0.2
+DIES_EARLY = 0.35
 COMMITS = 0.7
 WAITS_LONG = 0.3
 LIFE_MS_MAX = 20_000
@@ -50,13 +50,14 @@ class _Process:
     def __init__(self, preparer: "Preparer", client: WireClient, name: str) -> None:
         self.client = client
         self.prepared: PreparedTransaction | None = None
-        self.is_over = False
+        self.has_begun = self.is_over = False
         self.transaction = preparer.ledger.new_name(name)
         self.telling: Telling | None = None
         self._preparer = preparer
         self._name = name
 
     async def run(self) -> None:
+        self.has_begun = True
         preparer = self._preparer
         rng = self.client.rng
         producer = preparer.producer()
@@ -107,7 +108,7 @@ class Preparer(Transacting):
         process.client.start(process.run())
         life_ms = client.rng.randrange(10, 400) if client.rng.random() < DIES_EARLY else LIFE_MS_MAX
         until_us = world.now_us + life_ms * MS
-        while not process.is_over and world.now_us < until_us:
+        while not process.is_over and (world.now_us < until_us or not process.has_begun):
             await client.pause(2, 20)
         process.die()
         prepared = process.prepared

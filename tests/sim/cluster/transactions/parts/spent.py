@@ -15,13 +15,15 @@ from sim.cluster.world import WALL_MS, World
 __all__ = ["compare_markers"]
 
 
-def compare_markers(world: World, machine: Machine, partition: Partition, retention_ms: int) -> None:
-    """Judge the replica of a partition on one machine, if it has one. Nothing else may write to its files now."""
+def compare_markers(world: World, machine: Machine, partition: Partition, retention_ms: int) -> dict[int, int]:
+    """Judge the replica of a partition on one machine, if it has one; return the records of each batch by offset."""
+    record_counts = dict[int, int]()
     has_records = set[int]()  # producers whose transaction has records, and whose marker is yet to come
     gone_ms = dict[int, int]()
     now_ms = WALL_MS + world.now_us // 1_000
     for header in _sealed(machine, partition):
         producer_id = header.producer_id
+        record_counts[header.base_offset] = header.record_count
         if not header.attributes & TRANSACTIONAL:
             continue
         if not header.attributes & CONTROL:
@@ -41,6 +43,7 @@ def compare_markers(world: World, machine: Machine, partition: Partition, retent
                 world.violate(f"{where} {since_ms} ms after its records")
         has_records.discard(producer_id)
         gone_ms.pop(producer_id, None)
+    return record_counts
 
 
 def _sealed(machine: Machine, partition: Partition) -> Iterator[BatchHeader]:

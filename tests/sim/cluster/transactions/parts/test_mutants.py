@@ -28,20 +28,20 @@ MUTANTS = {  # what is broken: (a seed that notices, the module, the text, the t
         "min(self.high_watermark, first)",
     ),
     "an aborted one is forgotten with its beginning": (
-        1,
+        4,
         f"{PARTITION}.aborted_index",
         "self._tail[-2] < log_start_offset",
         "self._tail[1] < log_start_offset",
     ),
     # Replicas that lack the beginning are sent a state.
     "aborted ones are not sent where none is open": (
-        1,
+        10,
         f"{PARTITION}.saved_state",
         "    if transactions.is_empty:\n",
         "    if not transactions.undecided:\n",
     ),
     "those are sent that are open as of the log's end": (
-        1,
+        25,
         f"{PARTITION}.transactions",
         "TransactionImage(self.undecided(), self.aborted.image())",
         "TransactionImage(self.open_transactions(), self.aborted.image())",
@@ -80,7 +80,7 @@ MUTANTS = {  # what is broken: (a seed that notices, the module, the text, the t
         "gone_ms > self._now_ms",
     ),
     "aborted records replace committed ones": (
-        28,
+        1,
         f"{COMPACTION}.compacting",
         "if not aborted.has(header) and not keys.note(frame):",
         "if not keys.note(frame):",
