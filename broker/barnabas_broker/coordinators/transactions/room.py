@@ -5,7 +5,7 @@ has everything that a client can make longer, and a flat sum for each thing besi
 measured and rounded up.
 
 *A reserve:* new ids may use all but an eighth, partitions of transactions all but a sixteenth. What ends a transaction
-needs no more than it had, and is never refused: so room comes back.
+needs no more than it had (and two bytes, if its end is kept), and is never refused: so room comes back.
 
 Not here: requests that wait; they are their connections'.
 """
