@@ -614,6 +614,7 @@ class Partition:
     def end(self, code: ErrorCode) -> None:
         """Answer all that wait: this replica serves nothing any more."""
         self.is_leader = self.is_confirmed = False
+        self._doubts = {}
         if self.observer is not None:
             self.observer.on_ended()
         self._fail_waiters(code)

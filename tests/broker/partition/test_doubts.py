@@ -9,6 +9,7 @@ from barnabas_broker.partition.aborted_index import AbortedTransaction
 from barnabas_broker.partition.partition import NotEnoughReplicasError, Partition
 from barnabas_broker.partition.producer_state import CoordinatorFencedError
 from barnabas_broker.partition.transactions import OpenTransaction
+from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.errors import NotLeaderError
 from barnabas_raftlog.records.markers import EndMarker
 
@@ -148,6 +149,14 @@ def test_an_answer_that_cannot_be_carried_out_leaves_it_in_doubt() -> None:
     assert not partition.end_doubt(doubt, EndMarker(PID, AT + 1, True, 1)), "another one asks"
     with pytest.raises(NotLeaderError):
         partition.append_marker(EndMarker(PID, AT + 1, True, 1), bumps_epoch=True)
+
+
+def test_a_replica_that_ends_doubts_nothing() -> None:
+    partition, _ = led_again()
+    doubt = doubt_of(partition)
+    partition.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert not partition.doubts
+    assert not partition.end_doubt(doubt, EndMarker(PID, AT + 1, True, 1))
 
 
 def test_an_answer_of_a_coordinator_that_has_a_successor_is_refused() -> None:

@@ -53,9 +53,12 @@ class Outcomes:
         for hosted in list(shard.ids.values()):
             saved = hosted.transaction.saved
             if saved is not None:
-                # An id that another producer id has followed is among what is kept, if it is of interest at all.
-                ids = {saved.producer.producer_id, *[one.producer_id for one in saved.outcomes]}
-                for number in [number for producer_id in ids for number in rows.get(producer_id, ())]:
+                numbers = rows.get(saved.producer.producer_id, [])
+                # A producer id that another one has followed is among what is kept, if it is of interest at all.
+                for kept in saved.outcomes:
+                    if kept.producer_id != saved.producer.producer_id:
+                        numbers = numbers + rows.get(kept.producer_id, [])
+                for number in numbers:
                     row = request.rows[number]
                     producer = Producer(row.producer_id, row.producer_epoch)
                     outcome, epoch = hosted.transaction.outcome(producer, (row.topic, row.partition))

@@ -5,7 +5,8 @@ that a client can make longer, and a flat sum for each thing beside it: Python's
 up.
 
 *A reserve* is kept from newcomers, which are new ids, and some of it from partitions that are added to transactions.
-What ends a transaction needs no more than it had, and is never refused: so room comes back.
+What ends a transaction needs no more than it had (and two bytes, if its end is kept), and is never refused: so room
+comes back.
 
 Not here: requests that wait; they are their connections'.
 """

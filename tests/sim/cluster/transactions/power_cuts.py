@@ -34,9 +34,10 @@ from .work import INPUT
 
 __all__ = ["SHOWN", "judge_power_cuts", "run_power_cuts"]
 
+COMPARED = "held against the log"
 REPLACED = "event lost marker replaced"
-SHOWN = ("records committed", "records aborted", "records unknown", "records lost", REPLACED)
-STRIKES = {"records committed": 10, "records aborted": 5, "records lost": 10, REPLACED: 0.2}
+SHOWN = ("records committed", "records aborted", "records unknown", "records lost", REPLACED, COMPARED)
+STRIKES = {"records committed": 10, "records aborted": 5, "records lost": 10, REPLACED: 0.2, COMPARED: 3}
 """Of a run, on average. A tenth of the cuts must strike between data and marker."""
 
 PARTITIONS = 2
@@ -90,7 +91,8 @@ class Writer:
         for number in range(rng.randrange(1, 5)):
             value = f"{name}<{number}".encode()
             self.sent.add(value)
-            await producer.send(INPUT, value, partition=rng.randrange(PARTITIONS), timestamp_ms=1)
+            sent = await producer.send(INPUT, value, partition=rng.randrange(PARTITIONS), timestamp_ms=1)
+            assert sent is not None
         await producer.flush()
         if not is_commit:
             await transaction.abort()
@@ -129,6 +131,7 @@ class _Cluster:
         self.is_working = False
         self.until(lambda: all(writer.is_done for writer in self.writers), "clients do not end")
         self.until(lambda: self._is_whole() and not self.transactional._undecided(), "stays open for ever")
+        assert not self.world.counts["event lost marker refused"], "an answer could not be carried out"
 
     def wait(self, us: int) -> None:
         self.world.run_until(self.world.now_us + us)
@@ -178,7 +181,9 @@ class _Cluster:
 
         loop.arrive(lambda: loop.create_task(replay()))
         self.until(lambda: bool(done), "a log is not read")
-        compare(partition, entries)
+        if entries[0].index == 1:  # Else it begins with what a snapshot has said.
+            compare(partition, entries)
+            self.world.counts["held against the log"] += 1
 
     def _read(self, *, is_committed: bool) -> set[bytes]:
         """Return the values of all records that readers of one kind get."""

@@ -20,11 +20,12 @@ from typing import NamedTuple
 
 from .producers import Producer
 
-__all__ = ["RUNS_MAX", "KeptOutcomes", "Outcome", "begun", "ended", "outcome_in"]
+__all__ = ["RUNS_MAX", "RUN_BYTES", "KeptOutcomes", "Outcome", "begun", "ended", "outcome_in"]
 
 RUNS_MAX = 500
 """A kilobyte in each record of an id that often changes between commits and aborts, and some thousand transactions."""
 PRODUCERS_MAX = 2
+RUN_BYTES = 2
 _RUN = struct.Struct(">H")
 _KIND_BITS = 2
 _LENGTH_MAX = (1 << 16 - _KIND_BITS) - 1
@@ -76,7 +77,7 @@ def ended(kept: tuple[KeptOutcomes, ...], producer: Producer, *, is_commit: bool
         end_epoch = producer.epoch + 1
     elif producer.epoch == end_epoch - 1 and runs:
         _, last = _run_before(runs, len(runs))
-        if last is not kind:
+        if last != kind:
             runs = _longer(_shorter(runs), 1, _Kind.MIXED)
     return (*kept[:-1], KeptOutcomes(producer_id, end_epoch, runs[-_RUN.size * RUNS_MAX :]))
 
@@ -93,20 +94,20 @@ def outcome_in(kept: tuple[KeptOutcomes, ...], producer: Producer) -> Outcome | 
             end -= _RUN.size
             first_epoch -= length
             if producer.epoch >= first_epoch:
-                return Outcome.COMMIT if kind is _Kind.COMMIT else Outcome.ABORT
+                return Outcome.COMMIT if kind == _Kind.COMMIT else Outcome.ABORT
     return None
 
 
-def _run_before(runs: bytes, end: int) -> tuple[int, _Kind]:
+def _run_before(runs: bytes, end: int) -> tuple[int, int]:
     (run,) = _RUN.unpack_from(runs, end - _RUN.size)
-    return run >> _KIND_BITS, _Kind(run & (1 << _KIND_BITS) - 1)
+    return run >> _KIND_BITS, run & (1 << _KIND_BITS) - 1
 
 
-def _longer(runs: bytes, count: int, kind: _Kind) -> bytes:
+def _longer(runs: bytes, count: int, kind: int) -> bytes:
     """Return runs with so many epochs more at their end."""
     if runs:
         length, last = _run_before(runs, len(runs))
-        if last is kind:
+        if last == kind:
             count += length
             runs = runs[: -_RUN.size]
     while count:

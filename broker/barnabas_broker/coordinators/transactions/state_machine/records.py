@@ -40,7 +40,7 @@ from barnabas_raftlog.wire.schema import (
 )
 
 from .messages import V2, Place, SavedTransaction
-from .outcomes import KeptOutcomes
+from .outcomes import RUN_BYTES, KeptOutcomes
 from .producers import LAST_EPOCH, NOBODY, Producer
 from .states import TransactionState
 
@@ -173,9 +173,15 @@ def decode_value(data: Buffer) -> SavedTransaction:
         next_producer=next_producer,
         previous_producer_id=value.previous_producer_id,
         client_version=value.client_transaction_version,
-        outcomes=tuple(KeptOutcomes(one.producer_id, one.end_epoch, bytes(one.runs)) for one in value.outcomes),
+        outcomes=tuple(_kept(one) for one in value.outcomes),
     )
     return saved._replace(last_epoch=_last_epoch(saved))
+
+
+def _kept(one: TransactionLogOutcomes) -> KeptOutcomes:
+    if len(one.runs) % RUN_BYTES:
+        raise MalformedMessageError(f"a transaction's record: {len(one.runs)} bytes of runs")
+    return KeptOutcomes(one.producer_id, one.end_epoch, bytes(one.runs))
 
 
 def _last_epoch(saved: SavedTransaction) -> int:

@@ -141,13 +141,16 @@ class Transaction:
         if saved.producer == producer and place in (self._unmarked if saved.state.is_prepared else saved.places):
             return Outcome.OPEN, producer.epoch
         bumped = Producer(producer.producer_id, min(producer.epoch + 1, EPOCH_MAX))
-        if saved.producer == bumped and saved.client_version >= V2 and place in self._unmarked:
-            return Outcome.OPEN, bumped.epoch
+        found = outcome_in(saved.outcomes, producer)
+        if saved.producer == bumped and place in self._unmarked:
+            # With version 1 it may be the marker of another one, of the next process; an abort does no harm.
+            is_abort = saved.state is TransactionState.PREPARE_ABORT and found is not Outcome.COMMIT
+            if saved.client_version >= V2 or is_abort:
+                return Outcome.OPEN, bumped.epoch
         owner = saved.owner
         # In the epoch that its owner has, more transactions may follow; with version 1 its marker has the same.
         is_last = owner.producer_id == producer.producer_id and owner.epoch <= producer.epoch
         marked = producer if is_last else bumped
-        found = outcome_in(saved.outcomes, producer)
         if found is None and saved.state.is_prepared and saved.producer == marked:
             # Whether its partitions may lose a marker was not known when they were added, and it is decided.
             is_commit = saved.state is TransactionState.PREPARE_COMMIT and saved.client_version >= V2

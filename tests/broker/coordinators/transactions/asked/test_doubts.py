@@ -212,15 +212,15 @@ def test_what_cannot_be_done_now_stays_in_doubt_and_what_never_can_is_told(world
     assert [kind for kind, _, _ in world.told] == ["lost marker refused"]
 
 
-def test_what_is_over_meanwhile_is_not_told(world: World) -> None:
+def test_what_is_over_meanwhile_is_not_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.known = {1: (Outcome.COMMIT, 4)}
     partition = FakePartition("a", 1)
 
-    def over(*_: object) -> bool:
+    def over(_doubt: OpenTransaction, _marker: EndMarker) -> bool:
         partition.doubts.clear()
         return False
 
-    partition.end_doubt = over  # type: ignore[method-assign]
+    monkeypatch.setattr(partition, "end_doubt", over)
     world.note(partition)
     assert not world.told
     assert world.deadlines.next_at_ms is None

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
+from broker.coordinators.transactions.transaction_world import World
 
 from barnabas_broker.coordinators.transactions.outcome_messages import (
     VERSION,
@@ -14,8 +15,6 @@ from barnabas_broker.coordinators.transactions.outcome_messages import (
 from barnabas_broker.coordinators.transactions.state_machine.outcomes import Outcome
 from barnabas_broker.coordinators.transactions.state_machine.producers import Producer
 from barnabas_broker.coordinators.transactions.state_machine.states import TransactionState
-
-from ..transaction_world import World
 
 OTHER = "u"
 """A topic that is synced."""
@@ -80,7 +79,7 @@ def test_outcomes_are_told_while_the_next_transaction_is_open(world: World) -> N
 def test_the_next_coordinator_knows_them_too(world: World) -> None:
     first = world.given()
     following = ended(world, ended(world, first, commit=True), commit=True)
-    assert world.add(following, 2)
+    world.add(following, 2)
     world.commit()
     world.lose()
     world.lead()

@@ -1,9 +1,10 @@
 """Ends of transactions are kept for partitions that may lose their markers, in two bytes while they are alike."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_broker.coordinators.transactions.state_machine.messages import V1, V2, InitRequest
+from barnabas_broker.coordinators.transactions.state_machine.messages import V1, V2, InitRequest, TransactionSettings
 from barnabas_broker.coordinators.transactions.state_machine.outcomes import (
     RUNS_MAX,
     KeptOutcomes,
@@ -21,6 +22,7 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 from .desk import A0, A1, DEFAULTS, TIMEOUT_MS, Desk
 
 PID = 7
+V1_SETTINGS = TransactionSettings(version=V1)
 
 
 class Forgetful(Desk):
@@ -140,6 +142,26 @@ def test_a_transaction_that_is_fenced_or_times_out_has_aborted() -> None:
     desk.transaction.initialize(InitRequest(TIMEOUT_MS), DEFAULTS, desk.now_ms)
     desk.transaction.committed()
     assert desk.transaction.outcome(producer, A1) == (Outcome.ABORT, producer.epoch + 1)
+    assert desk.transaction.outcome(producer, A0) == (Outcome.OPEN, producer.epoch + 1)
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_an_abort_of_version_1_that_fences_comes_but_does_not_take_the_place_of_a_commit(*, is_commit: bool) -> None:
+    desk = Forgetful(V1_SETTINGS)
+    producer = desk.init().producer
+    desk.run_one(producer, commit=True, version=V1)
+    following = desk.init().producer
+    desk.add(following, A0, version=V1)
+    desk.end(following, commit=is_commit, version=V1)
+    # The marker is of the next process's epoch, and what `producer` has open there was committed.
+    assert desk.transaction.outcome(producer, A0) == (Outcome.COMMIT, following.epoch)
+
+    desk = Forgetful(V1_SETTINGS)
+    producer = desk.init().producer
+    desk.add(producer, A0, version=V1)
+    desk.init()
+    assert desk.is_in(TransactionState.PREPARE_ABORT)
+    assert desk.transaction.outcome(producer, A0) == (Outcome.OPEN, producer.epoch + 1)
 
 
 def test_version_1_is_told_if_all_have_ended_alike_and_as_aborted_if_not() -> None:
