@@ -92,7 +92,10 @@ class ReplicaState:
     def note(self, entries: Sequence[Entry], timestamp_ms: int) -> None:
         """Come up to the last of `entries`, seen at `timestamp_ms`; those that are known are skipped.
 
-        Not the batches' own timestamps: a producer that loads records of ten years ago is not ten years old.
+        A producer is forgotten by when it was seen, not by its batches' own timestamps: one that loads records of ten
+        years ago is not ten years old. With a transaction open none is forgotten. Of those the log says how old they
+        are (`_written_ms`), and so it does of markers, which have the time of a broker: a transaction that hangs is
+        not young again because this replica was restarted, or has come late.
         """
         producers = self.producers
         starts = self.starts
@@ -111,14 +114,17 @@ class ReplicaState:
                 if marker is None:
                     producers.skip(index)
                 else:
-                    self.note_marker(marker, index, header.base_offset, timestamp_ms)
+                    self.note_marker(marker, index, header.base_offset, _written_ms(header, timestamp_ms))
+            elif header.attributes & TRANSACTIONAL and header.record_count > 0:
+                self.note_batch(header, index, header.base_offset, _written_ms(header, timestamp_ms))
             else:
                 self.note_batch(header, index, header.base_offset, timestamp_ms)
 
     def note_batch(self, header: BatchHeader, index: int, base_offset: int, timestamp_ms: int) -> None:
         """Note a producer's batch at `index` and `base_offset`, which need not stand in the header yet.
 
-        Of a transactional one that was compacted to a header nothing is left that a transaction could decide.
+        `timestamp_ms`: when it was appended, as far as that is known. Of a transactional one that was compacted to a
+        header nothing is left that a transaction could decide.
         """
         is_transactional = header.attributes & TRANSACTIONAL != 0 and header.record_count > 0
         self.producers.append(
@@ -229,7 +235,7 @@ class ReplicaState:
 async def load_replica_state(log: ReplayedLog, timestamp_ms: int) -> ReplicaState:
     """Return the state of everything in `log`: the saved one, with the log behind it replayed.
 
-    Producers that are read from the log count as seen at `timestamp_ms`.
+    Producers that are read from the log count as seen at `timestamp_ms`; but see `ReplicaState.note`.
 
     Raises:
         StorageFailedError: the log cannot be read.
@@ -268,6 +274,15 @@ async def load_replica_state(log: ReplayedLog, timestamp_ms: int) -> ReplicaStat
         except CorruptBatchError as error:
             raise StorageFailedError(f"the log does not read back: {error}") from error
     return state
+
+
+def _written_ms(header: BatchHeader, seen_ms: int) -> int:
+    """Return when a batch was appended: its newest timestamp, unless that is later than it was seen, or says nothing.
+
+    It is the clock of a client, unless the topic has the broker's. A client whose clock is behind makes its
+    transaction look older than it is. None makes it look younger than it is here.
+    """
+    return min(header.max_timestamp, seen_ms) if header.max_timestamp >= 0 else seen_ms
 
 
 def _marker_in(header: BatchHeader, frame: Buffer) -> EndMarker | None:

@@ -48,7 +48,7 @@ _OPEN = struct.Struct("<5q")
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction as it began. `first_offset`: of the batch at `first_index`, which was seen at `timestamp_ms`."""
+    """A transaction as it began. `first_offset`: of the batch at `first_index`, appended at `timestamp_ms`."""
 
     producer_id: int
     epoch: int
@@ -100,7 +100,7 @@ class TransactionTable:
         self.commit_index = 0
 
     def begin(self, producer_id: int, epoch: int, index: int, base_offset: int, timestamp_ms: int) -> None:
-        """Note a transactional batch with records, at `index`, seen at `timestamp_ms`."""
+        """Note a transactional batch with records, at `index`, appended at `timestamp_ms`."""
         if producer_id in self._open:
             return
         begun = OpenTransaction(producer_id, epoch, base_offset, index, timestamp_ms)

@@ -21,6 +21,7 @@ __all__ = [
     "ControlKind",
     "control_frame",
     "control_kind",
+    "emptied_batch",
     "next_offset",
     "parse_header",
     "restamp",
@@ -43,6 +44,7 @@ CONTROL = 0x20
 TIMESTAMP_LOG_APPEND = 0x08
 COMPRESSION_MASK = 0x07
 NO_PRODUCER_ID = -1
+_DELTA_MAX = (1 << 31) - 1
 
 _LAYOUT = struct.Struct(">qiibIhiqqqhii")
 _BASE_OFFSET = struct.Struct(">q")
@@ -155,6 +157,17 @@ def next_offset(frame: Buffer, position: int = 0) -> int:
     base_offset: int = _BASE_OFFSET.unpack_from(frame, position)[0]
     delta: int = _EPOCH.unpack_from(frame, position + 23)[0]
     return base_offset + delta + 1
+
+
+def emptied_batch(base_offset: int, end_offset: int, leader_epoch: int) -> bytes:
+    """Return a batch without records that reaches up to `end_offset`, or as far as one can: what compaction leaves.
+
+    A reader that is given it goes on behind it. `end_offset` is exclusive, and above `base_offset`.
+    """
+    delta = min(end_offset - base_offset, _DELTA_MAX) - 1
+    tail = struct.pack(">hiqqqhii", 0, delta, -1, -1, NO_PRODUCER_ID, -1, -1, 0)
+    size = CRC_START + len(tail) - SIZE_PREFIX_BYTES
+    return struct.pack(">qiibI", base_offset, size, leader_epoch, MAGIC, crc32c(tail)) + tail
 
 
 def control_frame(base_offset: int, leader_epoch: int, kind: ControlKind, body: bytes = b"") -> bytes:

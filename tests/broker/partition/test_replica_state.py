@@ -10,7 +10,8 @@ from barnabas_broker.partition.replica_state import ReplicaState, load_replica_s
 from barnabas_broker.partition.saved_state import decode_replica_state, encode_replica_state
 from barnabas_broker.partition.transactions import TransactionTable
 from barnabas_raftlog.raft.messages import Entry
-from barnabas_raftlog.records.header import ControlKind, control_frame, next_offset, stamp
+from barnabas_raftlog.records.header import TRANSACTIONAL, ControlKind, control_frame, next_offset, stamp
+from barnabas_raftlog.records.markers import EndMarker, marker_batch
 
 from .test_saved_state import NO_TRANSACTIONS
 
@@ -111,3 +112,48 @@ async def test_without_what_was_saved_a_shortened_log_admits_that_it_does_not_kn
         state = await load(log)
         assert (state.producers.applied_index, state.producers.forgotten_id_max) == (14, ANY_ID)
         assert state.producers.commit_index == 10, "what is gone was committed"
+
+
+def entries_of(*frames: bytes | bytearray) -> list[Entry]:
+    entries: list[Entry] = []
+    offset = 0
+    for frame in frames:
+        stored = bytearray(frame)
+        stamp(stored, offset, 1)
+        entries.append(Entry(len(entries) + 1, 1, bytes(stored)))
+        offset = next_offset(stored)
+    return entries
+
+
+def age_of(state: ReplicaState, producer_id: int) -> int:
+    return state.producers.batches(producer_id)[-1].timestamp_ms
+
+
+async def test_a_transaction_is_as_old_as_the_log_says_however_late_it_is_read() -> None:
+    written = {"epoch": 0, "sequence": 0, "attributes": TRANSACTIONAL}
+    log = Log(1, 0)
+    log.entries = entries_of(
+        batch(producer_id=6, timestamp=400, **written),
+        batch(producer_id=7, timestamp=5_000, **written),  # a clock that is ahead: not younger than it was seen
+        batch(producer_id=8, timestamp=-1, **written),
+        batch(producer_id=9, timestamp=300, epoch=0, sequence=0),
+        batch(producer_id=10, timestamp=400, **written),
+        marker_batch(EndMarker(10, 1, True, 1), 700),
+    )
+    state = await load(log)
+    assert [age_of(state, key) for key in (6, 7, 8)] == [400, 1_000, 1_000]
+    assert [one.timestamp_ms for one in state.transactions.open_transactions()] == [400, 1_000, 1_000]
+    assert age_of(state, 10) == 700, "a marker has the time of the broker that led"
+    assert age_of(state, 9) == 1_000, "one without transactions is not forgotten for the timestamps that it writes"
+    later = ReplicaState()
+    later.note(log.entries, 2_000)  # a follower that was away
+    assert [age_of(later, key) for key in (6, 7, 9)] == [400, 2_000, 2_000]
+
+
+async def test_a_producer_that_loads_old_records_in_a_transaction_is_remembered_as_long_as_others() -> None:
+    state = ReplicaState()
+    written = batch(producer_id=6, timestamp=1, epoch=0, sequence=0, attributes=TRANSACTIONAL)
+    state.note(entries_of(written, marker_batch(EndMarker(6, 1, True, 1), 990)), 1_000)
+    state.commit(2)
+    assert state.producers.forget_before(990) == 0
+    assert state.producers.forget_before(991) == 1

@@ -22,6 +22,7 @@ from barnabas_raftlog.log.segments.cold_reads import Hint, NotCachedError, Rows
 from barnabas_raftlog.log.segments.frame_walk import check_terms
 from barnabas_raftlog.log.segments.segment import Segment
 from barnabas_raftlog.raft.messages import Buffer, Entry
+from barnabas_raftlog.records.header import emptied_batch
 
 from .state import LogState
 from .write_behind import fail
@@ -79,11 +80,15 @@ def read(log: LogState, start_offset: int, end_offset: int, bytes_max: int) -> l
 async def read_cold(log: LogState, start_offset: int, end_offset: int, bytes_max: int) -> list[Buffer]:
     """Return the same from the segment files; from one segment only, so perhaps less.
 
+    If compaction has emptied all that is left before `end_offset`, that is one batch without records, which says so: a
+    reader goes on behind it. If it got nothing, it would ask for the same at once, and again.
+
     Cancellation: it has no effect.
 
     Raises:
         StorageFailedError: the file cannot be read, or does not hold frames.
     """
+    asked_offset = start_offset
     while True:
         in_memory = read(log, start_offset, end_offset, bytes_max)
         if in_memory is not None:
@@ -97,8 +102,10 @@ async def read_cold(log: LogState, start_offset: int, end_offset: int, bytes_max
             frames = await guard(log, _range(log, segment, (start_offset, limit, bytes_max)), segment)
         except SegmentDroppedError:
             continue
-        if frames or limit >= end_offset:
+        if frames:
             return frames
+        if limit >= end_offset:
+            return [emptied_batch(asked_offset, limit, log.epoch_at_offset(limit - 1))]
         start_offset = limit  # Compaction has emptied the batches before it.
 
 

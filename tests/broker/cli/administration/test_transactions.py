@@ -19,7 +19,8 @@ from broker.wire_client import batch, produce_request
 
 from barnabas_broker.cli import entry as cli
 from barnabas_broker.cli.commands.txn import hanging, standing
-from barnabas_broker.testing import RunningCluster
+from barnabas_broker.partition.replica_state import ReplicaState
+from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
@@ -94,7 +95,9 @@ async def _yes(_: int, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxn
     )
 
 
-def hang(brokers: RunningCluster, wires: Wires, name: str, topic: str, producer_id: int) -> None:
+def hang(
+    brokers: RunningCluster, wires: Wires, name: str, topic: str, producer_id: int, *, timestamp: int = 1_000
+) -> None:
     """Write a batch of a transaction that no coordinator has open."""
     leader = leader_of(wires[1], topic)
     questions: Any = brokers.cluster.nodes[leader].broker.questions
@@ -102,7 +105,7 @@ def hang(brokers: RunningCluster, wires: Wires, name: str, topic: str, producer_
     questions._ask = _yes
     try:
         fields = {"producer_id": producer_id, "epoch": 0, "sequence": 0, "attributes": TRANSACTIONAL}
-        request = transactional_request(name, topic, batch(2, **fields))
+        request = transactional_request(name, topic, batch(2, timestamp=timestamp, **fields))
         answer = wires[leader].ask(request, 11).responses[0].partition_responses[0]
     finally:
         questions._ask = asked
@@ -239,6 +242,35 @@ def test_a_transaction_that_hangs_is_found_and_aborted(
     assert rows_of(txn("find-hanging")) == []
     assert wires[leader].ask(produce_request("hanging", batch(1)), 9)
     assert read(wires[leader], "hanging", 7, is_committed=True) == [6]
+
+
+def test_what_hangs_is_found_by_the_age_that_it_has_in_the_log_after_a_restart(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What a broker that is killed had in memory only.
+    monkeypatch.setattr(ReplicaState, "save", lambda *_: None)
+    with RunningCluster(1, settings={"unstable.api.versions.enable": True}) as running:
+        wires = Wires(running)
+        wires[1].create("old")
+        Transactional(wires, "other")  # there are coordinators from now on
+        producer_id = new_producer_id(wires)
+        hang(running, wires, "old-1", "old", producer_id, timestamp=now_ms() - HOUR_MS)
+        wires.close()
+
+        def found(longer_than: str) -> list[list[str]]:
+            assert cli.main(["txn", "find-hanging", "old", "-b", running.bootstrap, "--longer-than", longer_than]) == 0
+            return rows_of(capsys.readouterr().out)
+
+        assert found("15m") == [], "its leader saw it just now"
+
+        async def restart(cluster: Cluster) -> None:
+            await cluster.stop(1)
+            await cluster.start(1)
+            await cluster.wait_ready()
+
+        running.run(restart)
+        assert [row[3] for row in found("15m")] == [str(producer_id)]
+        assert found("2h") == []
 
 
 def test_positions_of_a_group_in_a_transaction_are_seen_and_aborted_too(

@@ -8,19 +8,27 @@ from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.describe_producers import DescribeProducersRequest, DescribeProducersTopic
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from barnabas_raftlog.records.header import verify
+from broker.live.requests.test_alter_configs import SET, alter
 from broker.live.test_three_brokers import Wires, all_in_sync, leader_of
 from broker.reassignment.moving import in_sync
 from broker.reassignment.test_observers import observe as moving_observe
-from broker.wire_client import batch, fetch_request
+from broker.replicas.test_compaction import hold_round
+from broker.wire_client import batch, fetch_request, offsets_of
 
 from .conftest import RACKS
-from .producing import COMMITTED, Transactional, create, fetched, read
+from .producing import COMMITTED, Transactional, batches_of, create, fetched, read
 
 LATEST = -1
 
 
 def partition_at(brokers: RunningCluster, node_id: int, topic: str) -> Partition:
     return brokers.cluster.nodes[node_id].partitions.topics[topic].partitions[0]
+
+
+async def rolled(partition: Partition) -> None:
+    """Begin a new segment."""
+    assert partition.log.roll()
 
 
 def listed(wires: Wires, node_id: int, topic: str, timestamp: int, *, is_committed: bool) -> int:
@@ -194,3 +202,36 @@ def test_an_observer_serves_readers_of_committed_records(brokers: RunningCluster
     assert (waiting.error_code, waiting.records) == (0, b"")
     assert one.end(is_commit=True) == 0
     assert read(wires[observer], "watched", 8, is_committed=True, rack=rack) == [3, 4, 6]
+
+
+def test_a_reader_goes_on_behind_what_compaction_has_emptied_up_to_the_last_stable_offset(
+    brokers: RunningCluster, wires: Wires
+) -> None:
+    """Records that were aborted while another transaction was open: with nothing a reader would ask again at once."""
+    create(wires, "emptied")
+    wire = wires[leader_of(wires[1], "emptied")]
+    one, other = Transactional(wires, "emptied-1"), Transactional(wires, "emptied-2")
+    for _ in range(3):
+        assert one.send("emptied", 2).error_code == 0
+    partition = partition_at(brokers, leader_of(wires[1], "emptied"), "emptied")
+    brokers.run(lambda _: rolled(partition))
+    assert other.send("emptied").base_offset == 6
+    assert one.end(is_commit=False) == 0
+    assert one.send("emptied").base_offset == 8  # When it may begin the marker is there.
+    # Not before: nobody writes records without a key to a compacted topic.
+    settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+    assert alter(wire, "emptied", *((key, SET, value) for key, value in settings.items())) == 0
+    brokers.run(hold_round)
+    for offset in (0, 3):
+        emptied = fetched(wire, "emptied", offset, max_wait_ms=10_000)
+        assert (emptied.error_code, emptied.last_stable_offset) == (0, 6)
+        (header,) = batches_of(emptied.records)
+        assert (header.base_offset, header.end_offset, header.record_count) == (offset, 6, 0)
+        verify(memoryview(emptied.records))
+    epochs = {"current_leader_epoch": header.leader_epoch, "last_fetched_epoch": header.leader_epoch}
+    waiting = fetched(wire, "emptied", 6, max_wait_ms=1, **epochs)
+    assert (waiting.error_code, waiting.records, waiting.diverging_epoch.end_offset) == (0, b"", -1)
+    assert offsets_of(fetched(wire, "emptied", 0, is_committed=False).records)[0] == 6, "nothing is there before it"
+    assert other.end(is_commit=True) == 0
+    assert one.end(is_commit=True) == 0
+    assert read(wire, "emptied", 11, is_committed=True) == [6, 8]

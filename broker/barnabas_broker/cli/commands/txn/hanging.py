@@ -1,8 +1,8 @@
 """Finds transactions that hang: open in a partition for long, while no coordinator is going to end them (KIP-664).
 
-How long is told by the producer's last batch, as in Kafka, where the producer's clock stands in it. Leaders here say
-when they saw it; one that was restarted, when it read it again. What is suspected is looked at once more: a transaction
-may have ended between the answers of its partition and of its coordinator.
+How long is told by the producer's last batch, as in Kafka, where the producer's clock stands in it. A leader here says
+when it took the batch; one that has read it from the log, what stands in that, but nothing later. What is suspected is
+looked at once more: a transaction may have ended between the answers of its partition and of its coordinator.
 """
 
 from collections.abc import Collection, Sequence
