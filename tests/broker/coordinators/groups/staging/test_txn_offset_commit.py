@@ -11,6 +11,7 @@ from broker.coordinators.groups.group_client import GroupClient, rebalance
 
 from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC
+from barnabas_broker.coordinators.runtime import homes
 from barnabas_broker.server.handlers import group_routing, txn_offset_commit
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.add_partitions_to_txn import (
@@ -344,6 +345,7 @@ def test_thousands_are_staged_in_pieces_and_end_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # While three brokers of one process begin hundreds of groups, no answer comes: no limit here is part of the claim.
+    monkeypatch.setattr(homes, "CONFIRM_S", UNLIMITED_S)
     monkeypatch.setattr(group_routing, "APPEND_S", UNLIMITED_S)
     client.find().socket.settimeout(UNLIMITED_S)
     big = f"{name}-big"
