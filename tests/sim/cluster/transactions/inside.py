@@ -154,7 +154,7 @@ class Watcher:
     def _compare(self, partition: Partition, model: Model, committed: State, end: State) -> None:
         table = partition.state.transactions
         start = partition.log.log_start_offset
-        rows = [tuple(row) for row in table.aborted.between(0, EVERYWHERE)]
+        rows = [(a, b, c) for a, b, c in table.aborted.between(0, EVERYWHERE)]
         wanted = model.aborted[: committed.aborted]
         compacts = partition.topic_name in self._compacted
         if not compacts:

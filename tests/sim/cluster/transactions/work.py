@@ -39,7 +39,8 @@ OFFSETS_TOPIC = "__consumer_offsets"
 SEGMENT_MS = 300  # where segments are to be sealed within a run
 FEATURE = "transaction.version"
 ENDING_US = int(SETTLING_S * SECOND) + 60 * SECOND
-DECIDING_US = 60 * SECOND
+# A marker may need a replica whose damage could not be mended at once: that is tried again after a minute.
+DECIDING_US = 100 * SECOND
 
 
 class Transactional:

@@ -5,6 +5,7 @@ for `delete.retention.ms`; one that aborts never. A batch that was emptied says 
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 from barnabas_raftlog.records.header import CONTROL, TRANSACTIONAL, BatchHeader, parse_header
 from barnabas_raftlog.records.markers import is_spent
@@ -53,8 +54,9 @@ def _sealed(machine: Machine, partition: Partition) -> Iterator[BatchHeader]:
     found = hosted.partitions.get(index) if hosted is not None else None
     if found is None or found.is_witness:
         return
+    log: Any = found.log
     files = dict(machine.disk.files_below("/data"))
-    for segment in found.log.segments[:-1]:
+    for segment in log.segments[:-1]:
         inode = files.get(segment.log.path)
         if inode is None:
             continue

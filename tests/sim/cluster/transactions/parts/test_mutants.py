@@ -27,12 +27,6 @@ MUTANTS = {  # what is broken: (a seed that notices, the module, the text, the t
         "min(self.high_watermark, max(first, self.log.log_start_offset))",
         "min(self.high_watermark, first)",
     ),
-    "an aborted one is forgotten with its beginning": (
-        4,
-        f"{PARTITION}.aborted_index",
-        "self._tail[-2] < log_start_offset",
-        "self._tail[1] < log_start_offset",
-    ),
     # Replicas that lack the beginning are sent a state.
     "aborted ones are not sent where none is open": (
         10,
@@ -40,24 +34,12 @@ MUTANTS = {  # what is broken: (a seed that notices, the module, the text, the t
         "    if transactions.is_empty:\n",
         "    if not transactions.undecided:\n",
     ),
-    "those are sent that are open as of the log's end": (
-        25,
-        f"{PARTITION}.transactions",
-        "TransactionImage(self.undecided(), self.aborted.image())",
-        "TransactionImage(self.open_transactions(), self.aborted.image())",
-    ),
     # Two-phase commit.
     "a prepared one times out": (
         4,
         f"{RULES}.initializing",
         "    return NO_TIMEOUT_MS if request.enables_two_phase else request.timeout_ms\n",
         "    return request.timeout_ms\n",
-    ),
-    "a successor has a prepared one aborted": (
-        4,
-        f"{RULES}.initializing",
-        "    if request.keeps_prepared:\n        return _keep(",
-        "    if request.keeps_prepared and request.timeout_ms < 0:\n        return _keep(",
     ),
     # Late ends.
     "an epoch of before may end what is open": (
@@ -78,12 +60,6 @@ MUTANTS = {  # what is broken: (a seed that notices, the module, the text, the t
         f"{COMPACTION}.compaction",
         "gone_ms > self._spent_ms",
         "gone_ms > self._now_ms",
-    ),
-    "aborted records replace committed ones": (
-        1,
-        f"{COMPACTION}.compacting",
-        "if not aborted.has(header) and not keys.note(frame):",
-        "if not keys.note(frame):",
     ),
 }
 

@@ -8,9 +8,14 @@ from sim.cluster.swarm import transactional
 
 from .choice import EVERY, Parts, draw_parts
 
-SEEDS = (4, 37)
-"""The first has all parts at level 2; the second deletes, comes late and compacts at level 1."""
-RARE = {"truncated through data", "truncated through a marker", "truncated between data and marker"}
+SEEDS = (37, 394)
+"""The first deletes, comes late and compacts at level 1; the second has two-phase commit."""
+RARE = {
+    "truncated through data",
+    "truncated through a marker",
+    "truncated between data and marker",
+    "compacted differently",
+}
 
 
 @pytest.mark.slow
