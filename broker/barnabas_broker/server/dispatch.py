@@ -6,7 +6,7 @@ exchange itself, now or later (produce and fetch, which park without a task). A 
 too, and refused if it names more than `ELEMENTS_MAX` things.
 
 - A version that we do not speak, or a key that we do not know, closes the connection with a logged reason, as Kafka
-  does; only ApiVersions answers in version 0 with what we speak, because its reader is about to find out. The name and
+  does; only ApiVersions answers in version 0 with its own versions, so that its reader asks again. The name and
   version that clients give there must look like such, or the answer is INVALID_REQUEST and nothing else.
 - A malformed request closes its own connection with a logged reason. Bytes that follow a whole request in its frame are
   ignored, as Kafka ignores them: librdkafka 2.16 leaves three behind when it asks for the metadata of all topics.

@@ -4,6 +4,10 @@ From version 3 on an answer has features, too: the levels of each that this brok
 in the cluster, with an epoch by which a client tells newer answers, of any broker, from older ones. As in Kafka that is
 the position in the metadata, here the image's version. Features are told by brokers that know any
 (`unstable.api.versions.enable`, so far); from others an answer is as if there were none.
+
+An answer to a version that the broker does not speak names ApiVersions alone, as in Kafka (KIP-511): the client asks
+again in a version that both speak. If it named all else, some clients would take it for the whole, without features
+(franz-go 1.22).
 """
 
 from collections.abc import Callable, Mapping
@@ -20,6 +24,8 @@ from barnabas_raftlog.raft.messages import Buffer
 
 __all__ = ["Offer"]
 
+QUESTION = 18
+"""The key of ApiVersions."""
 FEATURES_SINCE = 3
 LEVEL_0_SINCE = 4
 """Before, a lowest level of 0 is malformed to clients (KAFKA-17011): they are told of such a feature if finalized."""
@@ -53,6 +59,8 @@ class Offer:
         return self._bodies[asked]
 
     def _response(self, version: int, code: ErrorCode) -> ApiVersionsResponse:
+        if code is ErrorCode.UNSUPPORTED_VERSION:
+            return ApiVersionsResponse(error_code=code, api_keys=[one for one in self._keys if one.api_key == QUESTION])
         if version < FEATURES_SINCE or not self._features:
             return ApiVersionsResponse(error_code=code, api_keys=self._keys)
         image = self._image()

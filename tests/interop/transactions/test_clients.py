@@ -5,6 +5,8 @@ level 2; librdkafka, kafka-python and aiokafka know the first one only.
 """
 
 import asyncio
+import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from functools import partial
@@ -17,11 +19,12 @@ from confluent_kafka.admin import AdminClient
 from interop import workload
 from interop.conftest import NewTopicMaker
 from interop.test_confluent import committed
+from machines.cluster_handle import ClusterHandle
 
 from barnabas_clients import Admin
 from barnabas_clients.admin.values import FeatureChange
 
-from .programs import FencedError, franz_go, java
+from .programs import FencedError, Program, franz_go, java
 from .python_clients import Aiokafka, KafkaPython, Librdkafka
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
@@ -98,6 +101,40 @@ def test_everybody_reads_what_was_committed_and_nothing_else(
     client.close(name)
     for reader in running.values():
         assert reader.read(topic, 6) == [f"{letter}{number}" for number in (1, 3, 5) for letter in "ab"]
+
+
+def test_the_protocol_that_a_client_speaks_is_the_one_that_the_level_says(
+    client: Any, request: pytest.FixtureRequest, level: int, new_topic: NewTopicMaker, name: str
+) -> None:
+    """The second one is EndTxn from version 5 on, and Produce from 12 on: by the brokers' own counts of requests."""
+    if os.environ.get("BARNABAS_INTEROP_BOOTSTRAP"):
+        pytest.skip("only brokers of Barnabas tell how often they got which request")
+    brokers = request.getfixturevalue("cluster")
+    is_second = level == 2 and client.__class__ is Program
+    topic = new_topic()
+    client.open(name, name)
+    before = asked_of(brokers)
+    client.begin(name)
+    client.send(name, topic, "v")
+    client.commit(name)
+    asked = asked_of(brokers) - before
+    client.close(name)
+    ends = {version for (api, version), count in asked.items() if api == "EndTxn" and count}
+    produces = {version for (api, version), count in asked.items() if api == "Produce" and count}
+    assert ends
+    assert produces
+    assert {version >= 5 for version in ends} == {is_second}, ends
+    assert {version >= 12 for version in produces} == {is_second}, produces
+
+
+def asked_of(brokers: ClusterHandle) -> Counter[tuple[str, int]]:
+    """Return how often the brokers have been asked what, by the API's name and version."""
+    found = Counter[tuple[str, int]]()
+    for broker in brokers.status()["brokers"]:
+        for what, count in broker["stats"]["requests_by_version"].items():
+            api, _, version = what.partition(" v")
+            found[api, int(version)] += count
+    return found
 
 
 def test_a_second_instance_fences_the_first_and_aborts_what_it_has_left(

@@ -222,13 +222,16 @@ def test_a_reader_goes_on_behind_what_compaction_has_emptied_up_to_the_last_stab
     settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
     assert alter(wire, "emptied", *((key, SET, value) for key, value in settings.items())) == 0
     brokers.run(hold_round)
+    header_epochs = set[int]()
     for offset in (0, 3):
         emptied = fetched(wire, "emptied", offset, max_wait_ms=10_000)
         assert (emptied.error_code, emptied.last_stable_offset) == (0, 6)
         (header,) = batches_of(emptied.records)
         assert (header.base_offset, header.end_offset, header.record_count) == (offset, 6, 0)
         verify(memoryview(emptied.records))
-    epochs = {"current_leader_epoch": header.leader_epoch, "last_fetched_epoch": header.leader_epoch}
+        header_epochs.add(header.leader_epoch)
+    epochs = dict.fromkeys(("current_leader_epoch", "last_fetched_epoch"), partition.term)
+    assert header_epochs == {partition.term}
     waiting = fetched(wire, "emptied", 6, max_wait_ms=1, **epochs)
     assert (waiting.error_code, waiting.records, waiting.diverging_epoch.end_offset) == (0, b"", -1)
     assert offsets_of(fetched(wire, "emptied", 0, is_committed=False).records)[0] == 6, "nothing is there before it"
