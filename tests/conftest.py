@@ -162,9 +162,15 @@ def out_of_the_collectors_sight() -> None:
 
 
 @pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    """A name that no other test has."""
+def own_name(request: pytest.FixtureRequest) -> str:
+    """A name that no other test has. Other fixtures use it: a test may have a parameter `name`."""
     return "t" + hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:12]
+
+
+@pytest.fixture
+def name(own_name: str) -> str:
+    """The same, for tests."""
+    return own_name
 
 
 @pytest.fixture(scope="session")

@@ -28,7 +28,7 @@ def wire(one_broker: RunningCluster) -> Iterator[Wire]:
 
 
 @pytest.fixture
-def topic(name: str, wire: Wire) -> str:
+def topic(own_name: str, wire: Wire) -> str:
     """The name of a new topic with one partition."""
-    wire.create(name)
-    return name
+    wire.create(own_name)
+    return own_name

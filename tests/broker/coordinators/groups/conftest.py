@@ -24,12 +24,12 @@ def brokers() -> Iterator[RunningCluster]:
 
 
 @pytest.fixture
-def topic(brokers: RunningCluster, name: str) -> str:
+def topic(brokers: RunningCluster, own_name: str) -> str:
     """A new topic with four partitions."""
     wire = Wire("127.0.0.1", brokers.cluster.nodes[1].port)
-    wire.create(name, 4, 1)
+    wire.create(own_name, 4, 1)
     wire.close()
-    return name
+    return own_name
 
 
 @pytest.fixture

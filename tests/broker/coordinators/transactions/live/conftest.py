@@ -22,9 +22,9 @@ def brokers() -> Iterator[RunningCluster]:
 
 
 @pytest.fixture
-def topic(brokers: RunningCluster, name: str) -> str:
+def topic(brokers: RunningCluster, own_name: str) -> str:
     """A new topic with four partitions on all brokers."""
     wire = Wire("127.0.0.1", brokers.cluster.nodes[1].port)
-    wire.create(name, 4, 3)
+    wire.create(own_name, 4, 3)
     wire.close()
-    return name
+    return own_name
