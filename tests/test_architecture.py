@@ -69,7 +69,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     ),
     "barnabas_broker.coordinators.transactions": (
         "state_machine < marker_queues outcome_messages patterns questions room table topic"
-        " < asking doubts hosted_transaction markers whereabouts < shard < additions expiry outcomes < coordinator"
+        " < asking hosted_transaction markers whereabouts < doubts shard < additions expiry outcomes < coordinator"
     ),
     "barnabas_broker.server": (
         "cold_window offer transient_bytes < connections < context request_log < handlers < dispatch"

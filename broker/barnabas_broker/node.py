@@ -421,8 +421,7 @@ class Node:
         doubts = Doubts(
             config.node_id,
             host,
-            self.partitions.topics,
-            self.partitions.known_leaders.leadership,
+            coordinators,
             links.call,
             broker.transactions.outcomes,
         )

@@ -21,22 +21,20 @@ Not here: what is in doubt, and what that holds up (`partition.partition`).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from itertools import islice
 
 from barnabas_broker.coordinators.runtime.shard_host import ShardHost
 from barnabas_broker.partition.partition import NotEnoughReplicasError, Partition
 from barnabas_broker.partition.producer_state import CoordinatorFencedError, InvalidProducerEpochError
 from barnabas_broker.partition.transactions import OpenTransaction
-from barnabas_broker.replicas.hosted_topic import HostedTopic
 from barnabas_broker.timing.deadlines import Deadline
 from barnabas_broker.timing.slices import Slices
-from barnabas_metadata_quorum.leaders.table import NO_LEADER, Leadership
 from barnabas_raftlog.errors import BarnabasError, NotLeaderError, StorageFailedError
 from barnabas_raftlog.records.markers import EndMarker
 
+from .asking import Coordinators
 from .outcome_messages import METHOD, VERSION, EndedTransaction, OpenTransactionRow, OutcomesRequest, OutcomesResponse
-from .state_machine.location import TRANSACTION_TOPIC
 from .state_machine.outcomes import Outcome
 
 __all__ = ["AGAIN_MS", "AGAIN_MS_MAX", "ROWS_MAX", "Doubts"]
@@ -56,8 +54,7 @@ class Doubts:
     Args:
         node_id: This node.
         host: Its clocks, deadlines, tasks, and events.
-        topics: Those of the image, by name.
-        leadership: Returns who leads a partition (topic id, number), as far as is known.
+        coordinators: Knows who they are.
         call: Asks another node (`NodeLinks.call`).
         ask_here: Asks this node's coordinator.
     """
@@ -66,15 +63,13 @@ class Doubts:
         self,
         node_id: int,
         host: ShardHost,
-        topics: Mapping[str, HostedTopic],
-        leadership: Callable[[bytes, int], Leadership | None],
+        coordinators: Coordinators,
         call: Callable[[int, str, bytes, float], Awaitable[bytes]],
         ask_here: Callable[[OutcomesRequest], Awaitable[OutcomesResponse]],
     ) -> None:
         self._node_id = node_id
         self._host = host
-        self._topics = topics
-        self._leadership = leadership
+        self._coordinators = coordinators
         self._call = call
         self._ask_here = ask_here
         self._partitions: dict[Partition, None] = {}
@@ -127,7 +122,7 @@ class Doubts:
                 for partition, doubt in rows
             ]
         )
-        count, coordinators = self._coordinators()
+        count, coordinators = self._coordinators.find_all()
         answers = await asyncio.gather(*(self._ask(node_id, request) for node_id in coordinators))
         known: dict[int, EndedTransaction] = {}
         missing = set(range(count))
@@ -141,16 +136,6 @@ class Doubts:
             if number in known or has_asked_all:
                 self._conclude(partition, doubt, known.get(number))
             await slices.yield_if_due()
-
-    def _coordinators(self) -> tuple[int, list[int]]:
-        """Return how many partitions `__transaction_state` has, and who leads them as far as is known."""
-        hosted = self._topics.get(TRANSACTION_TOPIC)
-        if hosted is None:
-            return 0, []
-        topic = hosted.topic
-        count = len(topic.partitions)
-        known = [self._leadership(topic.topic_id, index) for index in range(count)]
-        return count, sorted({one.leader_id for one in known if one is not None and one.leader_id != NO_LEADER})
 
     async def _ask(self, node_id: int, request: OutcomesRequest) -> OutcomesResponse:
         """Return what a node knows; nothing if it does not answer."""

@@ -6,13 +6,20 @@ lack.
 """
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from .strikes import COMPLETE_FROM, FAULTS, JUDGED_FROM, STRIKES_A_RUN, TRANSACTIONAL, judge_strikes
+from .strikes import (
+    COMPLETE_FROM,
+    FAULTS,
+    JUDGED_FROM,
+    STRIKES_A_RUN,
+    TRANSACTIONAL,
+    TRANSACTIONS,
+    Counts,
+    judge_strikes,
+)
 
 __all__ = ["MEDIANS", "OUTCOMES", "PATHS", "SHARES", "judge_strength", "judge_transactions"]
-
-Counts = Mapping[str, int]
 
 PATHS = {
     "log truncated": "event log truncated",
@@ -62,15 +69,7 @@ PATHS = {
     "our consumer was handed": "own consumed",
     "our consumer committed": "own commits",
     "our admin made topics": "own topics",
-    "end marker appended": "markers",
-    "abort marker read": "abort markers read",
-    "aborted record passed over": "aborted records passed over",
-    "truncated through data": "truncated through data",
-    "truncated through a marker": "truncated through a marker",
-    "truncated between data and marker": "truncated between data and marker",
-    "transaction taken over": "event transaction aborted",
-    "record worked off once": "records worked off",
-    "coordinator of transactions": "coordinators loaded",
+    **TRANSACTIONS,
 }
 """Each path's name in print, and the count that shows that it was gone."""
 

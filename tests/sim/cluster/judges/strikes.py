@@ -11,7 +11,17 @@ from math import ceil
 
 from sim.cluster.swarm import MEAN_US
 
-__all__ = ["COMPLETE_FROM", "FAULTS", "JUDGED_FROM", "STRIKES_A_RUN", "TRANSACTIONAL", "judge_strikes", "least_strikes"]
+__all__ = [
+    "COMPLETE_FROM",
+    "FAULTS",
+    "JUDGED_FROM",
+    "STRIKES_A_RUN",
+    "TRANSACTIONAL",
+    "TRANSACTIONS",
+    "Counts",
+    "judge_strikes",
+    "least_strikes",
+]
 
 Counts = Mapping[str, int]
 
@@ -22,7 +32,7 @@ COMPLETE_FROM = 1_000
 
 FAULTS = {f"fault {kind}": f"fault {kind}" for kind in sorted(MEAN_US)}
 
-TRANSACTIONAL = {
+TRANSACTIONS = {
     "end marker appended": "markers",
     "abort marker read": "abort markers read",
     "aborted record passed over": "aborted records passed over",
@@ -32,6 +42,10 @@ TRANSACTIONAL = {
     "transaction taken over": "event transaction aborted",
     "record worked off once": "records worked off",
     "coordinator of transactions": "coordinators loaded",
+}
+"""Rare paths of all runs that have transactions, by name in print, and the count that shows that each was gone."""
+
+TRANSACTIONAL = TRANSACTIONS | {
     "begun before its log": "transactions begun before their log",
     "expired by age": "event records expired",
     "state installed": "states installed",
@@ -52,7 +66,7 @@ TRANSACTIONAL = {
     "batch without records": "batches without records",
     "marker without record": "markers without record",
 }
-"""Each rare path of transactional runs by its name in print, and the count that shows that it was gone."""
+"""Those of runs with little but transactions."""
 
 
 def least_strikes(run_count: int) -> int:

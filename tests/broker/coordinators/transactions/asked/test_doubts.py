@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from barnabas_broker.coordinators.transactions.asking import Coordinators
 from barnabas_broker.coordinators.transactions.doubts import AGAIN_MS, AGAIN_MS_MAX, ROWS_MAX, Doubts
 from barnabas_broker.coordinators.transactions.outcome_messages import (
     METHOD,
@@ -78,9 +79,9 @@ class World:
         host = SimpleNamespace(timers=timers, spawn=self._spawn, tell=lambda *event: self.told.append(event))
         topic = SimpleNamespace(topic_id=b"", partitions=range(COUNT))
         self.topics: dict[str, Any] = {TRANSACTION_TOPIC: SimpleNamespace(topic=topic)}
-        self.doubts = Doubts(
-            NODE, cast("Any", host), self.topics, self._leadership, cast("Any", self._call), self._ask_here
-        )
+        call: Any = self._call
+        coordinators = Coordinators(NODE, self.topics, self._leadership, call, cast("Any", None))
+        self.doubts = Doubts(NODE, cast("Any", host), coordinators, call, self._ask_here)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self.tasks.append(self.loop.create_task(work))

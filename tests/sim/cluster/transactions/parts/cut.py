@@ -56,13 +56,8 @@ class Cut(Side):
             self.configs["retention.ms"] = str(around.service.parts.retention_ms)
 
     def begin(self) -> None:
-        around = self.around
-        for _ in range(FEEDERS):
-            timeout_ms = around.service.transaction_timeout_ms
-            feeder = _SlowFeeder(around.new_client(), around.ledger, self.partitions, timeout_ms)
-            feeder.client.start(feeder.run(around.goes_on))
-            self.clients.append(feeder)
-        client = around.new_client()
+        self.feed(_SlowFeeder, FEEDERS)
+        client = self.around.new_client()
         client.start(self._delete(client))
 
     def reader(self, partition: Partition) -> CommittedReader:

@@ -88,11 +88,7 @@ class Kept(Side):
         around.ledger.listeners.append(self._on_event)
         for partition in self.partitions:
             around.ledger.tell(e.DeclaredPartition(partition=name_of(partition), dense=False, compacted=True))
-        for _ in range(FEEDERS):
-            timeout_ms = around.service.transaction_timeout_ms
-            feeder = _KeyedFeeder(around.new_client(), around.ledger, self.partitions, timeout_ms)
-            feeder.client.start(feeder.run(around.goes_on))
-            self.clients.append(feeder)
+        self.feed(_KeyedFeeder, FEEDERS)
 
     def reader(self, partition: Partition) -> CommittedReader:
         return _KeptReader(self.around, partition)

@@ -97,9 +97,4 @@ class LateEnds(Side):
         super().__init__(around, 1 + around.world.seed // 3 % 2)
 
     def begin(self) -> None:
-        around = self.around
-        for _ in range(FEEDERS):
-            timeout_ms = around.service.transaction_timeout_ms
-            feeder = _LateFeeder(around.new_client(), around.ledger, self.partitions, timeout_ms)
-            feeder.client.start(feeder.run(around.goes_on))
-            self.clients.append(feeder)
+        self.feed(_LateFeeder, FEEDERS)

@@ -54,6 +54,15 @@ class Side:
         """Let clients begin."""
         raise NotImplementedError
 
+    def feed(self, feeder_kind: type[Transacting], count: int) -> None:
+        """Let so many feeders of this kind begin."""
+        around = self.around
+        for _ in range(count):
+            timeout_ms = around.service.transaction_timeout_ms
+            feeder = feeder_kind(around.new_client(), around.ledger, self.partitions, timeout_ms)
+            feeder.client.start(feeder.run(around.goes_on))
+            self.clients.append(feeder)
+
     def reader(self, partition: Partition) -> CommittedReader:
         """Return a reader of a partition."""
         around = self.around
