@@ -1,6 +1,7 @@
 """Fixtures of all tests: a real cluster, Hypothesis without chance, and a search for leftovers."""
 
 import gc
+import hashlib
 import os
 import tempfile
 from collections.abc import Generator, Iterator
@@ -158,6 +159,18 @@ def out_of_the_collectors_sight() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def own_name(request: pytest.FixtureRequest) -> str:
+    """A name that no other test has. Other fixtures use it: a test may have a parameter `name`."""
+    return "t" + hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:12]
+
+
+@pytest.fixture
+def name(own_name: str) -> str:
+    """The same, for tests."""
+    return own_name
 
 
 @pytest.fixture(scope="session")

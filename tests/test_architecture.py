@@ -56,20 +56,20 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         " < replica_log"
     ),
     "barnabas_metadata_quorum": (
-        "pulse topic_names < topic_configs < image < controller leaders replica snapshot_store"
+        "answer_limit pulse topic_names < topic_configs < image < controller leaders replica snapshot_store"
         " < active_controller descriptions founding registration submission voters < service"
     ),
     "barnabas_broker": (
         "access config history process status timing < environment local_cluster partition < leadership < replicas"
         " < coordinators < server < node < main testing < cli pytest_plugin"
     ),
-    "barnabas_broker.coordinators": "runtime producer_ids < groups < transactions",
+    "barnabas_broker.coordinators": "room runtime producer_ids < groups < transactions",
     "barnabas_broker.coordinators.runtime": (
-        "append_errors contracts shard_host < batch standby under_way upkeep < shard < rewriting < coordinator < homes"
+        "append_errors contracts shard_host < batch standby under_way < shard < rewriting < coordinator < homes"
     ),
     "barnabas_broker.coordinators.transactions": (
-        "state_machine < marker_queues patterns questions room table topic"
-        " < asking hosted_transaction markers whereabouts < shard < additions expiry < coordinator"
+        "state_machine < marker_queues outcome_messages patterns questions room table topic"
+        " < asking hosted_transaction markers whereabouts < doubts shard < additions expiry outcomes < coordinator"
     ),
     "barnabas_broker.server": (
         "cold_window offer transient_bytes < connections < context request_log < handlers < dispatch"
@@ -116,7 +116,9 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         "exactly_once layout partitioning rows < outcome producers < columns joining < batches destinations < task"
         " < writers"
     ),
-    "barnabas_spark.writing.exactly_once": "decisions names < plan < requests < starting",
+    "barnabas_spark.writing.exactly_once": (
+        "decisions names < vacancies < coordinators plan < settling < requests < starting"
+    ),
     "barnabas_spark.planning": "limits plan < sizes splitting < packing",
     "barnabas_spark.reading": (
         "aborted < fetching json_records measuring snapshot < json_blocks < values < arrow < reader"
@@ -133,7 +135,9 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_raftlog.log.journal": "entries format scan",
     "barnabas_raftlog.log.replica": "compaction pending retention",
     "barnabas_raftlog.log.recovery": "forgery plan",
-    "barnabas_metadata_quorum": "controller image descriptions replica topic_configs topic_names leaders.table",
+    "barnabas_metadata_quorum": (
+        "answer_limit controller image descriptions replica topic_configs topic_names leaders.table"
+    ),
     "barnabas_metadata_quorum.voters": "membership steps",
     "barnabas_clients": "protocol assignors arguments backoff errors place_arguments topic_partition wording",
     "barnabas_clients.cluster": "bootstrap changes features framing topic_view trouble view",
@@ -147,9 +151,10 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_clients.groups": "handler member offsets_to_send",
     "barnabas_clients.admin": "offset_resets snapshot_ranges values",
     "barnabas_broker": (
-        "access config history coordinators.groups.state_machine coordinators.transactions.state_machine"
+        "access config history coordinators.room coordinators.groups.state_machine"
+        " coordinators.transactions.state_machine"
     ),
-    "barnabas_broker.coordinators.transactions": "marker_queues patterns room",
+    "barnabas_broker.coordinators.transactions": "marker_queues outcome_messages patterns room",
     "barnabas_broker.coordinators.runtime": "append_errors batch contracts under_way",
     "barnabas_broker.partition": (
         "aborted_index log_starts producer_state read_replicas record_rules saved_state transactions verifications"
@@ -166,7 +171,8 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_broker.timing": "deadlines pieces",
     "barnabas_spark": (
         "options planning reading.aborted snapshots.vector windows.progress writing.exactly_once.decisions"
-        " writing.exactly_once.names writing.exactly_once.plan writing.layout writing.partitioning"
+        " writing.exactly_once.names writing.exactly_once.plan writing.exactly_once.vacancies"
+        " writing.exactly_once.settling writing.layout writing.partitioning"
     ),
     "barnabas_spark.lake": (
         "formats.delta_entries formats.delta_options formats.manifests formats.vectors ranges rounds table"

@@ -24,7 +24,9 @@ from barnabas_broker.config.listeners import DEFAULT_NAME
 from barnabas_broker.coordinators.runtime.shard_host import ShardHost
 from barnabas_broker.coordinators.transactions.asking import Coordinators
 from barnabas_broker.coordinators.transactions.coordinator import ADD_PARTITIONS, TransactionCoordinator
+from barnabas_broker.coordinators.transactions.doubts import Doubts
 from barnabas_broker.coordinators.transactions.markers import MarkerSender
+from barnabas_broker.coordinators.transactions.outcome_messages import METHOD as OUTCOMES
 from barnabas_broker.coordinators.transactions.questions import CoordinatorQuestions
 from barnabas_broker.coordinators.transactions.whereabouts import Whereabouts
 from barnabas_broker.leadership.hand_over import hand_over
@@ -416,7 +418,16 @@ class Node:
         broker.questions = CoordinatorQuestions(
             coordinators.find, coordinators.ask, broker.timers, clocks.monotonic_ms, broker.spawn
         )
+        doubts = Doubts(
+            config.node_id,
+            host,
+            coordinators,
+            links.call,
+            broker.transactions.outcomes,
+        )
+        self.partitions.on_doubts = doubts.note
         links.serve(ADD_PARTITIONS, broker.transactions.answer)
+        links.serve(OUTCOMES, broker.transactions.answer_outcomes)
         links.serve(WRITE_MARKERS, broker.markers.answer)
 
     def _serve_nodes(self, pings: Pings) -> None:

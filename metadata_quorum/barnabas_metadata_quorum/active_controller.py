@@ -2,7 +2,8 @@
 
 Commands are decided one after the other against `_ahead`, the image as if everything proposed were committed, and
 their records are proposed at once. The answer waits until the last record decided so far is applied here, also for a
-command without records: TOPIC_ALREADY_EXISTS may rest on a creation that is not committed yet.
+command without records: TOPIC_ALREADY_EXISTS may rest on a creation that is not committed yet. Where nothing was
+proposed, and this node has stalled since a majority last said that it leads, that is asked first.
 
 Commands about topics are decided one in each iteration of the loop, in the order of their coming, and a command about a
 topic with very many partitions in pieces. Urgent commands go past them: heartbeats, registrations, sessions. Meanwhile
@@ -62,6 +63,9 @@ class Clocks(NamedTuple):
 class Proposer(Protocol):
     """The part of a Raft group that the controller uses."""
 
+    @property
+    def confirmed(self) -> bool: ...
+
     def propose(self, frame: bytearray) -> Entry:
         """Append a frame to the log. Raises NotLeaderError, or StorageFailedError with nothing changed."""
 
@@ -115,6 +119,7 @@ class ActiveController:
         waiting = len(self._waiting) + self._in_line
         if waiting >= COMMANDS_MAX:
             raise Refused(RefusalReason.TIMED_OUT, f"{waiting} commands wait for their commit already")
+        before_index = self._last_index
         try:
             if isinstance(command, TopicCommand | InOneStep):
                 answer = await self._decide_in_turn(command)
@@ -122,13 +127,18 @@ class ActiveController:
                 answer = self.decide(command)
         except Refused:
             # The refusal, too, may rest on records that are not committed yet.
-            await self._everything_applied()
+            await self._certain(before_index)
             raise
         version = self._ahead.version
-        await self._everything_applied()
-        if isinstance(command, ReadIndex):  # Commands that change something are confirmed by their commit.
-            await self._group.confirm()
+        await self._certain(before_index, must_ask=isinstance(command, ReadIndex))
         return Reply(version, answer)
+
+    async def _certain(self, before_index: int, *, must_ask: bool = False) -> None:
+        """Wait until what was decided holds. A commit behind `before_index` says that this node leads, too."""
+        is_proof = self._last_index > before_index
+        await self._everything_applied()
+        if must_ask or not (is_proof or self._group.confirmed):
+            await self._group.confirm()
 
     def decide(self, command: Command) -> Answer:
         """Decide and propose at once; the answer holds when everything proposed so far is committed."""

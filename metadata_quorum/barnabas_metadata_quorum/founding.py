@@ -6,12 +6,15 @@ ever come; an older cluster keeps what it has until an operator asks for more (`
 
 But nodes of an older version may be among those that begin, and a record that they cannot read would stop them. So
 before it becomes active the first controller asks every other controller which records it understands, and the learners
-that are there. One that cannot read features, or does not say in `ASK_S`, lets the cluster begin without, and an event
-tells. All controllers were there a moment ago (`voters.formation`), so this takes one round trip, once in the life of a
-cluster; nothing is asked where nothing is to be finalized. A controller that ends before its record is committed leaves
-the same question to the next one.
+that are there. One that cannot read features, or does not say, lets the cluster begin without, and an event tells. All
+controllers were there a moment ago (`voters.formation`), so this takes one round trip, once in the life of a cluster;
+nothing is asked where nothing is to be finalized. A controller that ends before its record is committed leaves the same
+question to the next one.
 
-Limits: one question to each node, and one more for each change of a link, within `ASK_S`; one answer is an int.
+*How long.* What a cluster begins without, it lacks until an operator asks for it; so a slow controller is waited
+for as long as its link holds, `ASK_S_MAX` at most. One without a link is waited for `GONE_S`, and learners that long.
+
+Limits: one question to each node, and one more for each change of a link, within `ASK_S_MAX`; one answer is an int.
 """
 
 import asyncio
@@ -33,7 +36,8 @@ from .pulse import Pulse
 __all__ = ["Founding"]
 
 METHOD = "metadata.record_level"
-ASK_S = 2.0
+ASK_S_MAX = 30.0
+GONE_S = 2.0
 
 
 class Founding:
@@ -89,14 +93,15 @@ class Founding:
     async def _find_out(self, term: int) -> None:
         levels: dict[int, int] = {}
         with suppress(TimeoutError):
-            async with asyncio.timeout(ASK_S):
+            async with asyncio.timeout(ASK_S_MAX):
                 while True:
                     change = self._changed.wait()
                     unknown = [one for one in self._others if one not in levels and self._links.is_live(one)]
-                    levels |= await self._ask(unknown)
+                    await self._ask(unknown, levels)
                     if self._controllers <= levels.keys():
                         break
-                    await change
+                    async with asyncio.timeout(GONE_S):
+                        await change
         if self._term != term:
             return
         unknown = sorted(self._controllers - levels.keys())
@@ -112,17 +117,18 @@ class Founding:
             self._updates = self._wanted
         self._on_known()
 
-    async def _ask(self, node_ids: Collection[int]) -> dict[int, int]:
+    async def _ask(self, node_ids: Collection[int], levels: dict[int, int]) -> None:
+        """Note in `levels` what nodes say while they are asked."""
         async with asyncio.TaskGroup() as tasks:
-            asking = {node_id: tasks.create_task(self._ask_one(node_id)) for node_id in node_ids}
-        answers = {node_id: task.result() for node_id, task in asking.items()}
-        return {node_id: level for node_id, level in answers.items() if level is not None}
+            for node_id in node_ids:
+                tasks.create_task(self._ask_one(node_id, levels))
 
-    async def _ask_one(self, node_id: int) -> int | None:
-        """Return what a node understands; None if it cannot be asked, and 0 if it does not know the question."""
+    async def _ask_one(self, node_id: int, levels: dict[int, int]) -> None:
+        """Note what a node understands: nothing if it cannot be asked, and 0 if it does not know the question."""
+        limit_s = ASK_S_MAX if node_id in self._controllers else GONE_S
         try:
-            return int(msgpack.unpackb(await self._links.call(node_id, METHOD, b"", ASK_S)))
+            levels[node_id] = int(msgpack.unpackb(await self._links.call(node_id, METHOD, b"", limit_s)))
         except (LinkDownError, TimeoutError):
-            return None
+            pass
         except (RemoteError, MalformedMessageError, ValueError, TypeError, msgpack.UnpackException):
-            return 0
+            levels[node_id] = 0

@@ -34,9 +34,12 @@ from barnabas_metadata_quorum.controller.commands import (
 from barnabas_metadata_quorum.image.image import Image
 from barnabas_metadata_quorum.image.records import RECORD_LEVEL, UNKNOWN_DIRECTORY, ListenerAddress
 
+from .answer_limit import AnswerLimit
+
 __all__ = ["BrokerIdentity", "Registration"]
 
 ATTEMPT_S = 2.0
+ATTEMPT_S_MAX = 32.0  # where answers take longer
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +76,7 @@ class Registration:
         self.epoch: int | None = None
         self._leaving = False
         self._quiet = False
+        self._limit = AnswerLimit(ATTEMPT_S, ATTEMPT_S_MAX)
 
     async def run(self) -> None:
         """Register and beat until `finish_shutdown` or cancellation, which has no further effect."""
@@ -81,6 +85,8 @@ class Registration:
                 fresh = await self._step()
             except Refused as refused:
                 fresh = refused.reason is RefusalReason.TIMED_OUT  # it has waited for long enough
+                if fresh:
+                    self._limit.on_silence(self._limit.limit_s)
                 if refused.reason in {RefusalReason.STALE_BROKER_EPOCH, RefusalReason.BROKER_ID_NOT_REGISTERED}:
                     logger.warning("node %d must register again: %s", self._node_id, refused)
                     self.epoch = None
@@ -106,7 +112,7 @@ class Registration:
                 listeners=me.listeners or msgspec.UNSET,
                 record_level=me.record_level,
             )
-            reply = await self._submit(command, ATTEMPT_S)
+            reply = await self._submit(command, self._limit.limit_s)
             assert isinstance(reply.answer, BrokerRegistration)
             self.epoch = reply.answer.epoch
             return True
@@ -115,7 +121,8 @@ class Registration:
         # At once, but for the first heartbeat: it helps only when it can say that this node has its registration.
         with contextlib.suppress(TimeoutError):
             version = (await self._wait_until(lambda image: image.version > epoch, ATTEMPT_S)).version
-        await self._submit(BrokerHeartbeat(self._node_id, epoch, version, self._identity.record_level), ATTEMPT_S)
+        beat = BrokerHeartbeat(self._node_id, epoch, version, self._identity.record_level)
+        await self._submit(beat, self._limit.limit_s)
         return False
 
     async def begin_shutdown(self, timeout_s: float) -> None:

@@ -223,12 +223,12 @@ class MetadataService:
 
     @property
     def is_active(self) -> bool:
-        """True while this node is the active controller."""
+        """True while this node is the active controller, and a majority has said so since it last stalled."""
         return self._active is not None and self._group is not None and self._group.confirmed
 
     @property
     def _is_about_to_be_active(self) -> bool:
-        return self._group is not None and self._group.is_leader and not self.is_active
+        return self._group is not None and self._group.is_leader and self._active is None
 
     @property
     def voter_ids(self) -> frozenset[int]:
@@ -406,14 +406,14 @@ class MetadataService:
         return encode_reply(await refusal_of(self._carry_out(decode_command(body))))
 
     async def _carry_out(self, command: Command) -> Reply:
-        # A leader that was elected a moment ago, or stood still, becomes active when an entry or a round is through.
+        # A leader that was elected a moment ago becomes active when an entry is through.
         try:
             async with asyncio.timeout(ACTIVATION_S):
                 while self._is_about_to_be_active:
                     await self._changed.wait()
         except TimeoutError as error:
             raise not_controller(None) from error
-        if not self.is_active or self._active is None:
+        if self._active is None:
             raise not_controller(self.leader_id)
         return await self._active.carry_out(command)
 
@@ -587,14 +587,18 @@ class MetadataService:
         call_each(self._waiters.items(), look, lambda waiter, error: waiter[0].set_exception(error))
 
     def _consider_activation(self) -> None:
-        """Become the active controller if all of it is true: leader, confirmed, everything of former terms applied."""
+        """Become the active controller if this node leads, and everything of former terms is applied.
+
+        Not only while it is certain that it leads: a node that is slow stalls again before a majority has said so. Its
+        answers are given when that has.
+        """
         group = self._group
         replica = self._replica
         if self._active is not None or group is None or self._failure is not None:
             return
         term = group.core.term
         # The first entry of a term is its leader's own; once that is applied, so is everything before it.
-        if not (group.is_leader and group.core.confirmed and replica.applied_term == term):
+        if not (group.is_leader and replica.applied_term == term):
             return
         try:
             ahead = replica.ahead()

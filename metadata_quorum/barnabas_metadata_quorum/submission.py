@@ -32,6 +32,7 @@ from barnabas_metadata_quorum.controller.commands import (
 from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
 from barnabas_raftlog.links.links import LinkDownError, RemoteError
 
+from .answer_limit import AnswerLimit
 from .pulse import Pulse
 
 __all__ = ["METHOD", "Submission"]
@@ -40,7 +41,9 @@ METHOD = "controller"
 # Between tries when nothing is heard: an election takes 20 to 400 ms, and this bounds the time lost after it.
 RETRY_S = 0.05
 # One try: a leader that has been cut off may swallow a question. A try ends sooner when another one is known to lead.
+# It has more time where answers take longer.
 ATTEMPT_S = 2.0
+ATTEMPT_S_MAX = 32.0
 
 
 class Caller(Protocol):
@@ -67,6 +70,7 @@ class Submission:
         self._carry_out_here = carry_out_here
         self._changed = changed
         self._new_id = new_id
+        self._limit = AnswerLimit(ATTEMPT_S, ATTEMPT_S_MAX)
 
     async def submit(self, command: Command, timeout_s: float) -> Reply:
         """Return the controller's reply.
@@ -111,13 +115,23 @@ class Submission:
         return reply
 
     async def _call(self, leader_id: int, body: bytes) -> bytes:
-        async with asyncio.timeout(ATTEMPT_S) as limit:
-            watch = asyncio.get_running_loop().create_task(self._end_when_another_leads(leader_id, limit))
-            try:
-                return await self._links.call(leader_id, METHOD, body, ATTEMPT_S)
-            finally:
-                watch.cancel()
-                await asyncio.wait([watch])
+        loop = asyncio.get_running_loop()
+        limit_s = self._limit.limit_s
+        began_s = loop.time()
+        try:
+            async with asyncio.timeout(limit_s) as limit:
+                watch = loop.create_task(self._end_when_another_leads(leader_id, limit))
+                try:
+                    answer = await self._links.call(leader_id, METHOD, body, limit_s)
+                finally:
+                    watch.cancel()
+                    await asyncio.wait([watch])
+        except TimeoutError:
+            if self._leader_id() in {leader_id, None}:
+                self._limit.on_silence(limit_s)
+            raise
+        self._limit.on_answer(loop.time() - began_s)
+        return answer
 
     async def _end_when_another_leads(self, asked: int, limit: asyncio.Timeout) -> None:
         while self._leader_id() in {asked, None}:

@@ -5,11 +5,10 @@ and NATS with JetStream. `synced` asks for every acknowledged write to be on dis
 Barnabas `flush.mode=fsync`, Kafka `log.flush.interval.messages=1`, NATS `sync_interval: always`. Without it each runs
 with its page-cache durability: Barnabas `flush.mode=page-cache`, the others as they ship.
 
-Peers are fetched once, through Maven or Go, into a cache outside the checkout; `BARNABAS_BENCH_CACHE` moves it. A peer
-that cannot be had raises `NotInstalledError`, and the benchmark prints "not measured" for it.
+Peers are fetched once, through Maven or Go, into the cache (`machines/cache.py`). A peer that cannot be had raises
+`NotInstalledError`, and the benchmark prints "not measured" for it.
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -28,11 +27,11 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from machines.cache import CACHE, NotInstalledError, fetch, go_install, go_program, kept
 from machines.cluster_handle import BARNABAS, cluster, free_port, link_settings
 from machines.delayed_network import address_of, namespace_of
 
 HERE = Path(__file__).resolve().parent
-CACHE = Path(os.environ.get("BARNABAS_BENCH_CACHE", Path.home() / ".cache" / "barnabas-bench"))
 NATS_VERSION = "v2.15.2"
 NODES = 3
 CODE_FOLDERS = ("raftlog", "clients", "metadata_quorum", "broker")
@@ -48,10 +47,6 @@ KAFKA_FLAGS = (
     "-Djava.awt.headless=true",
 )
 KAFKA_CLUSTER_ID = "YmFybmFiYXMtYmVuY2gtMQ"  # any 16 bytes, base64 for URLs, as Kafka wants it
-
-
-class NotInstalledError(RuntimeError):
-    """A peer cannot be had on this machine; the message says why."""
 
 
 class Setup(NamedTuple):
@@ -108,76 +103,33 @@ def _install_with_java(pom: str, last: str) -> Path:
     """Return the folder with the jars of a POM. `last`: the one that is there if all are."""
     jars = CACHE / f"{pom}-4.3.1"
     if not (jars / f"{last}-4.3.1.jar").exists():
-        fetch(
-            "mvn",
-            "-q",
-            "-B",
-            "-f",
-            HERE / "maven" / f"{pom}.pom.xml",
-            "dependency:copy-dependencies",
-            f"-DoutputDirectory={jars}",
-        )
+        _copy_dependencies(pom, jars)
     if shutil.which("java") is None:
         raise NotInstalledError("no java on the PATH")
     return jars
 
 
+def _copy_dependencies(pom: str, to: Path, *options: str) -> None:
+    """Have Maven copy the jars that a POM names."""
+    goal = ("dependency:copy-dependencies", f"-DoutputDirectory={to}")
+    fetch("mvn", "-q", "-B", "-f", HERE / "maven" / f"{pom}.pom.xml", *goal, "-Dstyle.color=never", *options)
+
+
 def install_spark_kafka(spark_version: str) -> list[Path]:
     """Return the jars that Spark's Kafka connector needs beside Spark's own, fetching them if need be."""
-    jars = CACHE / f"spark-kafka-{spark_version}"
-    if not jars.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-            # What else the connector names is among Spark's jars already, in the versions that Spark has chosen.
-            wanted = "spark-sql-kafka-0-10_2.13,spark-token-provider-kafka-0-10_2.13,kafka-clients,commons-pool2"
-            output = Path(folder, "jars")
-            options = (
-                "-Dstyle.color=never",
-                f"-Dspark.version={spark_version}",
-                f"-DoutputDirectory={output}",
-                f"-DincludeArtifactIds={wanted}",
-            )
-            fetch(
-                "mvn",
-                "-q",
-                "-B",
-                "-f",
-                HERE / "maven" / "spark-kafka.pom.xml",
-                "dependency:copy-dependencies",
-                *options,
-            )
-            if not jars.exists():  # another run may have been quicker: the same files
-                output.rename(jars)
-    return sorted(jars.glob("*.jar"))
+    # What else the connector names is among Spark's jars already, in the versions that Spark has chosen.
+    wanted = "spark-sql-kafka-0-10_2.13,spark-token-provider-kafka-0-10_2.13,kafka-clients,commons-pool2"
+
+    def fetch_jars(to: Path) -> None:
+        _copy_dependencies("spark-kafka", to, f"-Dspark.version={spark_version}", f"-DincludeArtifactIds={wanted}")
+
+    return sorted(kept(f"spark-kafka-{spark_version}", fetch_jars).glob("*.jar"))
 
 
 def install_nats() -> tuple[Path, Path]:
     """Return the server and the load generator, building both if need be."""
-    source_sum = hashlib.sha256((HERE / "loads" / "nats_load" / "main.go").read_bytes()).hexdigest()[:12]
-    server = CACHE / "nats-server"
-    load = CACHE / f"natsload-{source_sum}"
-    if not server.exists():
-        fetch("go", "install", f"github.com/nats-io/nats-server/v2@{NATS_VERSION}", env={"GOBIN": str(CACHE)})
-    if not load.exists():
-        with tempfile.TemporaryDirectory() as copy:  # Go writes go.sum beside the source: not into the checkout.
-            source = shutil.copytree(HERE / "loads" / "nats_load", Path(copy) / "nats_load")
-            fetch("go", "mod", "tidy", cwd=source)
-            fetch("go", "build", "-o", load, ".", cwd=source)
-    return server, load
-
-
-def fetch(*command: object, env: dict[str, str] | None = None, cwd: Path | None = None) -> None:
-    """Run a command that fetches or builds something into the cache; a failure is `NotInstalledError`."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    words = [str(word) for word in command]
-    try:
-        done = subprocess.run(
-            words, env=os.environ | (env or {}), cwd=cwd, capture_output=True, text=True, timeout=600, check=False
-        )
-    except (FileNotFoundError, subprocess.TimeoutExpired) as error:
-        raise NotInstalledError(str(error)) from error
-    if done.returncode:
-        raise NotInstalledError((done.stderr or done.stdout).strip().splitlines()[-1])
+    server = go_install("github.com/nats-io/nats-server/v2", NATS_VERSION)
+    return server, go_program("natsload", HERE / "loads" / "nats_load")
 
 
 @contextmanager

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from bench import systems
 
+from machines.cache import NotInstalledError
+
 ROOT = Path(__file__).resolve().parents[2]
 SUITES = ("tests/clients/live", "tests/interop")
 
@@ -30,7 +32,7 @@ def main() -> int:
             settings = os.environ | dict.fromkeys(names, peer.address) | {"TMPDIR": folder}
             words = [sys.executable, "-m", "pytest", *(() if named else SUITES), *given]
             return subprocess.run(words, cwd=ROOT, env=settings, check=False).returncode
-    except systems.NotInstalledError as error:
+    except NotInstalledError as error:
         print(f"scripts/test-against-kafka: Apache Kafka cannot be had: {error}", file=sys.stderr)
         return 1
 

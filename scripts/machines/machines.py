@@ -149,6 +149,11 @@ class Machine:
             )
         os.close(writer)
 
+    @property
+    def ready_fd(self) -> int:
+        """The end of a pipe that can be read when the broker has said that it is ready, or has ended; -1: it has."""
+        return self._ready
+
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Wait until the broker says that clients find every leader.
 
@@ -292,13 +297,20 @@ class Machines:
         return [machine.node_id for machine in self.all if machine.node_id not in node_ids]
 
     def start(self, *node_ids: int) -> float:
-        """Start these brokers, or all that are down; return the seconds until they were ready."""
+        """Start these brokers, or all that are down; return the seconds until they were ready.
+
+        Raises:
+            RuntimeError: one ended, for which the others may wait, or was not ready in time.
+        """
         began = time.monotonic()
         down = [m for m in self.all if m.process is None and (not node_ids or m.node_id in node_ids)]
         for machine in down:
             machine.begin_start()
-        for machine in down:
-            machine.wait_ready()
+        waiting = {machine.ready_fd: machine for machine in down}
+        while waiting:
+            spoken, _, _ = select.select(list(waiting), [], [], max(0.0, began + READY_TIMEOUT_S - time.monotonic()))
+            for fd in spoken or list(waiting):
+                waiting.pop(fd).wait_ready(READY_TIMEOUT_S if spoken else 0.0)
         return time.monotonic() - began
 
     def stop(self) -> None:

@@ -1,8 +1,9 @@
 """Runs seeds of the simulator and prints distributions; a failure ends it with status 1.
 
 This is `scripts/sim`. A failure is printed with the command that shows it again. Whole brokers by default, a quarter of
-which have transactions; `--transactions` gives all of them some, and little else; `--cores` runs bare Raft groups,
-which are a hundred times cheaper and see less.
+which have transactions; `--transactions` gives all of them some, and little else; `--power-cuts` takes the power of all
+machines in the middle of transactions in page-cache mode; `--cores` runs bare Raft groups, which are a hundred times
+cheaper and see less.
 """
 
 import argparse
@@ -16,10 +17,13 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from typing import NamedTuple
 
 from sim import scenario as core_scenario
-from sim.cluster.judges.coverage import FAULTS, JUDGED_FROM, OUTCOMES, PATHS, judge_outcomes, judge_strength
+from sim.cluster.judges.coverage import OUTCOMES, PATHS, judge_strength, judge_transactions
+from sim.cluster.judges.strikes import FAULTS, TRANSACTIONAL, least_strikes
 from sim.cluster.scenario import SimulationError, run_choice
 from sim.cluster.shrink import shrink
 from sim.cluster.swarm import Choice, choose, transactional
+from sim.cluster.transactions.power_cuts import SHOWN as POWER_CUTS_SHOWN
+from sim.cluster.transactions.power_cuts import judge_power_cuts, run_power_cuts
 
 SEEDS_BETWEEN_SIGNS = 250  # of life, while it runs
 CORES_SHOWN = (
@@ -84,6 +88,7 @@ def main() -> int:
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--cores", action="store_true", help="bare Raft groups instead of whole brokers")
     kind.add_argument("--transactions", action="store_true", help="whole brokers that have little but transactions")
+    kind.add_argument("--power-cuts", action="store_true", help="power cuts of all machines in page-cache mode")
     parser.add_argument("--keep-going", action="store_true", help="do not end at the first failure")
     options = parser.parse_args()
     if options.seed is not None:
@@ -94,12 +99,16 @@ def main() -> int:
 def _run_of(options: argparse.Namespace) -> Callable[[int], Outcome]:
     if options.cores:
         return _run_cores
+    if options.power_cuts:
+        return _run_power_cuts
     return _run_transactions if options.transactions else _run_nodes
 
 
 def _one(options: argparse.Namespace) -> int:
     seed = options.seed
-    choice = None if options.cores else transactional(seed) if options.transactions else choose(seed)
+    choice = None
+    if not (options.cores or options.power_cuts):
+        choice = transactional(seed) if options.transactions else choose(seed)
     outcome = _run_of(options)(seed)
     if outcome.failure:
         print(outcome.failure, file=sys.stderr)
@@ -169,13 +178,20 @@ def _many(options: argparse.Namespace) -> int:
 def _conclude(options: argparse.Namespace, outcomes: list[Outcome], failures: list[Outcome], seconds: float) -> int:
     """Print what was seen, and return the status."""
     shown = CORES_SHOWN if options.cores else TRANSACTIONS_SHOWN if options.transactions else NODES_SHOWN
+    if options.power_cuts:
+        shown = POWER_CUTS_SHOWN
     _report(outcomes, shown, seconds)
     runs = [outcome.counts for outcome in outcomes]
     complaints = list[str]()
-    if not options.cores:
-        _report_paths(runs)
-        judge = judge_outcomes if options.transactions else judge_strength
-        complaints = judge(runs) if len(runs) >= JUDGED_FROM else []
+    if options.power_cuts:
+        complaints = judge_power_cuts(runs)
+    elif not options.cores:
+        if options.transactions:
+            _report_paths(runs, FAULTS | TRANSACTIONAL | OUTCOMES)
+            complaints = judge_transactions(runs)
+        else:
+            _report_paths(runs, FAULTS | PATHS | OUTCOMES)
+            complaints = judge_strength(runs)
     for kind, count in Counter(_kind(outcome.failure) for outcome in failures).most_common():
         print(f"{count:>6} seeds failed with: {kind}", file=sys.stderr)
     if failures:
@@ -185,16 +201,18 @@ def _conclude(options: argparse.Namespace, outcomes: list[Outcome], failures: li
     return 1 if failures or complaints else 0
 
 
-def _report_paths(runs: list[dict[str, int]]) -> None:
+def _report_paths(runs: list[dict[str, int]], paths: dict[str, str]) -> None:
     """Print how often each kind of fault struck and each rare path was gone, and those that never were."""
     print(f"\n{'':>28} {'times':>9} {'seeds':>7}")
     never = list[str]()
-    for name, key in (FAULTS | PATHS | OUTCOMES).items():
+    for name, key in paths.items():
         times = [run.get(key, 0) for run in runs]
         print(f"{name:>28} {sum(times):>9,} {sum(map(bool, times)):>7,}")
         if not any(times):
             never.append(name)
     print(f"never reached: {', '.join(never) or 'nothing'}")
+    least = least_strikes(len(runs))
+    print(f"asked of each: {least or 'nothing, of so few seeds'}")
 
 
 def _report(outcomes: list[Outcome], shown: tuple[str, ...], seconds: float) -> None:
@@ -221,6 +239,13 @@ def _seeds(options: argparse.Namespace) -> Iterator[int]:
 
 def _run_nodes(seed: int) -> Outcome:
     return _run_choice(choose(seed))
+
+
+def _run_power_cuts(seed: int) -> Outcome:
+    try:
+        return Outcome(seed, dict(run_power_cuts(seed).world.counts), "")
+    except SimulationError as error:
+        return Outcome(seed, {}, str(error))
 
 
 def _run_transactions(seed: int) -> Outcome:

@@ -14,6 +14,7 @@ for every 20 ms while a leader is missing): the measure is the brokers' time, no
 
 import contextlib
 import hashlib
+import json
 import struct
 import threading
 import time
@@ -31,6 +32,7 @@ TOPIC = "torture"
 GROUP = "torture-group"
 PARTITIONS = 6
 WAIT_LIMIT_S = 180.0  # sixty times the longest wait on a quiet computer
+STATISTICS_MS = 2_000
 # For every client here. Twice the brokers' liveness timeout: a slow answer is not yet a lost one.
 IMPATIENT = {
     "socket.timeout.ms": 2_000,
@@ -110,6 +112,26 @@ def consumed(consumer: str, message: Message) -> e.Consumed:
     )
 
 
+def what_waits(statistics: str) -> str:
+    """Say what keeps a producer of librdkafka, out of its own statistics: its state, partitions that have records left.
+
+    "" if there are none yet. That is all there is to learn from a client that does not end and says nothing.
+    """
+    found = json.loads(statistics)
+    partitions = found.get("topics", {}).get(TOPIC, {}).get("partitions", {})
+    kept = ("leader", "msgq_cnt", "xmit_msgq_cnt", "msgs_inflight", "next_ack_seq", "next_err_seq", "acked_msgid")
+    waiting = {
+        number: {name: one.get(name) for name in kept}
+        for number, one in partitions.items()
+        if one.get("msgq_cnt") or one.get("xmit_msgq_cnt") or one.get("msgs_inflight")
+    }
+    brokers = {
+        one.get("nodeid"): (one.get("state"), one.get("outbuf_cnt"), one.get("waitresp_cnt"))
+        for one in found.get("brokers", {}).values()
+    }
+    return f"{found['eos']}, partitions {waiting}, brokers {brokers}" if "eos" in found else ""
+
+
 class Worker(threading.Thread):
     """A client on a thread of its own: `work` is called until `finish`; its errors are kept for the report."""
 
@@ -141,7 +163,11 @@ class Worker(threading.Thread):
 
 
 class Producing(Worker):
-    """An idempotent producer at a steady rate over all partitions. A fatal error ends it; the next has another name."""
+    """An idempotent producer at a steady rate over all partitions. A fatal error ends it; the next has another name.
+
+    The library tells that error by an exception, in the midst of a poll. If there is a report of a delivery in the same
+    poll, its callback is called all the same, and what comes out is a SystemError, caused by that exception.
+    """
 
     def __init__(
         self, recorder: Recorder, bootstrap: str, name: str, partitions: int, records_per_s: int, value_bytes: int = 200
@@ -159,6 +185,7 @@ class Producing(Worker):
         self.lost_lives = 0
         self._moved = threading.Condition()
         self._first_after: dict[int, tuple[int, float]] = {}
+        self._statistics = "{}"
         self._begin_life()
 
     def _begin_life(self) -> None:
@@ -182,14 +209,21 @@ class Producing(Worker):
                 "retry.backoff.ms": 10,
                 "retry.backoff.max.ms": 50,
                 "error_cb": lambda _: None,
+                "statistics.interval.ms": STATISTICS_MS,
+                "stats_cb": self._take_statistics,
             }
         )
+
+    def _take_statistics(self, text: str) -> None:
+        self._statistics = text
 
     def work(self) -> None:
         try:
             self._produce()
-        except (KafkaException, KafkaError) as error:
+        except (KafkaException, KafkaError, SystemError) as error:
             # Fatal: this producer will never take a record again. The first call after it raises.
+            if isinstance(error, SystemError) and not isinstance(error.__cause__, KafkaException):
+                raise
             self.trouble.append(f"{self._producer_name}: {error}")
             self._end_life()
             self.lost_lives += 1
@@ -283,8 +317,8 @@ class Producing(Worker):
     def close(self) -> None:
         try:
             if left := self._producer.flush(WAIT_LIMIT_S):
-                self.trouble.append(f"{self.name}: {left} records never delivered")
-        except (KafkaException, KafkaError) as error:
+                self.trouble.append(f"{self.name}: {left} records never delivered; {what_waits(self._statistics)}")
+        except (KafkaException, KafkaError, SystemError) as error:
             self.trouble.append(f"{self._producer_name}: {error}")
         self._end_life()
 

@@ -6,7 +6,8 @@
                        one and the one without memory come back first. Nothing acknowledged may be lost: not by an
                        election among those two either.
     --no-sync          the control: from some moment on, fdatasync and its kin report success and do nothing. A round
-                       must then show losses; if it does not, this harness is blind, and that is the failure.
+                       must then show losses, or brokers that refuse a disk on which synced records are damaged: the
+                       kernel may have written some of them by itself. Else this harness is blind: that is the failure.
 
 After each round a reader goes from where the last one ended to the end of every partition, after the last one from the
 start. The history is judged by the rules of `barnabas check`; the disks are those of `scripts/machines/machines.py`.
@@ -21,7 +22,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from machines.machines import MissingError, command, enter
@@ -34,6 +35,7 @@ from .trial import FAILED, SHOWN_MAX, Trial, cannot
 SETTLE_S = (0.5, 2.0)
 # In this time the broker without memory and the one that lagged may make the mistake of electing one of themselves.
 TEMPTATION_S = 4.0
+REFUSED = "in records that had been synced"  # the words of a broker whose journal has a hole (`log.recovery.startup`)
 
 
 class Rounds:
@@ -142,22 +144,28 @@ def judge(options: argparse.Namespace, trial: Trial, done: int) -> int:
     summary = trial.judge(5 if options.no_sync else SHOWN_MAX)
     print(f"{done} rounds, {options.mode}: {verdict(summary)}")
     lost = [violation for violation in trial.recorder.checker.violations if violation.rule.name == "LOST"]
+    refusing = [machine.node_id for machine in trial.machines.all if REFUSED in machine.last_words()]
     if options.json:
-        answer = {"hung": trial.hung, "rounds": done, "lost": len(lost), **summary._asdict()}
+        answer = {"hung": trial.hung, "rounds": done, "lost": len(lost), "refusing": refusing, **summary._asdict()}
         Path(options.json).write_text(json.dumps(answer, indent=2) + "\n")
     if options.no_sync:
-        print(
-            f"control: {len(lost)} losses seen, as it must be"
-            if lost
-            else "control: NO loss seen: this harness is blind"
-        )
-        return 0 if lost else FAILED
+        print(control(len(lost), refusing))
+        return 0 if lost or refusing else FAILED
     failed = bool(trial.hung or summary.violations or summary.unread)
     if failed:
         words = f"--rounds {options.rounds} --seed {options.seed} --mode {options.mode}"
         print(f"again: scripts/trials/power-cut {words}", file=sys.stderr)
         trial.leave_evidence()
     return FAILED if failed else 0
+
+
+def control(lost_count: int, refusing: Sequence[int]) -> str:
+    """Say what the control has shown."""
+    if refusing:
+        return f"control: brokers {refusing} refuse to start without synced records, as it must be"
+    if lost_count:
+        return f"control: {lost_count} losses seen, as it must be"
+    return "control: NO loss seen: this harness is blind"
 
 
 def main() -> int:

@@ -4,7 +4,6 @@ If `CI` is set, a missing runtime is a failure, because nobody reads "skipped" t
 are skipped, and `summary` tells at the end of the run how many they were, and what to install.
 """
 
-import hashlib
 import os
 import shutil
 from collections import Counter
@@ -14,45 +13,47 @@ from typing import NoReturn
 
 import pytest
 from bench import systems
+from machines.cache import NotInstalledError, fetch, kept, sum_of
 
 KAFKAJS = Path(__file__).resolve().parent / "kafkajs"
 REASON = "needs "
 
 
 def kafkajs() -> Path:
-    """Return the folder with KafkaJS and this project's scenarios, fetched once into the benchmarks' cache."""
+    """Return the folder with KafkaJS and this project's scenarios, fetched once into the cache."""
     if missing := [program for program in ("node", "npm") if shutil.which(program) is None]:
         leave_out(f"Node.js: no {' and no '.join(missing)} on the PATH")
-    package = (KAFKAJS / "package.json").read_bytes()
     # Another package.json gets another folder, so that a checkout never runs with another one's versions.
-    home = systems.CACHE / f"kafkajs-{hashlib.sha256(package).hexdigest()[:12]}"
-    if not (home / "node_modules" / ".package-lock.json").exists():
-        home.mkdir(parents=True, exist_ok=True)
-        (home / "package.json").write_bytes(package)
-        try:
-            systems.fetch("npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", cwd=home)
-        except systems.NotInstalledError as error:
-            leave_out(f"KafkaJS, which npm could not fetch: {error}")
-    return home
+    package = KAFKAJS / "package.json"
+
+    def install(home: Path) -> None:
+        home.mkdir()
+        shutil.copy(package, home)
+        fetch("npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", cwd=home)
+
+    try:
+        return kept(f"kafkajs-{sum_of(package)}", install)
+    except NotInstalledError as error:
+        leave_out(f"KafkaJS, which npm could not fetch: {error}")
 
 
 def kafka_jars() -> Path:
-    """Return the folder with Apache Kafka's jars, fetched once into the benchmarks' cache."""
+    """Return the folder with Apache Kafka's jars, fetched once into the cache."""
     if shutil.which("java") is None:
         leave_out("Java 17 or newer: no java on the PATH")
     try:
         return systems.install_kafka()
-    except systems.NotInstalledError as error:
+    except NotInstalledError as error:
         leave_out(f"Apache Kafka's jars, which Maven (mvn) fetches once: {error}")
 
 
 def streams_jars() -> Path:
-    """Return the folder with the jars of Kafka Streams, fetched once into the benchmarks' cache."""
+    """Return the folder with the jars of Kafka Streams, fetched once into the cache."""
     if missing := [program for program in ("java", "javac") if shutil.which(program) is None]:
         leave_out(f"a JDK, 17 or newer: no {' and no '.join(missing)} on the PATH")
     try:
         return systems.install_streams()
-    except systems.NotInstalledError as error:
+    except NotInstalledError as error:
         leave_out(f"Kafka Streams' jars, which Maven (mvn) fetches once: {error}")
 
 

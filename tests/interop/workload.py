@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
 import confluent_kafka
+from machines.background import Background
 
 POLL_S = 0.1
 WAIT_LIMIT_S = 60.0
@@ -87,14 +88,13 @@ class GroupClient(Protocol):
         """Leave the group and let go of everything."""
 
 
-class Member(threading.Thread):
+class Member(Background):
     """One member of a group: polls in its thread until told to stop, and does in between what it is asked."""
 
     def __init__(self, name: str, join: Callable[[], GroupClient], changed: threading.Condition) -> None:
-        super().__init__(name=name, daemon=True)
+        super().__init__(name)
         self.assignment: frozenset[Place] = frozenset()
         self.received: list[Received] = []
-        self.failure: BaseException | None = None
         self.commits_done = 0
         self._join = join
         self._changed = changed
@@ -102,17 +102,17 @@ class Member(threading.Thread):
         self._stop_asked = threading.Event()
 
     def run(self) -> None:
-        try:
-            client = self._join()
-            try:
-                while not self._stop_asked.is_set():
-                    self._turn(client)
-            finally:
-                client.close()
-        except BaseException as error:  # noqa: BLE001 - whatever a client raises is this member's end, and is told
-            self.failure = error
+        super().run()
         with self._changed:
             self._changed.notify_all()
+
+    def work(self) -> None:
+        client = self._join()
+        try:
+            while not self._stop_asked.is_set():
+                self._turn(client)
+        finally:
+            client.close()
 
     def _turn(self, client: GroupClient) -> None:
         records = client.poll(POLL_S)
@@ -181,8 +181,7 @@ class Group:
         with self.changed:
             while not condition():
                 for member in self.members:
-                    if member.failure is not None:
-                        raise AssertionError(f"{member.name} failed: {member.failure!r}") from member.failure
+                    member.check()
                 left = deadline - time.monotonic()
                 assert left > 0, f"waited {WAIT_LIMIT_S:.0f} s for {what}: {self._state()}"
                 self.changed.wait(left)

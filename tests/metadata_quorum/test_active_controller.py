@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from barnabas_metadata_quorum import active_controller as active_module
 from barnabas_metadata_quorum import submission as submission_module
 from barnabas_metadata_quorum.active_controller import ActiveController, Clocks
+from barnabas_metadata_quorum.answer_limit import AnswerLimit
 from barnabas_metadata_quorum.controller.commands import (
     AllocateProducerIds,
     BrokerHeartbeat,
@@ -42,15 +43,16 @@ BLOCK = ProducerIdBlock(0, 1_000)
 
 
 class Group:
-    """Appends proposals, and commits them at `commit`."""
+    """Appends proposals. `confirm` ends when `answered` is set."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.error: Exception | None = None
-        self.confirmed = asyncio.Event()
+        self.confirmed = True
+        self.answered = asyncio.Event()
 
     async def confirm(self) -> None:
-        await self.confirmed.wait()
+        await self.answered.wait()
         if self.error is not None:
             raise self.error
 
@@ -88,8 +90,27 @@ def test_an_answer_waits_for_everything_decided_before_it() -> None:
         assert await second == Reply(2, ProducerIdBlock(1_000, 1_000))
         await asyncio.wait([read], timeout=0)
         assert not read.done(), "it may have been deposed"
-        group.confirmed.set()
+        group.answered.set()
         assert await read == Reply(2, ReadIndexAnswer(2))
+        with pytest.raises(Refused, match="not registered"):
+            await refused
+
+    run(main())
+
+
+def test_a_node_that_stalls_all_the_time_answers_what_a_majority_has_confirmed() -> None:
+    """A commit confirms; an answer that rests on nothing new waits for a round. Else none would ever be given."""
+
+    async def main() -> None:
+        group = Group()
+        group.confirmed = False
+        active = controller(group)
+        [written] = await started(active.carry_out(AllocateProducerIds()))
+        active.applied(1)
+        assert await written == Reply(1, BLOCK)
+        [refused] = await started(active.carry_out(BrokerHeartbeat(1, 0, 0)))
+        assert not refused.done(), "another controller may know that broker"
+        group.answered.set()
         with pytest.raises(Refused, match="not registered"):
             await refused
 
@@ -313,6 +334,41 @@ def test_a_controller_that_swallows_a_question_is_left_as_soon_as_another_leads(
         assert world.asked == [(3, BrokerHeartbeat(1, 1, 1))]
 
     run(main())
+
+
+def test_a_controller_that_takes_longer_than_a_try_is_waited_for_longer_each_time() -> None:
+    class Slow(World):
+        limits_s: ClassVar[list[float]] = []
+
+        async def call(self, node_id: int, method: str, body: bytes, timeout_s: float) -> bytes:
+            self.limits_s.append(timeout_s)
+            if timeout_s < 10 * submission_module.ATTEMPT_S:
+                asyncio.get_running_loop().call_soon(self.changed.fire)
+                raise TimeoutError
+            return await super().call(node_id, method, body, timeout_s)
+
+    async def main() -> None:
+        world = Slow(GOOD)
+        assert await world.submission.submit(AllocateProducerIds(), 60) == GOOD
+        assert world.limits_s == [2.0, 4.0, 8.0, 16.0, 32.0]
+
+    run(main())
+
+
+def test_the_limit_of_a_try_follows_how_long_answers_take() -> None:
+    limit = AnswerLimit(2.0, 32.0)
+    limit.on_answer(0.01)
+    assert limit.limit_s == 2.0
+    limit.on_silence(2.0)
+    limit.on_silence(2.0)  # asked at the same time
+    assert limit.limit_s == 4.0
+    limit.on_answer(3.0)
+    assert limit.limit_s == 9.0
+    for _ in range(5):
+        limit.on_silence(limit.limit_s)
+    assert limit.limit_s == 32.0
+    limit.on_answer(0.01)
+    assert limit.limit_s == 2.0
 
 
 def test_who_waits_while_something_is_so_looks_at_every_pulse_and_not_for_ever() -> None:

@@ -163,6 +163,7 @@ class Others:
 
     def __init__(self, answers: dict[int, int | Exception]) -> None:
         self.answers = answers
+        self.slow: dict[int, asyncio.Event] = {}  # nodes that answer when theirs is set
         self.asked = list[int]()
         self.was_refused = asyncio.Event()
         self.serving = dict[str, Any]()
@@ -176,6 +177,9 @@ class Others:
     async def call(self, node_id: int, method: str, body: bytes, timeout_s: float) -> bytes:
         assert (method, body) == (METHOD, b"")
         self.asked.append(node_id)
+        if node_id in self.slow:
+            async with asyncio.timeout(timeout_s):
+                await self.slow[node_id].wait()
         answer = self.answers[node_id]
         if isinstance(answer, Exception):
             self.was_refused.set()
@@ -256,8 +260,28 @@ async def test_a_controller_whose_link_comes_late_is_waited_for() -> None:
 
 
 async def test_a_controller_that_says_nothing_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(founding, "ASK_S", 0.01)
+    monkeypatch.setattr(founding, "GONE_S", 0.01)
     first = First({2: FEATURES_LEVEL})
+    assert await first.outcome() == []
+    assert first.facts[0].cause.endswith("nodes [3] do not say what they know")
+
+
+async def test_a_slow_controller_is_waited_for_while_its_link_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new cluster on a machine that is busy would else have no transactions until an operator asks for them."""
+    monkeypatch.setattr(founding, "GONE_S", 0.001)
+    first = First({2: FEATURES_LEVEL, 3: FEATURES_LEVEL, 4: FEATURES_LEVEL})
+    first.links.slow = {3: asyncio.Event(), 4: asyncio.Event()}
+    assert first.founding.updates(1) is None
+    loop = asyncio.get_running_loop()
+    loop.call_later(20 * founding.GONE_S, first.links.slow[3].set)
+    assert await first.outcome() == ALL, "the learner says nothing, and is not waited for"
+    assert sorted(first.links.asked) == [2, 3, 4]
+
+
+async def test_a_controller_that_never_answers_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(founding, "ASK_S_MAX", 0.01)
+    first = First({2: FEATURES_LEVEL, 3: FEATURES_LEVEL})
+    first.links.slow = {3: asyncio.Event()}
     assert await first.outcome() == []
     assert first.facts[0].cause.endswith("nodes [3] do not say what they know")
 

@@ -92,4 +92,4 @@ def test_power_cut_harness_sees_what_brokers_lose_whose_syncs_do_nothing(tmp_pat
     """The control of the test above: a harness that is content with these brokers would be content with any."""
     status, result, said = run(tmp_path, "trials.power_cut", "--rounds", 1, "--no-sync")
     assert status == 0, said
-    assert result["lost"] > 0
+    assert result["lost"] > 0 or result["refusing"], "a disk that has kept a part is one that a broker refuses"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pyspark
 import pytest
 from bench import systems
+from machines.cache import NotInstalledError
 from pyspark.sql import SparkSession
 
 SETTINGS = {
@@ -29,7 +30,7 @@ def connector() -> str:
     """
     try:
         return os.pathsep.join(map(str, systems.install_spark_kafka(pyspark.__version__)))
-    except systems.NotInstalledError:
+    except NotInstalledError:
         return ""
 
 

@@ -15,8 +15,10 @@ from barnabas_raftlog.records.header import BATCH_BYTES_MAX
 
 from .broker import BrokerConfig
 
-__all__ = ["BEHIND_TOPICS", "SharedSettings", "TopicSettings", "kept_by_itself", "topic_settings"]
+__all__ = ["BEHIND_TOPICS", "PAGE_CACHE", "SharedSettings", "TopicSettings", "kept_by_itself", "topic_settings"]
 
+PAGE_CACHE = "page-cache"
+"""The `flush.mode` of a topic whose records are not synced before they count."""
 SETTINGS_MAX = 1_000
 """Different settings of topics that are remembered."""
 BEHIND_TOPICS: Mapping[str, str] = {

@@ -11,6 +11,9 @@ original is recognised. `append` returns the index to wait for: the batch's own,
 before `last_stable_offset`. A leader takes the first batch of a transaction only with the guard that was taken before
 the coordinator was asked (`verifications`), and the end of one as a marker (`append_marker`), a batch like others.
 
+*Doubts.* In page-cache mode a loss of power may have taken a marker, and left the data before it. So what is open when
+a leadership begins is in doubt until the transaction's coordinator has said how it stands (`doubts`).
+
 *Turned away.* A producer sends further batches before it knows the fate of the first. If that was refused for a reason
 that passes (leadership is handed on, the disk is busy or full, too few replicas are in sync), those behind it are
 refused for the same reason, until it comes again: clients bring all of them again, in order. If those behind it were
@@ -40,10 +43,10 @@ The group's driver calls the `on_...` methods after a drive, in the order in whi
 `append` has already noted is skipped there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple, Protocol
 
-from barnabas_broker.config.topic import TopicSettings
+from barnabas_broker.config.topic import PAGE_CACHE, TopicSettings
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.image.image import Topic
 from barnabas_metadata_quorum.leaders.table import NO_LEADER
@@ -70,6 +73,7 @@ from .producer_state import (
 )
 from .record_rules import RecordRules, rules_of
 from .replica_state import ReplicaState
+from .transactions import OpenTransaction
 from .verifications import Verification, Verifications
 from .waiters import CommitWaiters
 
@@ -132,6 +136,9 @@ class PartitionHost(Protocol):
     def review_soon(self, partition: "Partition") -> None:
         """Its in-sync replicas may change: call `review` at the next occasion."""
 
+    def on_doubts(self, partition: "Partition") -> None:
+        """It has begun to lead, and `doubts` something: ask how those transactions stand."""
+
     def announce(self, partition: "Partition", term: int, leader_id: int, isr: tuple[int, ...]) -> None: ...
     def learn(self, partition: "Partition", term: int, leader_id: int) -> None: ...
 
@@ -143,6 +150,7 @@ class Partition:
     """
 
     __slots__ = (
+        "_doubts",
         "_gaps_until_ms",
         "_given_up",
         "_led_term",
@@ -218,6 +226,7 @@ class Partition:
         self._waiters: CommitWaiters[PendingAppend] = CommitWaiters()
         self._turned_away: dict[int, _TurnedAway] = {}  # in this leadership, and nothing was taken from them since
         self._verifications = Verifications()
+        self._doubts: dict[int, OpenTransaction] = {}  # by producer; in this leadership
         self._gaps_until_ms = 0  # until then a gap is taken for a batch that is still on its way
         # Committed, but on fewer replicas than min.insync.replicas: possible only where that is above a majority.
         self._short: list[tuple[int, PendingAppend]] = []
@@ -276,7 +285,8 @@ class Partition:
 
         Raises:
             NotLeaderError: another node leads, or nobody, or this one in another term.
-            NotEnoughReplicasError: they are not, or a batch before this one was refused for that.
+            NotEnoughReplicasError: they are not, or a batch before this one was refused for that; or it would begin a
+                transaction while the one before is in doubt.
             OutOfOrderSequenceError, InvalidProducerEpochError: the producer has to do something about it.
             InvalidTransactionStateError: it would begin a transaction without a guard that holds, or belongs to none
                 while its producer has one open.
@@ -300,6 +310,7 @@ class Partition:
             return original.base_offset, original.log_index
         is_transactional = header.attributes & TRANSACTIONAL
         if is_transactional:
+            self._check_not_in_doubt(producer_id, header.producer_epoch)
             self._check_verified(producer_id, header.producer_epoch, guard)
         base_offset = self.log.log_end_offset
         try:
@@ -367,7 +378,44 @@ class Partition:
                 f"producer {producer_id} sent a batch of epoch {epoch} that is part of no transaction under way"
             )
 
-    def append_marker(self, marker: EndMarker, *, bumps_epoch: bool, needs_replicas: bool = True) -> int:
+    @property
+    def doubts(self) -> Collection[OpenTransaction]:
+        """Transactions that were open when this leadership began, and may have lost their markers.
+
+        Their producers begin no other one here, and no marker of another transaction ends them, until `dismiss_doubt`
+        or `end_doubt` is called, or their own marker comes. None, but in page-cache mode.
+        """
+        return self._doubts.values()
+
+    def dismiss_doubt(self, doubt: OpenTransaction) -> None:
+        """Hear that a transaction is under way: its marker will come, as ever."""
+        if self._doubts.get(doubt.producer_id) is doubt:
+            del self._doubts[doubt.producer_id]
+
+    def end_doubt(self, doubt: OpenTransaction, marker: EndMarker) -> bool:
+        """End a transaction that has lost its marker; False: it is in doubt no more, and nothing was done.
+
+        A marker of no coordinator, of term -1, gets the term of the producer's last one. Raises what `append_marker`
+        does; then it is in doubt yet.
+        """
+        producer_id = doubt.producer_id
+        if self._doubts.get(producer_id) is not doubt:
+            return False
+        if marker.coordinator_epoch < 0:
+            term = self.state.producers.batches(producer_id)[-1].coordinator_epoch
+            marker = marker._replace(coordinator_epoch=max(0, term))
+        self.append_marker(marker, bumps_epoch=marker.producer_epoch > doubt.epoch, is_answer=True)
+        return True
+
+    def _check_not_in_doubt(self, producer_id: int, epoch: int) -> None:
+        if producer_id in self._doubts and self._doubts[producer_id].epoch != epoch:
+            error = NotEnoughReplicasError(f"how the last transaction of producer {producer_id} has ended is not known")
+            self.turn_away(producer_id, error)
+            raise error
+
+    def append_marker(
+        self, marker: EndMarker, *, bumps_epoch: bool, needs_replicas: bool = True, is_answer: bool = False
+    ) -> int:
         """End a producer's transaction here, unless that was done; return the index to wait for.
 
         It is done if the log has the same marker behind all else of the producer: its sender has not heard of it.
@@ -377,10 +425,11 @@ class Partition:
             marker: From the transaction coordinator, whose decision has committed.
             bumps_epoch: The transaction is one of version 2, whose marker has the epoch of the next one.
             needs_replicas: As in `append`.
+            is_answer: It says how a transaction has ended that is in doubt here.
 
         Raises:
             NotLeaderError: another node leads, or nobody, or a witness.
-            NotEnoughReplicasError: nothing was appended.
+            NotEnoughReplicasError: nothing was appended; or how an earlier transaction has ended is not known.
             InvalidProducerEpochError, CoordinatorFencedError: it comes too late, and is not to be sent again.
             StorageFailedError: nothing was appended.
         """
@@ -389,6 +438,9 @@ class Partition:
         if needs_replicas and not self.has_enough_replicas:
             raise NotEnoughReplicasError(f"in sync are {list(self.isr)}, min.insync.replicas is {self.min_insync}")
         self.group.check_may_propose()
+        doubt = self._doubts.get(marker.producer_id)
+        if doubt is not None and not is_answer and marker.producer_epoch != doubt.epoch + bumps_epoch:
+            raise NotEnoughReplicasError(f"how the transaction of epoch {doubt.epoch} has ended is not known")
         repeated = self.state.producers.check_marker(marker, bumps_epoch=bumps_epoch)
         if repeated is not None:
             if not bumps_epoch:
@@ -399,6 +451,7 @@ class Partition:
         offset = self.log.log_end_offset
         index = self.group.propose(marker_batch(marker, wall_ms)).index
         self.state.note_marker(marker, index, offset, wall_ms)
+        self._doubts.pop(marker.producer_id, None)
         if bumps_epoch:
             self._verifications.drop_before(marker.producer_id, marker.producer_epoch)
         else:
@@ -561,6 +614,7 @@ class Partition:
     def end(self, code: ErrorCode) -> None:
         """Answer all that wait: this replica serves nothing any more."""
         self.is_leader = self.is_confirmed = False
+        self._doubts = {}
         if self.observer is not None:
             self.observer.on_ended()
         self._fail_waiters(code)
@@ -628,6 +682,7 @@ class Partition:
         if led_term and (not is_leader or led_term != term):
             self.host.announce(self, led_term, NO_LEADER, ())
             self._verifications.clear()
+            self._doubts = {}
             self._fail_waiters(self.not_leading_code)
         if is_leader and led_term != term:
             self._led_term = term
@@ -636,6 +691,7 @@ class Partition:
             self._gaps_until_ms = self.host.now_ms() + (GAP_MS if self.log.log_end_offset else 0)
             # Until a majority has answered nobody knows better; a batch that too few have does not commit.
             self.isr = self.electable
+            self._begin_doubting()
         if confirmed and not was_confirmed:
             self.isr = ()
             self._announce_in_sync(self.host.now_ms())
@@ -663,6 +719,14 @@ class Partition:
         return index, term, self.state.encoder()
 
     # Inside.
+
+    def _begin_doubting(self) -> None:
+        """Doubt what is open: a loss of power may have taken its markers, whoever has led since."""
+        if self.settings is None or self.settings.flush_mode != PAGE_CACHE:
+            return
+        self._doubts = {one.producer_id: one for one in self.state.transactions.open_transactions()}
+        if self._doubts:
+            self.host.on_doubts(self)
 
     def _wake(self) -> None:
         self.changes += 1

@@ -20,7 +20,7 @@ from typing import Any
 from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.partition.partition import Partition
 from barnabas_broker.status.events import EventHistory
-from barnabas_broker.timing.deadlines import Deadline
+from barnabas_broker.timing.rounds import Rounds
 from barnabas_broker.timing.slices import Slices
 from barnabas_broker.timing.timers import Timers
 from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS
@@ -49,21 +49,17 @@ class Compaction:
     ) -> None:
         self._partitions = partitions
         self._events = events
-        self._timers = timers
-        self._spawn = spawn
-        self._interval_ms = config.log_cleaner_backoff_ms
+        self._rounds = Rounds(timers, spawn, config.log_cleaner_backoff_ms, self.round)
         self._keys_max = max(1, config.log_cleaner_dedupe_buffer_size // KEY_BYTES)
         self._bytes_per_s = config.log_cleaner_io_max_bytes_per_second
-        self._deadline: Deadline[Callable[[], None]] | None = None
         self._resumed_s = 0.0
 
     def start(self) -> None:
         """Begin to look."""
-        self._deadline = self._timers.add(self._interval_ms, self._begin)
+        self._rounds.start()
 
     def close(self) -> None:
-        if self._deadline is not None:
-            self._timers.cancel(self._deadline)
+        self._rounds.close()
 
     async def round(self) -> None:
         """Look at every replica of this broker once, and compact what is due.
@@ -122,10 +118,3 @@ class Compaction:
         worked_s = loop.time() - self._resumed_s
         await asyncio.sleep(max(size_bytes / self._bytes_per_s, min(worked_s * REST, REST_S_MAX)))
         self._resumed_s = loop.time()
-
-    def _begin(self) -> None:
-        self._spawn(self._run())
-
-    async def _run(self) -> None:
-        await self.round()
-        self.start()

@@ -109,6 +109,7 @@ class Partitions:
         "node_id",
         "now_ms",
         "observers",
+        "on_doubts",
         "review_soon",
         "reviews",
         "topics",
@@ -139,6 +140,7 @@ class Partitions:
         self.topics: dict[str, HostedTopic] = {}
         self.topics_by_id: dict[bytes, HostedTopic] = {}
         self.observers: dict[str, Callable[[Partition], PartitionObserver]] = {}  # by the name of the topic
+        self.on_doubts: Callable[[Partition], None] = _nobody_asks
         self._config = config
         self._settings = SharedSettings(config)
         self._storage = storage
@@ -516,3 +518,7 @@ def _end_in_order(partition: Partition) -> None:
     partition.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if partition.group.failed is None:
         partition.state.save(partition.log)
+
+
+def _nobody_asks(_: Partition) -> None:
+    """Leave a partition in its doubts; a node sets something better."""

@@ -25,7 +25,7 @@ from typing import Any
 
 from barnabas_broker.partition.partition import Partition
 from barnabas_broker.status.events import EventHistory
-from barnabas_broker.timing.deadlines import Deadline
+from barnabas_broker.timing.rounds import Rounds
 from barnabas_broker.timing.slices import Slices
 from barnabas_broker.timing.timers import Timers
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -71,18 +71,14 @@ class Retention:
     ) -> None:
         self._partitions = partitions
         self._events = events
-        self._timers = timers
-        self._spawn = spawn
-        self._interval_ms = interval_ms
-        self._deadline: Deadline[Callable[[], None]] | None = None
+        self._rounds = Rounds(timers, spawn, interval_ms, self.round, min(interval_ms, FIRST_ROUND_MS))
 
     def start(self) -> None:
         """Begin to look."""
-        self._schedule(min(self._interval_ms, FIRST_ROUND_MS))
+        self._rounds.start()
 
     def close(self) -> None:
-        if self._deadline is not None:
-            self._timers.cancel(self._deadline)
+        self._rounds.close()
 
     async def round(self) -> None:
         """Look at every replica of this broker once; cancelled, some have not been looked at."""
@@ -125,13 +121,3 @@ class Retention:
         moving = _Moving(self._events, partition, expiry.cause)
         if not partition.wait_for(index, moving):
             moving.on_committed()
-
-    def _schedule(self, delay_ms: int) -> None:
-        self._deadline = self._timers.add(delay_ms, self._begin)
-
-    def _begin(self) -> None:
-        self._spawn(self._run())
-
-    async def _run(self) -> None:
-        await self.round()
-        self._schedule(self._interval_ms)

@@ -43,6 +43,8 @@ LEVELS = {
     "message refused": logging.WARNING,
     "token redeemed": logging.WARNING,
     "acknowledged records may be missing": logging.WARNING,
+    "lost marker replaced": logging.WARNING,
+    "lost marker refused": logging.ERROR,
 }
 
 logger = logging.getLogger(__name__)

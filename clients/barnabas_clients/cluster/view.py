@@ -3,8 +3,9 @@
 A `ClusterView` is an immutable snapshot; `with_metadata` and `with_leader` return a new one. Brokers learn of elections
 at different times, so an answer that arrives later may know less. Of two statements about a partition of the same topic
 id, the one with the higher leader epoch wins (KIP-320), whichever came last. At equal epochs the later one wins,
-because its in-sync replicas are fresher. A different topic id under the same name is another topic, whose epochs start
-anew: it replaces everything known about the name.
+because its in-sync replicas are fresher. An answer that knows neither leader nor epoch, as of a broker that has just
+started, says that nobody leads, and takes no epoch back: else older news would win after it. A different topic id under
+the same name is another topic, whose epochs start anew: it replaces everything known about the name.
 
 Not here: when to ask, and which broker (cluster.py).
 """
@@ -84,22 +85,27 @@ class ClusterView(NamedTuple):
     ) -> "ClusterView":
         """Return the view after a hint that came with an error (KIP-951). A hint that is not newer changes nothing."""
         view = self.topics.get(topic)
-        if view is None or partition not in view.partitions or leader_epoch <= view.partitions[partition].leader_epoch:
+        if view is None or partition not in view.partitions:
+            return self
+        known = view.partitions[partition]
+        if leader_epoch < known.leader_epoch or (leader_epoch == known.leader_epoch and known.leader_id != NO_LEADER):
             return self
         if address is None and leader_id not in self.brokers:
             return self
         brokers = self.brokers if address is None else MappingProxyType({**self.brokers, leader_id: address})
-        led = view.partitions[partition]._replace(leader_id=leader_id, leader_epoch=leader_epoch)
+        led = known._replace(leader_id=leader_id, leader_epoch=leader_epoch)
         changed = view._replace(partitions=MappingProxyType({**view.partitions, partition: led}))
         topics = {**self.topics, topic: changed}
         return self._replace(brokers=brokers, topics=MappingProxyType(topics), topics_by_id=_by_id(topics))
 
 
 def _newer(known: PartitionView | None, told: PartitionView) -> PartitionView:
-    # Brokers older than Metadata v7 tell no epochs, which gives -1: then the last answer counts.
-    if known is None or told.leader_epoch < 0 or told.leader_epoch >= known.leader_epoch:
+    if known is None or told.leader_epoch >= known.leader_epoch:
         return told
-    return known
+    if told.leader_epoch >= 0:
+        return known
+    # Brokers older than Metadata v7 tell no epochs, which gives -1: then the last answer counts.
+    return told if told.leader_id != NO_LEADER else told._replace(leader_epoch=known.leader_epoch)
 
 
 def _by_id(topics: Mapping[str, TopicView]) -> Mapping[bytes, TopicView]:

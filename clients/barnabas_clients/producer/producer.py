@@ -235,6 +235,8 @@ class Producer:
         if self._conversation is not None:
             try:
                 await self._conversation.get_ready(deadline)
+                # Of the owner that it is no answer has told the sender, if it was given to `begin_as`.
+                self._conversation.kick()
             except BaseException:
                 await self.close(0.0)
                 raise
@@ -286,6 +288,20 @@ class Producer:
             raise RuntimeError("this is for a producer with a transactional_id, before it is started")
         machine = self._conversation.machine
         machine.owner = machine.owner._replace(producer_id=producer_id, epoch=epoch)
+
+    def begin_as(self, producer_id: int, epoch: int) -> None:
+        """Begin the first transaction as this owner without asking: nothing is fenced, and nothing is aborted.
+
+        For a caller who knows that this is the present epoch, that nothing was sent in it, and that nobody else will
+        be it: brokers would take the records of one for repetitions of the other's. The end of a transaction tells the
+        next epoch if `transaction.version` is 2. A transaction of an old epoch fails with its first record.
+
+        Raises:
+            RuntimeError: the producer has no `transactional_id`, or was started.
+        """
+        if self._conversation is None or self._is_opened:
+            raise RuntimeError("this is for a producer with a transactional_id, before it is started")
+        self._conversation.machine.begin_as(producer_id, epoch)
 
     def prepare_all(self) -> None:
         """Have no transaction of this producer time out, where coordinators offer that (KIP-939).

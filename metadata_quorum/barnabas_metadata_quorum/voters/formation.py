@@ -22,7 +22,8 @@ lost, one of those that are left has it, and says no. Asking a majority would no
 have its log, so they are asked, too: one that has metadata keeps a controller from beginning without it. Those that do
 not answer are waited for `LEARNERS_S`, and not for longer: a new cluster must not need every broker.
 
-Limits: a node without a log asks each other node once in `RETRY_S`, and whenever a link changes; `ASK_S` for an answer.
+Limits: a node without a log asks each other node once in `RETRY_S`, and whenever a link changes; `ASK_S` for an answer,
+and up to `ASK_S_MAX` where answers take longer.
 
 Not here: the ways out for an operator when the disks of a majority are gone (docs/moving.md).
 """
@@ -34,6 +35,7 @@ from typing import Protocol
 import msgpack
 import msgspec
 
+from barnabas_metadata_quorum.answer_limit import AnswerLimit
 from barnabas_metadata_quorum.controller.commands import RefusalReason, Refused
 from barnabas_metadata_quorum.pulse import Pulse
 from barnabas_raftlog.errors import MalformedMessageError, StorageFailedError
@@ -49,6 +51,7 @@ __all__ = ["Formation", "FoundingLog"]
 METHOD = "metadata.formation"
 FORMAT = 1
 ASK_S = 1.0
+ASK_S_MAX = 16.0
 RETRY_S = 0.5
 LEARNERS_S = 2.0
 PATIENT_S = 3.0  # before an operator is told that this node waits
@@ -108,6 +111,7 @@ class Formation:
         self._monotonic_ms = monotonic_ms
         self._on_fact = on_fact
         self._others = sorted((membership.voters | membership.learners) - {membership.node_id})
+        self._limit = {node_id: AnswerLimit(ASK_S, ASK_S_MAX) for node_id in self._others}
         self._group: FoundedGroup | None = None
         self.waiting = ""
         self._told = ""
@@ -162,10 +166,19 @@ class Formation:
         return {node_id: answer for node_id, answer in answers.items() if answer is not None}
 
     async def _ask_one(self, node_id: int, body: bytes) -> Answer | None:
+        limit = self._limit[node_id]
+        limit_s = limit.limit_s
+        began_s = asyncio.get_running_loop().time()
         try:
-            return _decode_answer(await self._links.call(node_id, METHOD, body, ASK_S))
-        except (LinkDownError, RemoteError, TimeoutError, MalformedMessageError):
-            return None  # It is asked again.
+            answer = _decode_answer(await self._links.call(node_id, METHOD, body, limit_s))
+        except TimeoutError:
+            limit.on_silence(limit_s)
+        except (LinkDownError, RemoteError, MalformedMessageError):
+            pass
+        else:
+            limit.on_answer(asyncio.get_running_loop().time() - began_s)
+            return answer
+        return None  # It is asked again.
 
     async def _serve(self, source: int, body: bytes) -> bytes:
         """Take the founders of the group, if this node waits for them; answer with this node's state."""

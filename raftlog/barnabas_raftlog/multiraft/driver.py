@@ -449,7 +449,9 @@ class Driver:
             while left and groups:
                 group = groups.popleft()
                 if event is STALLED:
+                    # Its deadline may have passed, and waits for this: the next tick may be late again.
                     group.stall_pending = False
+                    self._has_due = True
                 self._step(group, event, now_ms)
                 left -= 1
             if not groups:

@@ -421,7 +421,9 @@ class RaftGroup:
         if not self.is_leader:
             self.fail_readers(NotLeaderError(self.leader_id))
             return
-        if not self.core.confirmed or self.stall_pending:
+        # A round says what `confirm` asks, however this node has stalled since. Not before an entry of this term is
+        # committed: until then the commit index may be older than what another leader has told.
+        if self.core.commit_index < self.core.term_start_index:
             return
         answered = self.core.answered_round
         while self.readers and (begun := self.readers[0][0]) is not None and begun <= answered:

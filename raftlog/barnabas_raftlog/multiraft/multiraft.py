@@ -59,6 +59,7 @@ TERM_JUMP_MAX = 1 << 20
 ELECTION_MS_MIN = 100
 IDLE_TICK_MS = 100  # while no group has a deadline
 DRAIN_ITERATIONS_MAX = 50
+DRAIN_ITERATIONS_MIN = 2  # also of a loop that is slow: one reads what came, the next steps it
 RELEASED_AT_ONCE = 200
 TOLD_AT_ONCE = 2_000  # groups that are about to hear of a silence, or a stall; 1 us each
 HELD_MS = 1_000  # A node that opens nothing for so long is held up by one group; the others go on.
@@ -510,15 +511,19 @@ class MultiRaft:
         logger.warning("node %d: %s", self.node_id, text)
         if not driver.is_paused:
             driver.is_paused = True
-            self._drain(DRAIN_ITERATIONS_MAX, -1)
+            self._drain(DRAIN_ITERATIONS_MAX, -1, driver.now() + driver.stall_ms)
         self._on_fact(METADATA_GROUP, Fact("stall", 0, text))
 
-    def _drain(self, iterations_left: int, messages_before: int) -> None:
-        """Go on until a loop iteration brought no message, or for long enough."""
+    def _drain(self, iterations_left: int, messages_before: int, until_ms: int) -> None:
+        """Go on until a loop iteration brought no message, or for long enough.
+
+        Meanwhile no leader sends heartbeats: where every iteration takes long, a few must do.
+        """
         driver = self._driver
-        if iterations_left and (driver.stats.messages_in != messages_before or not driver.is_idle):
+        in_time = driver.now() < until_ms or iterations_left > DRAIN_ITERATIONS_MAX - DRAIN_ITERATIONS_MIN
+        if iterations_left and in_time and (driver.stats.messages_in != messages_before or not driver.is_idle):
             messages = driver.stats.messages_in
-            asyncio.get_running_loop().call_soon(self._drain, iterations_left - 1, messages)
+            asyncio.get_running_loop().call_soon(self._drain, iterations_left - 1, messages, until_ms)
             return
         metadata = self.groups.get(METADATA_GROUP)
         others = (group for group in list(self.groups.values()) if group is not metadata)

@@ -264,8 +264,8 @@ def _on_stalled(raft: RaftState, _: Stalled) -> None:
     """Judge nobody by the time that this node did not run (design: no election storm follows a stall)."""
     if raft.role is Role.LEADER:
         leadership.on_stalled(raft)
-    elif raft.deadline_ms is not None and not raft.is_lone_voter:
-        raft.expect_leader()
+    else:
+        election.on_stalled(raft)
 
 
 def _on_start_round(raft: RaftState, _: StartRound) -> None:

@@ -48,11 +48,14 @@ __all__ = [
     "on_peer_live",
     "on_peer_silent",
     "on_removed",
+    "on_stalled",
     "on_timeout_now",
     "on_vote_request",
     "on_vote_response",
     "removed",
 ]
+
+PARDONS_MAX = 3  # stalls after which a leader is given more time, one after the other, without having been heard
 
 
 def on_deadline(raft: RaftState) -> None:
@@ -235,8 +238,9 @@ def on_vote_response(raft: RaftState, response: VoteResponse) -> None:
     if has_won(raft):
         _on_majority(raft)
     elif not raft.pre_voting and len(raft.voters - raft.refusals - raft.silent) < needed:
-        # Lost. To wait for the whole timeout after a split vote would only make the outage longer.
-        retry_ms = raft.retry_ms
+        # Lost. To wait for the whole timeout after a split vote would only make the outage longer. But nodes that are
+        # so slow that they always stand in the same moment must draw their waits from a longer time.
+        retry_ms = raft.retry_ms << min(max(raft.ballots - 2, 0), 5)
         raft.stand_within(retry_ms, 3 * retry_ms, preferred_ms=retry_ms)
 
 
@@ -357,6 +361,23 @@ def _forget_verified(raft: RaftState) -> None:
     raft.verified_index = raft.commit_index
     raft.reported_index = 0
     raft.leader_round = 0
+
+
+def on_stalled(raft: RaftState) -> None:
+    """Give the leader another election timeout to be heard: neither this node nor, maybe, the leader has run.
+
+    A leader has `PARDONS_MAX` of these, and then must have been heard. A node that is always slow notices a stall at
+    every tick, and would wait for ever for a leader that is gone. Without a leader there is nobody to wait for: what
+    came meanwhile has been read, a pre-vote disturbs nobody, and a wait that begins anew with each stall has no end.
+    """
+    if raft.leader_id is None or raft.deadline_ms is None or raft.is_lone_voter:
+        return
+    if raft.heard_ms != raft.pardoned_ms:
+        raft.pardons = 0
+    if raft.pardons < PARDONS_MAX:
+        raft.pardons += 1
+        raft.expect_leader()
+        raft.pardoned_ms = raft.heard_ms
 
 
 def on_timeout_now(raft: RaftState, message: TimeoutNow) -> None:

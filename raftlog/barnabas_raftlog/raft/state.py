@@ -120,6 +120,8 @@ class RaftState:
         "reported_index",  # the highest match index that the leader was told; 0 in a new term
         "leader_round",  # the newest round that the leader has begun; 0 in a new term
         "heard_ms",  # when the leader was last heard, or was given another election timeout to be heard in
+        "pardoned_ms",  # `heard_ms` as the newest stall set it; anything else there: the leader was heard since
+        "pardons",  # stalls in a row that gave the leader more time, while it was not heard
         # Candidate: the campaign under way. Each begins with its own vote and without refusals.
         "pre_voting",  # whether it asks for pre-votes
         "votes",  # voters that have granted what it asks for,
@@ -231,6 +233,8 @@ class RaftState:
         self.reported_index = 0
         self.leader_round = 0
         self.heard_ms = self.now_ms
+        self.pardoned_ms = self.now_ms - 1
+        self.pardons = 0
 
     def _init_candidate(self) -> None:
         self.pre_voting = False

@@ -13,13 +13,13 @@ from typing import NamedTuple
 from barnabas_raftlog.errors import CorruptBatchError
 
 from .header import COMPRESSION_MASK, HEADER_BYTES, TIMESTAMP_LOG_APPEND, BatchHeader
-from .inside import check_due
+from .inside import check_due, check_pieces
 from .pieces import plain_pieces
 from .reader import INT64_MAX
 from .walker.arrow_parts import Part
 from .walker.faults import raise_fault
 from .walker.key_parts import Timed
-from .walker.twins import StreamCheck, TimeSearch, check
+from .walker.twins import TimeSearch, check
 
 __all__ = ["BatchBounds", "Found", "find_by_time", "sound_part"]
 
@@ -56,21 +56,12 @@ def sound_part(header: BatchHeader, frame: memoryview, bounds: BatchBounds) -> P
         CorruptBatchError: it is not, or there are more than `bounds` allows.
     """
     _check_bounds(header, frame, bounds)
-    codec_id = header.attributes & COMPRESSION_MASK
     body: Buffer = frame[HEADER_BYTES:]
-    if not codec_id:
+    if not header.attributes & COMPRESSION_MASK:
         walked = check(body, header.record_count, header.base_timestamp, header.last_offset_delta, is_dense=False)
     else:
-        stream = StreamCheck(header.record_count, header.base_timestamp, header.last_offset_delta, is_dense=False)
         plain = bytearray()
-        is_sound = True
-        for piece in plain_pieces(codec_id, frame[HEADER_BYTES:], bounds.bytes_max):
-            is_sound = stream.feed(piece)
-            if not is_sound:
-                break
-            check_due(stream.bytes_due, bounds.bytes_max)
-            plain += piece
-        walked = stream.end(is_cut_short=not is_sound)
+        walked = check_pieces(header, frame[HEADER_BYTES:], bounds.bytes_max, is_dense=False, plain=plain).walked
         body = plain
     raise_fault(walked, header.base_offset)
     return Part(

@@ -37,6 +37,7 @@ __all__ = [
     "TooLargePlainError",
     "compress",
     "decompress",
+    "snappy_blocks",
     "xerial_blocks",
 ]
 
@@ -210,25 +211,35 @@ def _lz4_blocks(compress_block: Callable[..., Buffer], data: memoryview) -> Iter
         yield block if is_smaller else plain
 
 
+def snappy_blocks(data: memoryview) -> Iterator[memoryview]:
+    """Yield the blocks of raw snappy in a body: those behind `XERIAL_MAGIC`, or the whole of one without it.
+
+    Raises:
+        CorruptBatchError: the framing is cut off, or says what cannot be.
+    """
+    if data[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
+        yield data
+        return
+    position = len(XERIAL_HEADER)
+    if position > len(data):
+        raise CorruptBatchError(f"the header of snappy blocks is cut off at {len(data)}")
+    while position < len(data):
+        if len(data) - position < _BLOCK_SIZE.size:
+            raise CorruptBatchError(f"snappy block size is cut off at {position}")
+        (size,) = _BLOCK_SIZE.unpack_from(data, position)
+        position += _BLOCK_SIZE.size
+        if not 0 < size <= len(data) - position:
+            raise CorruptBatchError(f"snappy block of {size} bytes, {len(data) - position} are left")
+        yield data[position : position + size]
+        position += size
+
+
 def _decompress_snappy(data: memoryview, limit_bytes: int) -> bytearray:
     library = _cramjam()
     output = bytearray()
     try:
-        if data[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
-            _append_raw_snappy(library, output, data, limit_bytes)
-            return output
-        position = len(XERIAL_HEADER)
-        if position > len(data):
-            raise CorruptBatchError(f"the header of snappy blocks is cut off at {len(data)}")
-        while position < len(data):
-            if len(data) - position < _BLOCK_SIZE.size:
-                raise CorruptBatchError(f"snappy block size is cut off at {position}")
-            (size,) = _BLOCK_SIZE.unpack_from(data, position)
-            position += _BLOCK_SIZE.size
-            if not 0 < size <= len(data) - position:
-                raise CorruptBatchError(f"snappy block of {size} bytes, {len(data) - position} are left")
-            _append_raw_snappy(library, output, data[position : position + size], limit_bytes)
-            position += size
+        for block in snappy_blocks(data):
+            _append_raw_snappy(library, output, block, limit_bytes)
     except library.DecompressionError as error:
         raise CorruptBatchError(f"{len(data)} bytes of snappy are corrupt: {error}") from error
     return output

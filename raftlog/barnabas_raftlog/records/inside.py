@@ -5,7 +5,6 @@ walked where it lies. A compressed one comes out piece by piece (`pieces.py`), a
 is asked for: at the first fault no further byte is decompressed.
 """
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from .compression import DECOMPRESSED_BYTES_MAX, TooLargePlainError
@@ -14,7 +13,7 @@ from .pieces import plain_pieces, small_body
 from .walker.faults import Walked
 from .walker.twins import StreamCheck, check
 
-__all__ = ["PLAIN_BYTES_MAX", "Inside", "TooLargePlainError", "check_due", "check_inside"]
+__all__ = ["PLAIN_BYTES_MAX", "Inside", "TooLargePlainError", "check_due", "check_inside", "check_pieces"]
 
 PLAIN_BYTES_MAX = DECOMPRESSED_BYTES_MAX
 """What a batch may be, decompressed, by default: 128 MiB."""
@@ -53,7 +52,7 @@ def check_inside(
     if codec_id:
         body = small_body(codec_id, data)
         if body is None:
-            return _check_pieces(header, plain_pieces(codec_id, data, plain_bytes_max), plain_bytes_max, is_dense)
+            return check_pieces(header, data, plain_bytes_max, is_dense=is_dense)
     assert body is not None
     if len(body) > plain_bytes_max:
         raise TooLargePlainError(f"{len(body)} bytes of records, the most is {plain_bytes_max}")
@@ -61,14 +60,23 @@ def check_inside(
     return Inside(walked, len(body))
 
 
-def _check_pieces(header: BatchHeader, pieces: Iterable[Buffer], plain_bytes_max: int, is_dense: bool) -> Inside:
+def check_pieces(
+    header: BatchHeader, data: memoryview, plain_bytes_max: int, *, is_dense: bool, plain: bytearray | None = None
+) -> Inside:
+    """Walk over a compressed body, piece by piece; what is sound comes to the end of `plain`, if it is given.
+
+    Raises:
+        TooLargePlainError, CorruptBatchError: as `check_inside`.
+    """
     stream = StreamCheck(header.record_count, header.base_timestamp, header.last_offset_delta, is_dense=is_dense)
     plain_bytes = 0
-    for piece in pieces:
+    for piece in plain_pieces(header.attributes & COMPRESSION_MASK, data, plain_bytes_max):
         plain_bytes += len(piece)
         if not stream.feed(piece):
             return Inside(stream.end(is_cut_short=True), plain_bytes)
         check_due(stream.bytes_due, plain_bytes_max)
+        if plain is not None:
+            plain += piece
     return Inside(stream.end(), plain_bytes)
 
 

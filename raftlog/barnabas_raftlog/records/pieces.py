@@ -20,14 +20,13 @@ any client writes. 127 MiB of one value take 7 ms as zstd, 11 as gzip, 18 as lz4
 batches in `tests/raftlog/records/bombs.py` none holds more than 48 MiB.
 """
 
-import struct
 from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
 from barnabas_raftlog.errors import CorruptBatchError
 
-from .compression import DECOMPRESSED_BYTES_MAX, SNAPPY_RATIO_MAX, XERIAL_MAGIC, Compression, TooLargePlainError
+from .compression import DECOMPRESSED_BYTES_MAX, SNAPPY_RATIO_MAX, Compression, TooLargePlainError, snappy_blocks
 
 __all__ = ["PIECE_BYTES", "gzip_library", "plain_pieces", "small_body"]
 
@@ -48,8 +47,6 @@ _ZSTD_BLOCK_BYTES_MIN = 2 << 10  # plain, on average, beyond those
 _LZ4 = int(Compression.LZ4)  # looked up for each small batch
 _ZSTD = int(Compression.ZSTD)
 _GZIP_WBITS = 31
-_XERIAL_HEADER_BYTES = 16
-_BLOCK_SIZE = struct.Struct(">i")
 _SNAPPY_BLOCK_BYTES_MIN = 512  # on average, beyond the first thousand: the Java library's are 1 KiB and more
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_SKIPPABLE = 0x184D2A50
@@ -287,24 +284,10 @@ def _zstd_frame_header(data: memoryview, start: int) -> tuple[int, int]:
 
 
 def _snappy_pieces(data: memoryview, limit_bytes: int) -> Iterator[Buffer]:
-    if data[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
-        yield _snappy_block(data, limit_bytes)
-        return
-    position = _XERIAL_HEADER_BYTES
-    if position > len(data):
-        raise _corrupt("snappy", data, "the header of blocks is cut off")
-    blocks = total = 0
-    while position < len(data):
-        if len(data) - position < _BLOCK_SIZE.size:
-            raise _corrupt("snappy", data, f"the size of a block is cut off at {position}")
-        (size,) = _BLOCK_SIZE.unpack_from(data, position)
-        position += _BLOCK_SIZE.size
-        if not 0 < size <= len(data) - position:
-            raise _corrupt("snappy", data, f"a block of {size} bytes where {len(data) - position} are left")
-        piece = _snappy_block(data[position : position + size], limit_bytes)
-        position += size
+    total = 0
+    for blocks, block in enumerate(snappy_blocks(data), 1):
+        piece = _snappy_block(block, limit_bytes)
         total += len(piece)
-        blocks += 1
         if blocks > _PARTS_MAX + total // _SNAPPY_BLOCK_BYTES_MIN:
             raise _corrupt("snappy", data, f"{blocks} blocks hold {total} bytes, which is too little of each")
         yield piece

@@ -16,6 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from machines.cache import CACHE
 from rich.console import Console
 from rich.table import Table
 
@@ -40,7 +41,7 @@ LOADS = {
 }
 
 
-def tree_of(commit: str, repository: Path = ROOT, cache: Path = systems.CACHE) -> Path:
+def tree_of(commit: str, repository: Path = ROOT, cache: Path = CACHE) -> Path:
     """Return a folder in `cache` with the files of a commit, taken out of git if it is not there yet.
 
     Raises:

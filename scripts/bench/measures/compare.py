@@ -25,6 +25,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from machines.cache import NotInstalledError
 from machines.delayed_network import DelayedNetwork, MissingError, enter_namespaces, lay_cable, network_lacks
 from machines.modules import module_command
 from msgspec.structs import replace
@@ -132,7 +133,7 @@ class Comparison:
                     if name in workload.systems:
                         self._workload(name, mode, number, running, workload)
                         self._memory(name, mode, number, running, workload.name)
-        except systems.NotInstalledError as error:
+        except NotInstalledError as error:
             self.missing.add(name)
             self.console.print(f"{name}: not measured: {error}")
 
@@ -182,7 +183,7 @@ def enter_network(names: list[str]) -> None:
         raise MissingError(lack)
     for name, install in (("kafka", systems.install_kafka), ("nats", systems.install_nats)):
         if name in names:
-            with suppress(systems.NotInstalledError):
+            with suppress(NotInstalledError):
                 install()
     enter_namespaces()
     for node_id in NODE_IDS:

@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 import msgspec
+from machines.cache import CACHE
 from rich.console import Console
 from rich.table import Table
 
@@ -76,7 +77,7 @@ def verdict(now: list[float], before: list[float] | None) -> str:
 
 def file_of_machine() -> Path:
     machine = f"{platform.node()}/{platform.machine()}/{platform.release()}/{platform.python_version()}/{WAY}"
-    return systems.CACHE / f"quick-{hashlib.sha256(machine.encode()).hexdigest()[:12]}.json"
+    return CACHE / f"quick-{hashlib.sha256(machine.encode()).hexdigest()[:12]}.json"
 
 
 def main() -> int:

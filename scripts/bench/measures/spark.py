@@ -26,6 +26,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from confluent_kafka import KafkaException
+from machines.cache import NotInstalledError
 from rich.console import Console
 from rich.table import Table
 
@@ -182,7 +183,7 @@ def main() -> int:
         if CONNECTOR in parts:
             sizes = sizes_of(options, is_connector=True)
             run.take(CONNECTOR, connector.measure(connector_jars(), sizes, triggers, run.console))
-    except (systems.NotInstalledError, AskedInVainError) as error:
+    except (NotInstalledError, AskedInVainError) as error:
         run.failed.append("the rest")
         run.console.print(f"not measured: {error}", markup=False)
     except ValueError as error:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from bench.systems import CACHE, NotInstalledError, fetch
+from machines.cache import CACHE, NotInstalledError, fetch, pip_packages
 from machines.cluster_handle import cluster
 from pyiceberg.catalog import load_catalog
 from spark.lake.formats import contents
@@ -153,13 +153,7 @@ class Compared(NamedTuple):
 
 def installed() -> tuple[Path, list[Path]]:
     """Return the folder of PySpark's packages and the readers' jars, fetching both if need be."""
-    packages, jars = CACHE / f"pyspark-{PYSPARK}", CACHE / "jvm-readers-4.1"
-    if not packages.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=CACHE) as fetched:
-            target = Path(fetched, "packages")
-            fetch(sys.executable, "-m", "pip", "install", "-q", "--target", target, f"pyspark=={PYSPARK}")
-            target.rename(packages)
+    packages, jars = pip_packages("pyspark", PYSPARK), CACHE / "jvm-readers-4.1"
     for artifact in JARS:
         _, name, version = artifact.split(":")
         if not (jars / f"{name}-{version}.jar").exists():

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import boto3  # type: ignore[import-untyped]
-from bench.systems import NotInstalledError
+from machines.cache import NotInstalledError
 from machines.cluster_handle import cluster
 from spark.lake.formats import contents
 from spark.lake.produced import Topic, expected_rows, file_rows, new_topic, produce

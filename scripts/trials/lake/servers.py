@@ -4,7 +4,7 @@
 * `swift`: OpenStack Swift with its S3 API: four processes, one replica, no memcached.
 * `s3rver`: a small fake in Node.js, which takes conditions and ignores them. It is here to be refused.
 
-Programs are fetched once, into the benchmarks' cache. One that cannot be had raises `NotInstalledError`.
+Programs are fetched once, into the cache (`machines/cache.py`). One that cannot be had raises `NotInstalledError`.
 """
 
 import os
@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.systems import CACHE, NotInstalledError, fetch
+from machines.cache import CACHE, NotInstalledError, fetch, go_install, pip_packages
 
 __all__ = ["SERVERS", "Server", "running"]
 
@@ -125,10 +125,7 @@ def running(name: str) -> Iterator[Server]:
 
 
 def start_versitygw(folder: Path, ports: Sequence[int], stack: ExitStack) -> tuple[str, str, list[int]]:
-    program = CACHE / f"versitygw-{VERSITYGW}" / "versitygw"
-    if not program.exists():
-        module = f"github.com/versity/versitygw/cmd/versitygw@{VERSITYGW}"
-        fetch("go", "install", module, env={"GOBIN": str(program.parent)})
+    program = go_install("github.com/versity/versitygw/cmd/versitygw", VERSITYGW)
     (folder / "buckets").mkdir()
     keys = ("--access", "test", "--secret", "testtest")
     words = [program, "--port", f"127.0.0.1:{ports[0]}", *keys, "--quiet", "posix", folder / "buckets"]
@@ -136,13 +133,7 @@ def start_versitygw(folder: Path, ports: Sequence[int], stack: ExitStack) -> tup
 
 
 def start_swift(folder: Path, ports: Sequence[int], stack: ExitStack) -> tuple[str, str, list[int]]:
-    packages = CACHE / f"swift-{SWIFT}"
-    if not packages.exists():
-        with tempfile.TemporaryDirectory(dir=made(CACHE)) as fetched:
-            fetch(
-                sys.executable, "-m", "pip", "install", "-q", "--target", Path(fetched, "packages"), f"swift=={SWIFT}"
-            )
-            Path(fetched, "packages").rename(packages)
+    packages = pip_packages("swift", SWIFT)
     (folder / "devices" / "d1").mkdir(parents=True)
     (folder / "swift.conf").write_text(
         "[swift-hash]\nswift_hash_path_suffix = barnabas\n[storage-policy:0]\nname = one\ndefault = yes\n"

@@ -15,10 +15,11 @@ process that is killed (`mortals.py`) are one feeder or worker alone.
 import asyncio
 import contextlib
 import random
-import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import NamedTuple
+
+from machines.background import LoopInBackground
 
 from barnabas_broker.history import events as e
 from barnabas_clients.admin.client import Admin
@@ -63,37 +64,26 @@ ALL = Cast(
 )
 
 
-class Clients(threading.Thread):
+class Clients(LoopInBackground):
     """All clients of a run. `stop_feeding` ends the input; `finish` everything. Lives are numbered from `lives` on."""
 
     def __init__(self, book: Book, bootstrap: str, seed: int, cast: Cast = ALL, lives: int = 0) -> None:
-        super().__init__(name="transactional clients", daemon=True)
+        super().__init__("transactional clients")
         self._cast = cast
         self.book = book
         self._servers = bootstrap
         self._chance = random.Random(seed)
-        self._loop = asyncio.new_event_loop()
         self._feeding_over = asyncio.Event()
         self._over = asyncio.Event()
         self._rally = asyncio.Event()
         self._lives = lives
-        self.failure: BaseException | None = None
-
-    def run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_until_complete(self._work())
-        except BaseException as error:  # noqa: BLE001 - told by `check_alive`, on the thread that asks
-            self.failure = error
-        finally:
-            self._loop.close()
 
     def stop_feeding(self) -> None:
-        self._loop.call_soon_threadsafe(self._feeding_over.set)
+        self.call(self._feeding_over.set)
 
     def rally(self) -> None:
         """Have every holder end its transaction now."""
-        self._loop.call_soon_threadsafe(self._ring)
+        self.call(self._ring)
 
     def _ring(self) -> None:
         self._rally.set()
@@ -101,18 +91,15 @@ class Clients(threading.Thread):
 
     def finish(self, limit_s: float = 60.0) -> None:
         if self.is_alive():
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._feeding_over.set)
-                self._loop.call_soon_threadsafe(self._over.set)
+            self.call(self._feeding_over.set, self._over.set)
             self.join(limit_s)
 
     def check_alive(self) -> None:
-        if not self.is_alive():
-            raise RuntimeError(f"the clients ended before their time: {self.failure!r}")
+        super().check_alive()
         if self.book.recorder.contradictions:
             raise RuntimeError(f"the load contradicts itself: {self.book.recorder.contradictions[0]}")
 
-    async def _work(self) -> None:
+    async def live(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             for who in self._cast.feeders:
                 tasks.create_task(self._live(who, partial(self._feed, False), self._feeding_over))

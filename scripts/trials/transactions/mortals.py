@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
+from machines.background import Background
 from machines.modules import module_command, module_environment
 
 from barnabas_broker.history import Event
@@ -37,11 +38,11 @@ LIFE_S = (0.5, 3.0)  # from the first transaction on
 EVENTS_MAX = 15  # from a transaction's first event to the death; most have about that many
 
 
-class Mortals(threading.Thread):
+class Mortals(Background):
     """Processes under one transactional id, one after the other. `finish` ends the last one."""
 
     def __init__(self, book: Book, bootstrap: str, seed: int, who: str, log: Path) -> None:
-        super().__init__(name=f"mortals {who}", daemon=True)
+        super().__init__(f"mortals {who}")
         self._book = book
         self._servers = bootstrap
         self._who = who
@@ -49,20 +50,12 @@ class Mortals(threading.Thread):
         self._chance = random.Random(f"{seed} {who}")
         self._over = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
-        self.failure: BaseException | None = None
 
-    def run(self) -> None:
+    def work(self) -> None:
         generation = 0
-        try:
-            while not self._over.is_set():
-                generation += 1
-                self._live(generation)
-        except BaseException as error:  # noqa: BLE001 - told by `check_alive`, on the thread that asks
-            self.failure = error
-
-    def check_alive(self) -> None:
-        if not self.is_alive():
-            raise RuntimeError(f"{self.name} ended before their time: {self.failure!r}")
+        while not self._over.is_set():
+            generation += 1
+            self._live(generation)
 
     def finish(self, limit_s: float = 60.0) -> None:
         self._over.set()

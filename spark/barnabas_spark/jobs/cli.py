@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from .app import app
-from .commands import archive, audit, backfill, compact, windows  # noqa: F401 - each adds itself to the command
+from .commands import archive, audit, backfill, compact, settle, windows  # noqa: F401 - each adds itself to the command
 from .errors import guarded
 from .output import complain
 

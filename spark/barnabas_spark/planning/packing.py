@@ -35,7 +35,7 @@ def pack_few(splits: Sequence[Split], options: ReadOptions) -> list[tuple[Split,
 
     `splits` have sizes, and no option says how many tasks there are to be.
     """
-    weight = sum(max(0, one.size_bytes) + RANGE_BYTES for one in splits)
+    weight = sum(map(_weight, splits))
     return _packed(splits, options, min(TASKS_MIN, max(1, -(-weight // TASK_BYTES_MIN))))
 
 
@@ -51,7 +51,7 @@ def _packed(splits: Sequence[Split], options: ReadOptions, tasks_min: int) -> li
     if len(splits) <= tasks_min:
         return [(one,) for one in splits]
     loads = _Loads(splits, options)
-    most = balanced_bytes(sum(loads.sizes))
+    most = balanced_bytes(sum(map(_bytes, splits)))
     if len(loads.cuts(most)) >= tasks_min:
         return loads.packed(loads.cuts(most))
     # The least capacity that needs no more than so many tasks: what fits into a task, fits into a larger one.
@@ -65,14 +65,22 @@ def _packed(splits: Sequence[Split], options: ReadOptions, tasks_min: int) -> li
     return loads.packed(loads.spread(loads.cuts(high), tasks_min))
 
 
+def _bytes(one: Split) -> int:
+    """Return the size of a range; 0 if nobody knows it."""
+    return max(0, one.size_bytes)
+
+
+def _weight(one: Split) -> int:
+    return _bytes(one) + RANGE_BYTES
+
+
 class _Loads:
     """The ranges with their weights. *Cuts* are the numbers of the first ranges of tasks."""
 
     def __init__(self, splits: Sequence[Split], options: ReadOptions) -> None:
         self._splits = splits
         self._options = options
-        self.sizes = [max(0, one.size_bytes) for one in splits]
-        self._offsets = [one.offsets for one in splits]
+        self._loads = [(_weight(one), _bytes(one), one.offsets) for one in splits]
 
     def cuts(self, capacity: int) -> list[int]:
         """Return where tasks begin if each takes ranges as long as their weights are within `capacity`."""
@@ -80,13 +88,13 @@ class _Loads:
         offsets_max = self._options.partition_records_max or 1 << 63
         cuts = [0]
         weight = size = offsets = 0
-        for number, (more_bytes, more_offsets) in enumerate(zip(self.sizes, self._offsets, strict=True)):
-            weight += more_bytes + RANGE_BYTES
+        for number, (more_weight, more_bytes, more_offsets) in enumerate(self._loads):
+            weight += more_weight
             size += more_bytes
             offsets += more_offsets
             if number and (weight > capacity or size > bytes_max or offsets > offsets_max):
                 cuts.append(number)
-                weight, size, offsets = more_bytes + RANGE_BYTES, more_bytes, more_offsets
+                weight, size, offsets = more_weight, more_bytes, more_offsets
         return cuts
 
     def spread(self, cuts: list[int], tasks_min: int) -> list[int]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from .exactly_once.decisions import Prepared
+from .exactly_once.decisions import Prepared, Vacant
 from .exactly_once.plan import Begun
 
 __all__ = ["Batch", "TaskOutcome"]
@@ -35,9 +35,11 @@ class TaskOutcome(WriterCommitMessage):
     """Rows that brokers have acknowledged to one attempt of a task, and their bytes as they were sent.
 
     `prepared` is the transaction that has them, if there are any and `batch` is to be written exactly once.
+    `vacant` are the transactional ids that were so when the batch began; one of its tasks tells them, and not `batch`.
     """
 
     rows: int
     sent_bytes: int
     prepared: Prepared | None = None
     batch: Batch | None = None
+    vacant: tuple[Vacant, ...] = ()

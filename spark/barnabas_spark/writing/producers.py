@@ -10,9 +10,19 @@ from barnabas_clients.producer.producer import Producer
 from barnabas_spark.clusters import forget, kept, task_client_id
 from barnabas_spark.options.writes import TRANSACTION_TIMEOUT_MS, WriteOptions
 
-from .exactly_once.decisions import Prepared
+from .exactly_once.decisions import Prepared, Ticket
+from .exactly_once.requests import draw
+from .exactly_once.vacancies import Attempt, Owner, belongs_to
 
-__all__ = ["OpenProducer", "abort", "begin_with", "close_producer", "prepare", "producer_for"]
+__all__ = [
+    "OpenProducer",
+    "abort",
+    "begin_attempt",
+    "begin_with",
+    "close_producer",
+    "prepare",
+    "producer_for",
+]
 
 ABORT_S: Final = 5.0
 
@@ -52,14 +62,30 @@ async def close_producer(options: WriteOptions, producer: Producer) -> None:
     await producer.close(0)
 
 
-async def begin_with(options: WriteOptions, transactional_id: str) -> OpenProducer:
+async def begin_attempt(options: WriteOptions, attempt: Attempt) -> tuple[OpenProducer, Ticket | None]:
+    """Return a producer for one attempt, as `begin_with`, and the number that it has drawn.
+
+    It goes on with the vacant id of its partition if that is its own, by the number.
+    """
+    ticket = await draw(attempt.sink, attempt.partition, options)
+    vacant = attempt.vacant
+    if vacant is None or ticket is None or not belongs_to(vacant, ticket):
+        return await begin_with(options, attempt.transactional_id), ticket
+    return await begin_with(options, vacant.transactional_id, Owner(vacant.producer_id, vacant.epoch)), ticket
+
+
+async def begin_with(options: WriteOptions, transactional_id: str, owner: Owner | None = None) -> OpenProducer:
     """Return a producer of its own for one attempt, in whose transaction everything is that it sends.
+
+    `owner` is who it is, and nobody else; None: coordinators are asked for that.
 
     Raises:
         ClientError, KafkaError: no bootstrap server answers, or the cluster has no transactions for us.
     """
     producer = _new_producer(_key(options), transactional_id)
     producer.prepare_all()
+    if owner is not None:
+        producer.begin_as(*owner)
     await producer.start()
     try:
         await producer.transaction().begin()
@@ -69,11 +95,11 @@ async def begin_with(options: WriteOptions, transactional_id: str) -> OpenProduc
     return OpenProducer(producer)
 
 
-async def prepare(options: WriteOptions, producer: Producer) -> Prepared | None:
+async def prepare(options: WriteOptions, producer: Producer, ticket: Ticket | None = None) -> Prepared | None:
     """Leave the transaction open when all of it is stored, and close the producer; None if nothing is in it."""
     found = await producer.prepare(options.delivery_timeout_ms / 1000)
     await producer.close(ABORT_S)
-    return None if found is None else Prepared(*found)
+    return None if found is None else Prepared(*found, ticket)
 
 
 async def abort(producer: Producer) -> None:

@@ -4,8 +4,8 @@
 Within one attempt of a task every row is written once, because the producer is idempotent, whatever happens to leaders
 and connections. When it raises, rows may have been written all the same, and an attempt that follows writes them again.
 
-*Exactly once.* With a transactional id the rows are in a transaction that `write_rows` leaves open: brokers show them
-to readers of committed records when the driver has committed it, with those of the batch's other tasks. A failed task
+*Exactly once.* The rows of an `Attempt` are in a transaction that `write_rows` leaves open: brokers show them to
+readers of committed records when the driver has committed it, with those of the batch's other tasks. A failed task
 aborts its own, and what it could not abort the driver does.
 
 *Memory.* At most `kafka.buffer.memory` of encoded rows are not acknowledged, in pieces of 8 MiB that lie in one buffer
@@ -39,9 +39,11 @@ from barnabas_spark.options.writes import WriteOptions
 from .batches import Built, build_batches
 from .columns import PIECE_BYTES, Piece, pieces
 from .destinations import Destination, Destinations, Routed
+from .exactly_once.decisions import Ticket
+from .exactly_once.vacancies import Attempt
 from .layout import Layout
 from .outcome import TaskOutcome
-from .producers import abort, begin_with, close_producer, prepare, producer_for
+from .producers import abort, begin_attempt, close_producer, prepare, producer_for
 
 __all__ = ["NoTopicError", "NotWrittenError", "write_rows"]
 
@@ -71,7 +73,7 @@ class _Sent(NamedTuple):
 
 
 def write_rows(
-    batches: Iterable[Any], layout: Layout, options: WriteOptions, turn: int, transactional_id: str | None = None
+    batches: Iterable[Any], layout: Layout, options: WriteOptions, turn: int, attempt: Attempt | None = None
 ) -> TaskOutcome:
     """Write the rows of `batches`, which are Arrow record batches with Spark's columns, and wait until they are stored.
 
@@ -80,7 +82,7 @@ def write_rows(
         layout: where the columns are.
         options: of the write.
         turn: any number from 0; where rows begin that may go to any partition.
-        transactional_id: of a transaction that is to have the rows, and is left open; nobody else ever has this id.
+        attempt: has a transaction of its own, which is to have the rows, and is left open.
 
     Raises:
         UnsuitableRowError: a row cannot become a record.
@@ -91,7 +93,7 @@ def write_rows(
     first = next(source, None)
     if first is None:
         return TaskOutcome(0, 0)
-    task = _Task(options, turn, transactional_id)
+    task = _Task(options, turn, attempt)
     try:
         task.write(first)
         for piece in source:
@@ -105,11 +107,14 @@ def write_rows(
 class _Task:
     """One attempt of a task. Used by one thread."""
 
-    def __init__(self, options: WriteOptions, turn: int, transactional_id: str | None) -> None:
+    def __init__(self, options: WriteOptions, turn: int, attempt: Attempt | None) -> None:
         self._options = options
-        self._is_prepared = transactional_id is not None
-        opening = producer_for(options) if transactional_id is None else begin_with(options, transactional_id)
-        found = run(opening, options.max_block_ms / 1000)
+        self._is_prepared = attempt is not None
+        self._ticket: Ticket | None = None
+        if attempt is None:
+            found = run(producer_for(options), options.max_block_ms / 1000)
+        else:
+            found, self._ticket = run(begin_attempt(options, attempt), 2 * options.max_block_ms / 1000)
         self._producer: Producer = found.producer
         self._fitting_bytes = found.fitting_bytes
         self._destinations = Destinations(options, self._partition_count, turn)
@@ -158,7 +163,7 @@ class _Task:
         self._settle(0)
         if not self._is_prepared:
             return TaskOutcome(self._rows, self._sent_bytes)
-        prepared = run(prepare(self._options, self._producer), self._patience_s)
+        prepared = run(prepare(self._options, self._producer, self._ticket), self._patience_s)
         return TaskOutcome(self._rows, self._sent_bytes, prepared)
 
     def abandon(self) -> None:

@@ -19,11 +19,12 @@ from barnabas_raftlog.errors import BarnabasError
 from barnabas_spark.garbage import freeze_once, keep_pages
 from barnabas_spark.options.writes import WriteOptions, parse_write_options
 
-from .exactly_once.decisions import Decision
+from .exactly_once.decisions import Decision, Vacant
 from .exactly_once.names import attempt_id
 from .exactly_once.plan import commit, give_up
 from .exactly_once.requests import carry_out
 from .exactly_once.starting import Beginning, check_batch, sink_of_stream
+from .exactly_once.vacancies import Attempt, vacant_of
 from .layout import Layout, layout_of
 from .outcome import Batch, TaskOutcome
 
@@ -48,10 +49,12 @@ class BarnabasWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         once = self._options.exactly_once
         batch = None
+        vacant: tuple[Vacant, ...] = ()
         if once is not None and self._beginning is not None:
             assert once.version is not None
-            batch = Batch(self._beginning.sink, self._beginning.begun, once.version)
-        return _write(iterator, self._layout, self._options, batch)
+            batch = Batch(self._beginning.sink, self._beginning.begun._replace(vacant=()), once.version)
+            vacant = self._beginning.begun.vacant
+        return _write(iterator, self._layout, self._options, batch, vacant)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         _committed(messages, "a batch", self._options)
@@ -71,13 +74,15 @@ class BarnabasStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         batch = None
+        vacant: tuple[Vacant, ...] = ()
         if self._beginning is not None:
             context = TaskContext.get()
             version = None if context is None else context.getLocalProperty("streaming.sql.batchId")
             query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
             assert version is not None and query is not None, "Spark tells each task of a stream both"  # noqa: PT018
-            batch = Batch(self._beginning.sink, self._beginning.begun, int(version), query)
-        return _write(iterator, self._layout, self._options, batch)
+            batch = Batch(self._beginning.sink, self._beginning.begun._replace(vacant=()), int(version), query)
+            vacant = self._beginning.begun.vacant
+        return _write(iterator, self._layout, self._options, batch, vacant)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - PySpark's
         _committed(messages, f"micro-batch {batchId}", self._options)
@@ -131,7 +136,9 @@ def _layout(schema: StructType, options: WriteOptions) -> Layout:
     return layout_of(fields, has_topic_option=options.topic is not None)
 
 
-def _write(iterator: Iterator[Any], layout: Layout, options: WriteOptions, batch: Batch | None) -> TaskOutcome:
+def _write(
+    iterator: Iterator[Any], layout: Layout, options: WriteOptions, batch: Batch | None, vacant: tuple[Vacant, ...] = ()
+) -> TaskOutcome:
     if batch is not None and batch.is_done:
         return TaskOutcome(0, 0, None, batch)
     from .task import write_rows  # noqa: PLC0415 - a driver has no use for numpy and Arrow
@@ -144,8 +151,12 @@ def _write(iterator: Iterator[Any], layout: Layout, options: WriteOptions, batch
         if batch is None:
             return write_rows(iterator, layout, options, turn)
         assert context is not None
-        name = attempt_id(batch.sink, context.partitionId(), batch.begun.owner, context.taskAttemptId())
-        return replace(write_rows(iterator, layout, options, turn, name), batch=batch)
+        partition = context.partitionId()
+        name = attempt_id(batch.sink, partition, batch.begun.owner, context.taskAttemptId())
+        attempt = Attempt(batch.sink, partition, name, vacant_of(batch.sink, vacant, partition))
+        found = write_rows(iterator, layout, options, turn, attempt)
+        # The driver that commits knows only what tasks tell it. One is enough for what all have been told.
+        return replace(found, batch=batch, vacant=vacant if partition == 0 else ())
     except Exception:
         if context is not None:
             logger.warning(
@@ -168,7 +179,8 @@ def _committed(messages: Sequence[WriterCommitMessage | None], what: str, option
         logger.info("%s: %d rows in %d tasks", what, rows, len(outcomes))
         return
     prepared = tuple(outcome.prepared for outcome in outcomes if outcome.prepared is not None)
-    decision = Decision(batch.sink, batch.version, prepared, application=batch.application)
+    vacant = tuple(one for outcome in outcomes for one in outcome.vacant)
+    decision = Decision(batch.sink, batch.version, prepared, application=batch.application, vacant=vacant)
     if carry_out(commit(batch.begun, decision), options):
         logger.info("%s: %d rows in %d transactions", what, rows, len(prepared))
     else:

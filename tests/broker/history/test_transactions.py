@@ -269,7 +269,7 @@ def test_what_is_beside_it_is_allowed(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
-def test_the_protocol_allows(name: str) -> None:
+def test_t22_the_protocol_allows(name: str) -> None:
     assert rules(ACCEPTED[name]) == set()
 
 

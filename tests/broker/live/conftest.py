@@ -1,6 +1,5 @@
 """Real brokers in this process, shared by the tests of this folder. Each makes topics of its own."""
 
-import hashlib
 from collections.abc import Iterator
 
 import pytest
@@ -29,8 +28,7 @@ def wire(one_broker: RunningCluster) -> Iterator[Wire]:
 
 
 @pytest.fixture
-def topic(request: pytest.FixtureRequest, wire: Wire) -> str:
+def topic(own_name: str, wire: Wire) -> str:
     """The name of a new topic with one partition."""
-    name = "t" + hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:12]
-    wire.create(name)
-    return name
+    wire.create(own_name)
+    return own_name

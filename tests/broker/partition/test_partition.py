@@ -115,6 +115,9 @@ class Host:
     def review_soon(self, partition: Partition) -> None:
         self.reviewing.append(partition)
 
+    def on_doubts(self, partition: Partition) -> None:
+        self.said.append(("doubts", list(partition.doubts)))
+
     def announce(self, partition: Partition, term: int, leader_id: int, isr: tuple[int, ...]) -> None:
         self.said.append((term, leader_id, isr))
 

@@ -108,6 +108,18 @@ def test_t16_transactions_of_others_hold_readers_up_in_the_order_in_which_they_b
     assert partition.aborted_between(0, 6) == [AbortedTransaction(2, 1, 3)]
 
 
+def test_t8_the_marker_of_a_transaction_without_records_lets_nobody_read_on() -> None:
+    """It takes an offset in the log, and ends nothing here: neither its producer's nor anybody else's transaction."""
+    partition = leader()
+    write(partition, 0, count=2, pid=1)
+    for pid in (2, 3):
+        partition.on_committed(end(partition, pid=pid, commit=pid == 2))
+    assert (partition.high_watermark, partition.last_stable_offset) == (4, 0)
+    partition.on_committed(end(partition, pid=1))
+    assert partition.last_stable_offset == 5
+    assert partition.aborted_between(0, 5) == [], "nothing to be left out"
+
+
 def test_records_deleted_out_of_an_open_transaction_hold_nobody_up_and_it_ends_as_ever() -> None:
     for commit in (True, False):
         partition, log = leader_with(2)  # ten records

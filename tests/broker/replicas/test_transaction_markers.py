@@ -173,13 +173,17 @@ async def test_t6_a_marker_of_an_earlier_coordinator_is_fenced() -> None:
 
 
 async def test_t14_a_topic_that_was_made_anew_is_found_by_its_name() -> None:
+    """Also if it was looked up before, for another transaction: what is gone is written to no more."""
     broker = Broker()
+    assert await code(broker, marker(("t", (0,)), pid=8)) == NONE
     write(broker.partitions[0], 0)
+    gone, before = broker.partitions[0], broker.ends()
     successor = Broker()
     broker.partitions = successor.partitions
     broker.topics["t"] = Broker.hosted(broker.partitions)
     assert await code(broker, marker(("t", (0,)))) == NONE
     assert broker.ends() == 1
+    assert gone.log.log_end_offset == before
 
 
 async def test_nothing_is_written_while_too_few_replicas_are_in_sync() -> None:

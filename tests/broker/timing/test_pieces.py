@@ -202,7 +202,7 @@ def test_names_are_sorted_in_pieces_as_at_once(names: list[str]) -> None:
 def test_the_names_of_all_topics_are_sorted_in_pieces(which: str) -> None:
     broker: Any = Broker()
     broker.image = SimpleNamespace(brokers={})
-    broker.where_to_ask = lambda *_: SimpleNamespace(leader_id=-1, isr=())
+    broker.where_to_ask = lambda *_: SimpleNamespace(leader_id=-1, epoch=-1, isr=())
     exchange: Any = SimpleNamespace(version=12, listener_name="PLAINTEXT")
     names = [f"t{k * 7919 % MANY:04d}" for k in range(MANY)]
     one = SimpleNamespace(is_witness=False, log=SimpleNamespace(size_bytes=0, log_end_offset=0), high_watermark=0)
@@ -253,7 +253,7 @@ def test_of_a_topic_with_too_many_partitions_no_leader_is_awaited(count: int) ->
 
         def where_to_ask(self, *_: Any) -> Any:
             Counted.looked_at += 1
-            return SimpleNamespace(leader_id=-1, isr=())
+            return SimpleNamespace(leader_id=-1, epoch=-1, isr=())
 
     def looked(*_: Any) -> bool:
         Counted.looked_at += count
@@ -713,7 +713,7 @@ async def test_replicas_that_are_removed_during_a_round_are_freed_one_by_one(
     config = SimpleNamespace(
         log_cleaner_backoff_ms=1, log_cleaner_dedupe_buffer_size=1, log_cleaner_io_max_bytes_per_second=1
     )
-    looking = kind(Replicas(), None, None, None, config)
+    looking = kind(Replicas(), None, None, None, config if kind is Compaction else 1)
     handled = looking.round()
     handled.send(None)
     Replicas.topics_by_id[b"t"].partitions = {}

@@ -59,6 +59,25 @@ def test_at_equal_epochs_the_later_word_counts() -> None:
     assert view.topics["t"].partitions[0].in_sync_replicas == (1, 2, 3)
 
 
+def test_w5_an_answer_without_a_leader_takes_no_epoch_back() -> None:
+    """A broker that has just started may know neither leader nor epoch. Older news must not win after that."""
+    view = ClusterView().with_metadata(told(1, 5), ["t"]).with_metadata(told(-1, -1), ["t"])
+    assert led_by(view) == (-1, 5)
+    assert view.leader("t", 0) is None
+    assert led_by(view.with_metadata(told(2, 4), ["t"])) == (-1, 5)
+    assert view.with_leader("t", 0, 2, 4) is view
+    for epoch in (5, 6):
+        assert led_by(view.with_metadata(told(2, epoch), ["t"])) == (2, epoch)
+        assert led_by(view.with_leader("t", 0, 2, epoch)) == (2, epoch)
+
+
+def test_an_answer_without_epochs_counts_if_it_names_a_leader() -> None:
+    """Brokers before version 7 of Metadata tell none."""
+    view = ClusterView().with_metadata(told(1, 5), ["t"]).with_metadata(told(2, -1), ["t"])
+    assert led_by(view) == (2, -1)
+    assert led_by(view.with_metadata(told(1, -1), ["t"])) == (1, -1)
+
+
 def test_a_recreated_topic_starts_anew() -> None:
     view = ClusterView().with_metadata(told(1, 9), ["t"]).with_metadata(told(2, 1, topic_id=OTHER_ID), ["t"])
     assert led_by(view) == (2, 1)

@@ -1,21 +1,18 @@
 """Transactional clients that are no Python: programs in Java and Go, told by lines what to do.
 
 Each is one process for all tests of a module, because a JVM takes a second to start. franz-go is built once for its
-sources, into the benchmarks' cache.
+sources, into the cache of `machines/cache.py`.
 """
 
-import hashlib
-import shutil
 from pathlib import Path
 
-from bench import systems
 from interop import runtimes
 from interop.line_programs import LineProgram, java_command
+from machines.cache import NotInstalledError, go_program
 
 __all__ = ["FencedError", "Program", "franz_go", "java"]
 
 HERE = Path(__file__).resolve().parent
-FRANZ_GO = HERE / "franz_go"
 
 
 class FencedError(Exception):
@@ -64,20 +61,9 @@ def java(bootstrap: str) -> Program:
 
 def franz_go(bootstrap: str) -> Program:
     """Start franz-go, building it first if nobody has."""
-    return Program(_built(), bootstrap)
-
-
-def _built() -> Path:
-    sources = b"".join((FRANZ_GO / name).read_bytes() for name in ("go.mod", "go.sum", "main.go"))
-    program = systems.CACHE / f"franz-go-{hashlib.sha256(sources).hexdigest()[:12]}"
-    if program.exists():
-        return program
-    if shutil.which("go") is None:
-        runtimes.leave_out("Go 1.26 or newer: no go on the PATH")
     try:
-        # Without cgo, and not optimized: it is built in less time, and has little to do.
-        words = ("go", "build", "-gcflags=all=-N -l", "-ldflags=-s -w", "-o", program, ".")
-        systems.fetch(*words, cwd=FRANZ_GO, env={"CGO_ENABLED": "0"})
-    except systems.NotInstalledError as error:
-        runtimes.leave_out(f"franz-go, which Go could not build: {error}")
-    return program
+        # Not optimized: it is built in less time, and has little to do.
+        program = go_program("franz-go", HERE / "franz_go", "-gcflags=all=-N -l", "-ldflags=-s -w")
+    except NotInstalledError as error:
+        runtimes.leave_out(f"franz-go, which Go 1.26 or newer builds: {error}")
+    return Program(program, bootstrap)

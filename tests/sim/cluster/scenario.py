@@ -88,7 +88,7 @@ class Run:
             self.world,
             lambda node_id: self.machines[node_id].node,
             is_forgetful=not LOSES_POWER.isdisjoint(choice.kinds),
-            compacts=choice.compacts,
+            compacts=choice.compacts or choice.service.parts.compacts,
         )
         for machine in self.machines.values():
             machine.on_image = self.observer.on_image
@@ -138,6 +138,7 @@ class Run:
             group_min_session_timeout_ms=SESSION_MS,
             auto_create_topics_enable=False,
             unstable_api_versions_enable=choice.service.feeders > 0,
+            transaction_two_phase_commit_enable=choice.service.parts.preparers > 0,
             transaction_state_log_num_partitions=2,
             transaction_state_log_replication_factor=choice.replication_factor,
             transaction_state_log_min_isr=choice.service.offsets_min_insync,

@@ -9,6 +9,7 @@ All of it is drawn from a stream of its own. The default asks for nothing.
 from random import Random
 from typing import NamedTuple
 
+from .transactions.parts.choice import Parts
 from .world import MS, SECOND
 
 __all__ = ["CLOSED", "MESSAGE_BYTES_MAX", "Load", "Service", "draw", "transact"]
@@ -51,7 +52,7 @@ class Service(NamedTuple):
     - `dies_us`: when a member of the group by hand vanishes (0: never).
     - `feeders`, `workers`: so many clients with transactions; without feeders the brokers offer none.
     - `transaction_partitions`: of what they write and read. `transaction_timeout_ms`: of each transaction.
-      `deletes_output`: what has been written and read is deleted little by little.
+      `deletes_output`: what has been written and read is deleted little by little. `parts`: of transactions besides.
     """
 
     distance_us: tuple[int, int] = (0, 0)
@@ -76,6 +77,7 @@ class Service(NamedTuple):
     transaction_partitions: int = 2
     transaction_timeout_ms: int = 3_000
     deletes_output: bool = False
+    parts: Parts = Parts()
 
     @property
     def is_judged(self) -> bool:

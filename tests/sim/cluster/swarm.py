@@ -11,6 +11,7 @@ from typing import NamedTuple
 from sim.cluster.machines.network import Conditions
 
 from .service import Service, draw, transact
+from .transactions.parts.choice import Parts, draw_parts
 from .world import MS, SECOND
 
 __all__ = [
@@ -178,8 +179,11 @@ def transactional(seed: int) -> Choice:
         for at_us in range(5 * SECOND, chosen.safety_us + TRANSACTIONS_BEGIN_US, 2_500 * MS):
             moment_us = at_us + rng.randrange(SECOND)
             later.append(Fault(moment_us, "cut_one_way", (0, 1), 1_500 * MS, 2 * rng.randrange(1 << 15) + 1))
+    parts = _parts(seed, chosen.kinds)
+    if parts.cuts and chosen.replication_factor > 1:
+        later += _absences(seed, chosen)
     return chosen._replace(
-        service=transact(seed, Service(**kept)),
+        service=transact(seed, Service(**kept))._replace(parts=parts),
         safety_us=chosen.safety_us + TRANSACTIONS_BEGIN_US,
         faults=tuple(sorted(later)),
         is_transactional=True,
@@ -192,6 +196,23 @@ def transactional(seed: int) -> Choice:
         topics_come_and_go=False,
         observers=False,
     )
+
+
+def _absences(seed: int, chosen: Choice) -> list[Fault]:
+    """Return crashes of brokers that stay away for so long that their logs end before those of the others begin."""
+    rng = Random(f"{seed}/absences")
+    faults = list[Fault]()
+    at_us = 4 * SECOND
+    while (at_us := at_us + rng.randrange(SECOND, 4 * SECOND)) < chosen.safety_us + TRANSACTIONS_BEGIN_US:
+        node_id = rng.randrange(1, chosen.nodes + 1)
+        faults.append(Fault(at_us, "crash", (node_id, node_id), 2_500 * MS))
+    return faults
+
+
+def _parts(seed: int, kinds: tuple[str, ...]) -> Parts:
+    parts = draw_parts(seed)
+    # As with the compacted topics of other runs: a damaged segment may have no equal.
+    return parts._replace(compacts=False) if "rot" in kinds else parts
 
 
 def at_ease(seed: int = 0) -> Choice:

@@ -43,6 +43,7 @@ class World:
         self.digest = 0
         self.failure: BaseException | None = None
         self.dead = list[asyncio.Task[Any]]()  # of killed processes
+        self.waiting = dict[Coroutine[Any, Any, Any], None]()  # work that has not begun
         self._queue = list[tuple[int, int, Callable[[], object]]]()
         self._sequence = 0
         self._streams = dict[str, Random]()
@@ -82,7 +83,10 @@ class World:
             warnings.simplefilter("ignore", ResourceWarning)  # Others had something open.
             for task in self.dead:
                 _close(task.get_coro())
+            for work in self.waiting:
+                work.close()
             self.dead.clear()
+            self.waiting.clear()
 
     def violate(self, claim: str) -> None:
         self.fail(InvariantError(claim))

@@ -15,14 +15,15 @@ from collections.abc import Callable
 from typing import Any
 
 from barnabas_broker.config.broker import BrokerConfig
+from barnabas_broker.coordinators.room import Room
 from barnabas_broker.coordinators.runtime.contracts import Done
 from barnabas_broker.coordinators.runtime.coordinator import CoordinatorRuntime
 from barnabas_broker.coordinators.runtime.homes import Homes
 from barnabas_broker.coordinators.runtime.shard import ShardRuntime
 from barnabas_broker.coordinators.runtime.shard_host import ShardHost
-from barnabas_broker.coordinators.runtime.upkeep import Upkeep
 from barnabas_broker.replicas.partitions import Partitions
 from barnabas_broker.status.events import EventHistory
+from barnabas_broker.timing.rounds import Rounds
 from barnabas_broker.timing.timers import Timers
 from barnabas_metadata_quorum.active_controller import Clocks
 from barnabas_metadata_quorum.image.image import Image, topic_changes
@@ -34,7 +35,6 @@ from .expiry import Expiry
 from .shard import GroupShard
 from .state_machine.location import OFFSETS_TOPIC, offsets_topic, partition_for
 from .state_machine.messages import GroupConfig
-from .state_machine.room import Room
 from .table import GroupTable
 
 __all__ = ["GroupCoordinator"]
@@ -78,7 +78,7 @@ class GroupCoordinator(Homes[GroupTable, GroupShard]):
             offsets_topic(config),
             make_table=GroupTable,
             make_shard=self._make_shard,
-            upkeep=Upkeep(self.host, config.offsets_retention_check_interval_ms, self.expiry.round),
+            upkeep=Rounds(timers, self.host.spawn, config.offsets_retention_check_interval_ms, self.expiry.round),
         )
 
     def _make_shard(self, runtime: ShardRuntime[GroupTable, GroupShard]) -> GroupShard:

@@ -32,6 +32,7 @@ from functools import partial
 from itertools import islice
 from typing import cast
 
+from barnabas_broker.coordinators.room import Room
 from barnabas_broker.coordinators.runtime.contracts import Done, Steps
 from barnabas_broker.coordinators.runtime.shard import BATCH_BYTES_MAX, ShardRuntime, ShardState
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -50,7 +51,7 @@ from .state_machine.records import (
     encode_group_in_steps,
     encode_group_key,
 )
-from .state_machine.room import OFFSET_BYTES, Room
+from .state_machine.room import OFFSET_BYTES
 from .state_machine.states import GroupState
 from .table import GroupTable
 
@@ -195,7 +196,7 @@ class GroupShard:
         hosted = self.groups.get(group_id)
         if hosted is None:
             group = ConsumerGroup(group_id, self._config)
-            if group.held_bytes > self._room.for_members_bytes:
+            if group.held_bytes > self._room.for_newcomers_bytes:
                 return None
             hosted = self.groups[group_id] = HostedGroup(group_id, group)
             self._account(hosted)
@@ -203,13 +204,13 @@ class GroupShard:
 
     def join(self, hosted: HostedGroup, request: JoinRequest, new_member_id: Callable[[], str]) -> None:
         """Hear of somebody who joins (`ConsumerGroup.join`), as far as there is room."""
-        room_bytes = self._room.for_members_bytes
+        room_bytes = self._room.for_newcomers_bytes
         request = request._replace(record_bytes_max=self.runtime.record_bytes_max, room_bytes=room_bytes)
         self.carry_out(hosted, hosted.group.join(request, self._host.now_ms(), new_member_id))
 
     def sync(self, hosted: HostedGroup, request: SyncRequest) -> None:
         """Hear of somebody who wants an assignment or brings all (`ConsumerGroup.sync`), as far as there is room."""
-        room_bytes = self._room.for_saving_bytes
+        room_bytes = self._room.left_bytes
         request = request._replace(record_bytes_max=self.runtime.record_bytes_max, room_bytes=room_bytes)
         self.carry_out(hosted, hosted.group.sync(request, self._host.now_ms()))
 
@@ -399,7 +400,7 @@ class GroupShard:
     def has_room_for(self, key: OffsetKey, value: CommittedOffset) -> bool:
         """Tell whether that may be stored: it takes no more than what is there already, or there is room."""
         growth = self.offsets.growth(key, value)
-        return growth <= 0 or growth <= self._room.for_offsets_bytes or key in self.under_way
+        return growth <= 0 or growth <= self._room.for_additions_bytes or key in self.under_way
 
     def write_offsets(self, changes: Sequence[Change], done: Done | None) -> bool:
         """Append offsets, or tombstones for None; they show when they are committed. `done` is called once.

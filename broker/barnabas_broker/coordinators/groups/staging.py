@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from barnabas_broker.coordinators.room import Room
 from barnabas_broker.coordinators.runtime.contracts import Done, Writer
 from barnabas_broker.coordinators.runtime.shard import BATCH_BYTES_MAX, ShardRuntime
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -28,7 +29,6 @@ from barnabas_raftlog.records.markers import EndMarker
 
 from .state_machine.offsets import in_batches
 from .state_machine.records import CommittedOffset, GroupKey, Name, OffsetKey
-from .state_machine.room import Room
 from .state_machine.staged import StagedOffsets
 from .table import GroupTable
 
@@ -103,7 +103,7 @@ class Staging:
         if coming >= WRITERS_MAX or (producer_id not in pending and coming + len(pending) >= WRITERS_MAX):
             return False
         growth = self.staged.growth(producer_id, key, value)
-        return growth <= 0 or growth <= self._room.for_offsets_bytes
+        return growth <= 0 or growth <= self._room.for_additions_bytes
 
     def write(self, writer: Writer, offsets: Places, done: Done | None) -> bool:
         """Append offsets, at least one, as part of the writer's transaction. `done` is called once.

@@ -20,6 +20,7 @@ from typing import Any, Generic, TypeVar
 
 from barnabas_broker.partition.partition import Partition
 from barnabas_broker.replicas.partitions import Partitions
+from barnabas_broker.timing.rounds import Rounds
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.controller.commands import NewTopic, RefusalReason, Refused
 from barnabas_metadata_quorum.service import MetadataService
@@ -30,7 +31,6 @@ from .rewriting import rewrite
 from .shard import ShardRuntime, ShardState
 from .shard_host import ShardHost
 from .standby import STANDBY_ENTRIES, Standby
-from .upkeep import Upkeep
 
 __all__ = ["CoordinatorRuntime", "Replica"]
 
@@ -58,7 +58,7 @@ class CoordinatorRuntime(Generic[T, S]):
         *,
         make_table: Callable[[], T],
         make_shard: Callable[[ShardRuntime[T, S]], S],
-        upkeep: Upkeep,
+        upkeep: Rounds,
     ) -> None:
         self.host = host
         self.topic = topic

@@ -1,10 +1,11 @@
-"""Finds the coordinator of a transactional id, and carries a question to it: here, or over a link."""
+"""Finds the coordinator of a transactional id, or all of them, and carries a question to it: here, or over a link."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 from barnabas_broker.replicas.hosted_topic import HostedTopic
 from barnabas_clients.protocol.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from barnabas_metadata_quorum.image.image import Topic
 from barnabas_metadata_quorum.leaders.table import NO_LEADER, Leadership
 
 from .questions import AskCoordinator
@@ -48,8 +49,19 @@ class Coordinators:
         hosted = self._topics.get(TRANSACTION_TOPIC)
         if hosted is None:
             return None
-        topic = hosted.topic
-        leadership = self._leadership(topic.topic_id, partition_of_hash(id_hash, len(topic.partitions)))
+        return self._leader_of(hosted.topic, partition_of_hash(id_hash, len(hosted.topic.partitions)))
+
+    def find_all(self) -> tuple[int, list[int]]:
+        """Return how many partitions `__transaction_state` has, and the nodes that lead them as far as is known."""
+        hosted = self._topics.get(TRANSACTION_TOPIC)
+        if hosted is None:
+            return 0, []
+        count = len(hosted.topic.partitions)
+        leaders = {self._leader_of(hosted.topic, index) for index in range(count)}
+        return count, sorted(node_id for node_id in leaders if node_id is not None)
+
+    def _leader_of(self, topic: Topic, partition: int) -> int | None:
+        leadership = self._leadership(topic.topic_id, partition)
         return None if leadership is None or leadership.leader_id == NO_LEADER else leadership.leader_id
 
     async def ask(self, node_id: int, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:

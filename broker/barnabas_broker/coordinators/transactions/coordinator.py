@@ -15,14 +15,16 @@ from collections.abc import Callable
 from typing import Any
 
 from barnabas_broker.config.broker import BrokerConfig
+from barnabas_broker.config.topic import PAGE_CACHE
 from barnabas_broker.coordinators.producer_ids import ProducerIds
+from barnabas_broker.coordinators.room import Room
 from barnabas_broker.coordinators.runtime.coordinator import CoordinatorRuntime
 from barnabas_broker.coordinators.runtime.homes import Homes
 from barnabas_broker.coordinators.runtime.shard import ShardRuntime
 from barnabas_broker.coordinators.runtime.shard_host import ShardHost
-from barnabas_broker.coordinators.runtime.upkeep import Upkeep
 from barnabas_broker.replicas.partitions import Partitions
 from barnabas_broker.status.events import EventHistory
+from barnabas_broker.timing.rounds import Rounds
 from barnabas_broker.timing.slices import taken
 from barnabas_clients.protocol.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from barnabas_metadata_quorum.controller.features import transaction_version
@@ -31,7 +33,9 @@ from barnabas_metadata_quorum.service import MetadataService
 from .additions import Additions
 from .expiry import Expiry
 from .markers import Written
-from .room import Room
+from .outcome_messages import VERSION as OUTCOMES_VERSION
+from .outcome_messages import OutcomesRequest, OutcomesResponse
+from .outcomes import Outcomes
 from .shard import SendsMarkers, Shared, TransactionShard
 from .state_machine.location import TRANSACTION_TOPIC, partition_for
 from .state_machine.messages import V1, V2, Place, TransactionSettings
@@ -78,7 +82,9 @@ class TransactionCoordinator(Homes[TransactionalIdTable, TransactionShard]):
             version=V1,
         )
         self.markers = make_markers(self.written)
-        self._shared = Shared(self.settings, self.room, producer_ids, self.markers, self.tell_transaction)
+        self._shared = Shared(
+            self.settings, self.room, producer_ids, self.markers, self.tell_transaction, self._may_forget
+        )
         self.expiry = Expiry(self.active_shards)
         self.runtime = CoordinatorRuntime(
             self.host,
@@ -87,16 +93,21 @@ class TransactionCoordinator(Homes[TransactionalIdTable, TransactionShard]):
             transaction_topic(config),
             make_table=TransactionalIdTable,
             make_shard=self._make_shard,
-            upkeep=Upkeep(
-                self.host,
+            upkeep=Rounds(
+                host.timers,
+                host.spawn,
                 config.transaction_remove_expired_transaction_cleanup_interval_ms,
                 self.expiry.expire_round,
             ),
         )
-        self._aborts = Upkeep(
-            self.host, config.transaction_abort_timed_out_transaction_cleanup_interval_ms, self.expiry.abort_round
+        self._aborts = Rounds(
+            host.timers,
+            host.spawn,
+            config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+            self.expiry.abort_round,
         )
         self._additions = Additions(self, partitions)
+        self._outcomes = Outcomes(self.active_shards)
 
     def _make_shard(self, runtime: ShardRuntime[TransactionalIdTable, TransactionShard]) -> TransactionShard:
         self._aborts.start()
@@ -131,6 +142,24 @@ class TransactionCoordinator(Homes[TransactionalIdTable, TransactionShard]):
         decoded = AddPartitionsToTxnRequest.decode_in_steps(body, version, elements_max=ELEMENTS_MAX)
         response = await self.add_partitions(await taken(decoded))
         return b"".join(await taken(response.encode_in_steps(version)))
+
+    async def outcomes(self, request: OutcomesRequest) -> OutcomesResponse:
+        """Say how transactions stand, as `Outcomes.answer`."""
+        return await self._outcomes.answer(request)
+
+    async def answer_outcomes(self, _source: int, body: bytes) -> bytes:
+        """Do the same for another broker: one that has begun to lead a partition that may have lost markers.
+
+        Raises:
+            MalformedMessageError: the body is something else.
+        """
+        decoded = OutcomesRequest.decode_in_steps(body, OUTCOMES_VERSION, elements_max=ELEMENTS_MAX)
+        response = await self.outcomes(await taken(decoded))
+        return b"".join(await taken(response.encode_in_steps(OUTCOMES_VERSION)))
+
+    def _may_forget(self, topic: str) -> bool:
+        hosted = self._partitions.topics.get(topic)
+        return hosted is not None and hosted.settings.flush_mode == PAGE_CACHE
 
     # Events and status.
 

@@ -20,7 +20,7 @@ __all__ = ["Expiry"]
 
 
 class Expiry:
-    """See the module. The rounds are called by upkeep (`runtime.upkeep`), one of each kind at a time."""
+    """See the module. Its rounds are called one of each kind at a time (`timing.rounds`)."""
 
     def __init__(self, shards: Callable[[], list[TransactionShard]]) -> None:
         self._shards = shards

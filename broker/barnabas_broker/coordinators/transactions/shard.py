@@ -34,6 +34,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from barnabas_broker.coordinators.producer_ids import ProducerIds
+from barnabas_broker.coordinators.room import Room
 from barnabas_broker.coordinators.runtime.contracts import Steps
 from barnabas_broker.coordinators.runtime.shard import ShardRuntime, ShardState
 from barnabas_broker.timing.deadlines import Deadline
@@ -42,7 +43,7 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.controller.commands import Refused
 
 from .hosted_transaction import Ask, Decide, HostedTransaction, OnAnswer
-from .room import Room, bytes_of
+from .room import bytes_of
 from .state_machine.messages import (
     Answer,
     Decision,
@@ -103,6 +104,8 @@ class Shared(NamedTuple):
     producer_ids: ProducerIds
     markers: SendsMarkers
     tell: TellTransaction
+    may_forget: Callable[[str], bool]
+    """Whether the partitions of a topic, by its name, may lose markers (page-cache mode)."""
 
 
 class TransactionShard:
@@ -216,7 +219,8 @@ class TransactionShard:
         """Have partitions in the transaction (`Transaction.add`). Names are kept as they are given here."""
 
         def decide(transaction: Transaction, now_ms: int, _: int | None) -> Decision:
-            return transaction.add(producer, places, client_version, now_ms)
+            may_be_lost = any(map(self._shared.may_forget, {topic for topic, _ in places}))
+            return transaction.add(producer, places, client_version, now_ms, may_be_lost=may_be_lost)
 
         return self._begin(transactional_id, decide, on_answer, wait_ms)
 
@@ -351,9 +355,9 @@ class TransactionShard:
         """Tell whether there is room for what a client wants to have kept; the end of a transaction always has some."""
         room = self._shared.room
         if transition.event is TransactionEvent.ADD:
-            left_bytes = room.for_places_bytes
+            left_bytes = room.for_additions_bytes
         elif hosted.transaction.saved is None:
-            left_bytes = room.for_ids_bytes
+            left_bytes = room.for_newcomers_bytes
         else:
             return True
         places = () if transition.saved is None else transition.saved.places

@@ -17,6 +17,9 @@ nobody wait and names another replica (`leadership.cut_off`). A request that nam
 topics of more than `PARTITIONS_AWAITED_MAX` partitions together, is answered at once. A topic that is named twice is
 answered once.
 
+A partition without a leader is told with its last epoch, as in Kafka, if one is known. To clients -1 stands for a
+broker that knows no epochs, and some forget then which one they have seen.
+
 Brokers are named where clients of this listener find them. As in Kafka, a broker that has no listener of that name is
 left out, and what it leads has no leader: LISTENER_NOT_FOUND, or LEADER_NOT_AVAILABLE before version 6.
 
@@ -258,7 +261,7 @@ def _topic(
                 error_code=code,
                 partition_index=index,
                 leader_id=leader.leader_id,
-                leader_epoch=leader.epoch if has_leader else -1,
+                leader_epoch=leader.epoch,
                 replica_nodes=shown,
                 isr_nodes=_known(leader.isr, shown),
                 offline_replicas=tuple(node_id for node_id in shown if node_id not in available),

@@ -554,20 +554,10 @@ class _Unverified(_Wait):
             if code is not ErrorCode.NONE:
                 _refuse_unverified(produce, partition, producer_id, self.guard, code)
             _check_led(produce.broker, partition, self.guard.term, producer_id)
-            self._enter(checked)
+            _enter(produce, partition, checked, self.result, self.guard.term, self.guard)
         except RefusedBatchError as refused:
             produce.refuse(self.hosted, self.result, refused, partition.topic_name)
         self._leave()
-
-    def _enter(self, found: Checked) -> None:
-        produce, partition = self.produce, self.partition
-        is_next = partition not in produce.broker.lanes
-        wall_ms = produce.broker.partitions.wall_ms()
-        checked = check_at_once(*found, partition.rules, wall_ms) if is_next else None
-        if checked is not None:
-            _store(produce, partition, checked, self.result, self.guard.term, self.guard)
-        else:
-            _queue_up(produce, partition, found, self.result, self.guard, is_tried=is_next)
 
     def fail(self, error: Exception) -> None:
         """Something went wrong with it; the traceback has been logged."""
@@ -772,9 +762,8 @@ def _append(
             ErrorCode.INVALID_RECORD, "a produce request carries exactly one batch for each partition"
         )
     _check_time(produce, partition, frame)
-    rules = partition.rules
     wall_ms = produce.broker.partitions.wall_ms()
-    header = check_header(frame, rules, produce.exchange.version, wall_ms)
+    header = check_header(frame, partition.rules, produce.exchange.version, wall_ms)
     if header.attributes & TRANSACTIONAL:
         who = _who(produce, header)
         bumps_epoch = not who.verify_only
@@ -782,27 +771,27 @@ def _append(
         if guard is not None:
             _Unverified(produce, partition, result, Checked(header, frame), guard).begin(who)
             return
-    is_next = partition not in produce.broker.lanes
-    checked = check_at_once(header, frame, rules, wall_ms) if is_next else None
-    if checked is not None:
-        _store(produce, partition, checked, result, partition.term)
-    else:
-        _queue_up(produce, partition, Checked(header, frame), result, None, is_tried=is_next)
+    _enter(produce, partition, Checked(header, frame), result, partition.term)
 
 
-def _queue_up(
+def _enter(
     produce: _Produce,
     partition: Partition,
     found: Checked,
     result: PartitionProduceResponse,
-    guard: Verification | None,
-    *,
-    is_tried: bool,
+    term: int,
+    guard: Verification | None = None,
 ) -> None:
-    """Let a batch whose header was found right have its turn in the partition's lane."""
+    """Store a batch whose header was found right, or let it have its turn in the partition's lane."""
+    is_next = partition not in produce.broker.lanes
+    wall_ms = produce.broker.partitions.wall_ms()
+    checked = check_at_once(*found, partition.rules, wall_ms) if is_next else None
+    if checked is not None:
+        _store(produce, partition, checked, result, term, guard)
+        return
     if produce.broker.lanes.are_full:
         _turn_away(partition, found.header, "too many batches wait to be checked here")
-    _Queued(produce, partition, result, found, guard, is_tried=is_tried).begin()
+    _Queued(produce, partition, result, found, guard, is_tried=is_next).begin()
 
 
 @lru_cache(maxsize=64)

@@ -14,7 +14,8 @@
                                                                    +--- abort ---+ |
                                                                    +---------------+
 
-FATAL_ERROR can follow each of them, and nothing follows it.
+A producer that was given its id and epoch is READY at once. FATAL_ERROR can follow each of them, and nothing follows
+it.
 """
 
 from collections.abc import Mapping
@@ -40,7 +41,7 @@ class Situation(Enum):
 TRANSITIONS: Final[Mapping[Situation, frozenset[Situation]]] = {
     source: frozenset((*targets, Situation.FATAL_ERROR))
     for source, targets in (
-        (Situation.UNINITIALISED, (Situation.INITIALISING,)),
+        (Situation.UNINITIALISED, (Situation.INITIALISING, Situation.READY)),
         (Situation.INITIALISING, (Situation.READY, Situation.UNINITIALISED)),
         (Situation.READY, (Situation.IN_TRANSACTION, Situation.INITIALISING)),
         (Situation.IN_TRANSACTION, (Situation.COMMITTING, Situation.ABORTING, Situation.ABORTABLE_ERROR)),

@@ -137,6 +137,13 @@ class Transactions:
         assert self.situation is Situation.UNINITIALISED, f"{self.situation}"
         self._go(Situation.INITIALISING)
 
+    def begin_as(self, producer_id: int, epoch: int) -> None:
+        """Be ready with an id and an epoch of the second protocol, which nobody is asked for."""
+        assert self.situation is Situation.UNINITIALISED, f"{self.situation}"
+        self._take_identity(producer_id, epoch)
+        self.is_second = True
+        self._go(Situation.READY)
+
     def begin(self) -> None:
         """Begin a transaction. Nobody is told before there is something in it."""
         self._require(Situation.READY)

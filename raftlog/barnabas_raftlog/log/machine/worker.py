@@ -55,21 +55,28 @@ class ThreadWorker:
         self._thread.join()
 
     def _run(self) -> None:
-        while (item := self._jobs.get()) is not None:
-            job, done = item
+        while self._carry_out(self._jobs.get()):
+            pass
+
+    def _carry_out(self, item: tuple[Callable[[], Any], Callable[[Any], None]] | None) -> bool:
+        """Do one job; return whether there may be more. While the thread waits it knows nothing of the last one."""
+        if item is None:
+            return False
+        job, done = item
+        try:
+            result = job()
+        except BaseException as error:  # noqa: BLE001 - raised again on the loop, where somebody sees it
+            done = _raise
+            result = error
+        self._completed.append((done, result))
+        # The flag is cleared before the loop looks into the queue, so a completion is never left behind.
+        if not self._notified:
+            self._notified = True
             try:
-                result = job()
-            except BaseException as error:  # noqa: BLE001 - raised again on the loop, where somebody sees it
-                done = _raise
-                result = error
-            self._completed.append((done, result))
-            # The flag is cleared before the loop looks into the queue, so a completion is never left behind.
-            if not self._notified:
-                self._notified = True
-                try:
-                    self._loop.call_soon_threadsafe(self._deliver)
-                except RuntimeError:
-                    return  # The loop is closed: nobody waits for this any more.
+                self._loop.call_soon_threadsafe(self._deliver)
+            except RuntimeError:
+                return False  # The loop is closed: nobody waits for this any more.
+        return True
 
     def _deliver(self) -> None:
         self._notified = False

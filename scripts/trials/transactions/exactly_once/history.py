@@ -15,6 +15,8 @@ from collections import Counter
 from pathlib import Path
 from typing import BinaryIO
 
+from machines.background import Background
+
 from barnabas_broker.history import Checker, Event, decode, encode
 from barnabas_broker.history import events as e
 
@@ -50,15 +52,14 @@ class Appending:
         os.close(self._file)
 
 
-class Reading(threading.Thread):
+class Reading(Background):
     """Judges the lines as they come. `whole` is the file that gets all but the torn ones."""
 
     def __init__(self, path: Path, whole: Path) -> None:
-        super().__init__(name="history", daemon=True)
+        super().__init__("history")
         self.checker = Checker()
         self.ends = Ends()
         self.torn = 0
-        self.failure: BaseException | None = None
         self.lines = 0
         self.committed: Counter[str] = Counter()  # transactions, by worker
         self._path = path
@@ -67,21 +68,18 @@ class Reading(threading.Thread):
         self._moved = threading.Condition()
         self._under_way: dict[str, None] = {}
 
-    def run(self) -> None:
-        try:
-            with self._path.open("rb") as file, self.whole.open("wb") as whole:
-                rest = b""
-                while True:
-                    is_last = self._over.is_set()
-                    if chunk := file.read(CHUNK_BYTES):
-                        *lines, rest = (rest + chunk).split(b"\n")
-                        self._take(lines, whole)
-                    elif is_last:
-                        return
-                    else:
-                        self._over.wait(PAUSE_S)
-        except BaseException as error:  # noqa: BLE001 - told by `check`, on the thread that asks
-            self.failure = error
+    def work(self) -> None:
+        with self._path.open("rb") as file, self.whole.open("wb") as whole:
+            rest = b""
+            while True:
+                is_last = self._over.is_set()
+                if chunk := file.read(CHUNK_BYTES):
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    self._take(lines, whole)
+                elif is_last:
+                    return
+                else:
+                    self._over.wait(PAUSE_S)
 
     def _take(self, lines: list[bytes], whole: BinaryIO) -> None:
         for line in lines:
@@ -114,13 +112,8 @@ class Reading(threading.Thread):
             self._moved.wait(limit_s)
             return next(reversed(self._under_way), None)
 
-    def check(self) -> None:
-        """Raise RuntimeError if the history makes no sense."""
-        if self.failure is not None:
-            raise RuntimeError(f"the history cannot be judged: {self.failure!r}") from self.failure
-
     def finish(self, limit_s: float = 120.0) -> None:
-        """Read to the end; nobody writes any more."""
+        """Read to the end; nobody writes any more. Raise RuntimeError if the history makes no sense."""
         self._over.set()
         self.join(limit_s)
         if self.is_alive():

@@ -1,9 +1,10 @@
 """Feeds the input with numbered records, and looks at output and offsets all the while, with this project's clients."""
 
 import asyncio
-import contextlib
 import threading
 from collections.abc import Awaitable, Callable
+
+from machines.background import LoopInBackground
 
 from barnabas_broker.history import Event
 from barnabas_broker.history import events as e
@@ -26,52 +27,38 @@ SESSION_S = 20.0
 PAUSE_S = 0.2
 
 
-class Load(threading.Thread):
+class Load(LoopInBackground):
     """The clients of this process. Each record of the input is acknowledged once, or the run fails."""
 
     def __init__(self, tell: Callable[[Event], None], bootstrap: str, flow: Flow, records_per_s: int) -> None:
-        super().__init__(name="load", daemon=True)
+        super().__init__("load")
         self.fed = 0
         self.notes: list[str] = []
-        self.failure: BaseException | None = None
         self._tell = tell
         self._servers = bootstrap
         self._flow = flow
         self._per_burst = max(1, round(records_per_s * BURST_S))
-        self._loop = asyncio.new_event_loop()
         self._fed_up = asyncio.Event()
         self._over = asyncio.Event()
         self._all_fed = threading.Event()
 
     def run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_until_complete(self._work())
-        except BaseException as error:  # noqa: BLE001 - told by `check`, on the thread that asks
-            self.failure = error
-            self._all_fed.set()
-        finally:
-            self._loop.close()
-
-    def check(self) -> None:
-        if self.failure is not None:
-            raise RuntimeError(f"the load ended before its time: {self.failure!r}") from self.failure
+        super().run()
+        self._all_fed.set()  # or nothing more will be
 
     def stop_feeding(self, limit_s: float = 180.0) -> None:
         """End the input, and wait until all of it is acknowledged."""
-        self._loop.call_soon_threadsafe(self._fed_up.set)
+        self.call(self._fed_up.set)
         if not self._all_fed.wait(limit_s):
             raise RuntimeError("the input is not acknowledged")
         self.check()
 
     def finish(self, limit_s: float = 60.0) -> None:
         if self.is_alive():
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._fed_up.set)
-                self._loop.call_soon_threadsafe(self._over.set)
+            self.call(self._fed_up.set, self._over.set)
             self.join(limit_s)
 
-    async def _work(self) -> None:
+    async def live(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._feed())
             tasks.create_task(self._again("follower", self._follow))

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.systems import NotInstalledError
+from machines.cache import NotInstalledError
 from machines.machines import Machines, MissingError, enter
 
 from barnabas_broker.cli.commands.check import verdict

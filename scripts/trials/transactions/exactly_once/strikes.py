@@ -38,6 +38,7 @@ class Stage(NamedTuple):
     def check(self) -> None:
         """Raise RuntimeError if something has ended before its time, or contradicts itself."""
         self.load.check()
+        self.workers.check()
         self.reading.check()
 
 

@@ -10,6 +10,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from machines.background import Background
+
 from .clients.programs import Program
 
 __all__ = ["WORKERS", "Workers"]
@@ -30,7 +32,7 @@ class _Worker:
         self.was_killed = False
 
 
-class Workers(threading.Thread):
+class Workers(Background):
     """The processes. A job is a line of JSON on standard input, which stays open as long as this process lives.
 
     Args:
@@ -40,7 +42,7 @@ class Workers(threading.Thread):
     """
 
     def __init__(self, program: Program, job: dict[str, Any], folder: Path) -> None:
-        super().__init__(name="workers", daemon=True)
+        super().__init__("workers")
         self.deaths: Counter[str] = Counter()
         self.killed = 0
         self._program = program
@@ -50,7 +52,7 @@ class Workers(threading.Thread):
         self._lock = threading.Lock()
         self._workers = {name: _Worker(name) for name in WORKERS}
 
-    def run(self) -> None:
+    def work(self) -> None:
         while not self._over.is_set():
             with self._lock:
                 for worker in self._workers.values():

@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench import systems
+from machines.cache import NotInstalledError
 from machines.cluster_handle import ClusterHandle, cluster
 
 from .faults import BROKER_SETTINGS, OF_APPLICATION, OF_BROKERS, Faults
@@ -100,7 +101,7 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="streams-"))
     try:
         wrong = run(options, folder)
-    except systems.NotInstalledError as error:
+    except NotInstalledError as error:
         wrong = [f"Kafka Streams cannot be had: {error}"]
     for line in wrong[:SHOWN_MAX]:
         print(line, file=sys.stderr)

@@ -1,7 +1,8 @@
 """The record that decides about a batch, and its bytes. Pure.
 
 There is one for each sink, under its name, in a compacted topic: the last one counts. It says which transactions have
-the batch, and whether all of them are known to be committed. What it does not name is aborted.
+the batch, and whether all of them are known to be committed. What it does not name is aborted. It also keeps the
+transactional ids that the next batch may go on with (vacancies.py).
 
 JSON with a version. Fields that are not known are left alone by older programs only within a version; another version
 is refused, since to misunderstand a decision would tear a batch.
@@ -12,7 +13,7 @@ from typing import Final, NamedTuple
 
 from barnabas_raftlog.errors import BarnabasError
 
-__all__ = ["NONE_DONE", "Decision", "Prepared", "UnreadableDecisionError", "decode", "encode"]
+__all__ = ["NONE_DONE", "Decision", "Prepared", "Ticket", "UnreadableDecisionError", "Vacant", "decode", "encode"]
 
 VERSION: Final = 1
 NONE_DONE: Final = -1
@@ -23,22 +24,49 @@ class UnreadableDecisionError(BarnabasError):
     """A record in the topic of decisions that this program must not guess about."""
 
 
-class Prepared(NamedTuple):
-    """A transaction in which everything of an attempt is stored, and which nobody has ended."""
+class Ticket(NamedTuple):
+    """A number that an attempt has drawn, and no other ever draws: what InitProducerId has answered it."""
 
-    transactional_id: str
     producer_id: int
     epoch: int
 
 
+class Prepared(NamedTuple):
+    """A transaction in which everything of an attempt is stored, and which nobody has ended.
+
+    `ticket` is what the attempt has drawn; None if it had no need to.
+    """
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    ticket: Ticket | None = None
+
+
+class Vacant(NamedTuple):
+    """A transactional id that nobody uses, with the producer id and epoch of its next transaction.
+
+    They belong to the attempt that draws the number behind `ticket`.
+    """
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    ticket: Ticket
+
+
 class Decision(NamedTuple):
-    """All of `prepared` are the batch `version` of a sink. `application` is the query that numbers its batches."""
+    """All of `prepared` are the batch `version` of a sink. `application` is the query that numbers its batches.
+
+    `vacant` has at most one id for each of Spark's partitions, in their order.
+    """
 
     sink: str
     version: int
     prepared: tuple[Prepared, ...] = ()
     is_done: bool = False
     application: str = ""
+    vacant: tuple[Vacant, ...] = ()
 
 
 def encode(decision: Decision) -> bytes:
@@ -49,7 +77,8 @@ def encode(decision: Decision) -> bytes:
         "version": decision.version,
         "done": decision.is_done,
         "application": decision.application,
-        "transactions": [list(one) for one in decision.prepared],
+        "transactions": [[*one[:3], *(one.ticket or ())] for one in decision.prepared],
+        "vacant": [[*one[:3], *one.ticket] for one in decision.vacant],
     }
     return json.dumps(fields, separators=(",", ":")).encode()
 
@@ -71,14 +100,23 @@ def decode(value: bytes) -> Decision:
             prepared,
             _flag(fields["done"]),
             _text(fields["application"]),
+            tuple(_vacant(*row) for row in fields["vacant"]),
         )
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise UnreadableDecisionError(f"no decision: {error!r}") from None
     return found
 
 
-def _prepared(transactional_id: object, producer_id: object, epoch: object) -> Prepared:
-    return Prepared(_text(transactional_id), _number(producer_id), _number(epoch))
+def _prepared(transactional_id: object, producer_id: object, epoch: object, *ticket: object) -> Prepared:
+    return Prepared(_text(transactional_id), _number(producer_id), _number(epoch), _ticket(*ticket) if ticket else None)
+
+
+def _vacant(transactional_id: object, producer_id: object, epoch: object, *ticket: object) -> Vacant:
+    return Vacant(_text(transactional_id), _number(producer_id), _number(epoch), _ticket(*ticket))
+
+
+def _ticket(producer_id: object, epoch: object) -> Ticket:
+    return Ticket(_number(producer_id), _number(epoch))
 
 
 def _text(found: object) -> str:

@@ -1,6 +1,5 @@
 """Starts three real brokers whose new groups do not wait for more members."""
 
-import hashlib
 from collections.abc import Iterator
 
 import pytest
@@ -25,19 +24,12 @@ def brokers() -> Iterator[RunningCluster]:
 
 
 @pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    """A name that no other test has."""
-    return "t" + hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:12]
-
-
-@pytest.fixture
-def topic(brokers: RunningCluster, name: str) -> str:
+def topic(brokers: RunningCluster, own_name: str) -> str:
     """A new topic with four partitions."""
-    host, _, port = brokers.bootstrap.partition(",")[0].rpartition(":")
-    wire = Wire(host, int(port))
-    wire.create(name, 4, 1)
+    wire = Wire("127.0.0.1", brokers.cluster.nodes[1].port)
+    wire.create(own_name, 4, 1)
     wire.close()
-    return name
+    return own_name
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ It finds its coordinator again when that is lost.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 from broker.wire_client import Wire
@@ -63,9 +64,8 @@ class GroupClient:
         while self._wire is None and time.monotonic() < until_s:
             for address in self.addresses:
                 try:
-                    wire = Wire(*address)
-                    found = wire.ask(FindCoordinatorRequest(coordinator_keys=[self.group_id]), 4).coordinators[0]
-                    wire.close()
+                    with closing(Wire(*address)) as wire:
+                        found = wire.ask(FindCoordinatorRequest(coordinator_keys=[self.group_id]), 4).coordinators[0]
                     if found.error_code == ErrorCode.NONE:
                         self._wire = Wire(found.host, found.port)
                         self._wire.socket.settimeout(self.timeout_s)

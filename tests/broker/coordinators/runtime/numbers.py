@@ -10,8 +10,8 @@ from barnabas_broker.coordinators.runtime.contracts import Done, KeyAndValue, Re
 from barnabas_broker.coordinators.runtime.coordinator import CoordinatorRuntime
 from barnabas_broker.coordinators.runtime.shard import ShardRuntime, ShardState
 from barnabas_broker.coordinators.runtime.shard_host import ShardHost
-from barnabas_broker.coordinators.runtime.upkeep import Upkeep
 from barnabas_broker.timing.deadlines import Deadline
+from barnabas_broker.timing.rounds import Rounds
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.controller.commands import NewTopic
 from barnabas_raftlog.loop_meter import LoopMeter
@@ -194,7 +194,7 @@ class NumberWorld(ReplicaWorld[Name, int, NumberShard]):
                 NewTopic(TOPIC, 1, 3),
                 make_table=NumberTable,
                 make_shard=lambda runtime: NumberShard(runtime, self.room),
-                upkeep=Upkeep(host, LOOK_MS, self._look),
+                upkeep=Rounds(self.timers, host.spawn, LOOK_MS, self._look),
             )
         )
 

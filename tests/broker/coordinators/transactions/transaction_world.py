@@ -137,7 +137,9 @@ class World(ReplicaWorld[TransactionName, SavedTransaction, TransactionShard]):
         self.next_block = 1_000
         self.give_block: Callable[[], Awaitable[ProducerIdBlock]] | None = None
         self.partitions.topics["t"] = SimpleNamespace(
-            topic=SimpleNamespace(name="t", partitions=range(PARTITIONS)), partitions={}
+            topic=SimpleNamespace(name="t", partitions=range(PARTITIONS)),
+            partitions={},
+            settings=SimpleNamespace(flush_mode="fsync"),
         )
         host = ShardHost(self.timers, self.clocks, lambda *_: None, self.failures.append, LoopMeter())
         self.producer_ids = ProducerIds(self._block, host.spawn)

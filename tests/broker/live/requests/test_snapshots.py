@@ -1,6 +1,5 @@
 """CreateSnapshot, DescribeSnapshots and DeleteSnapshot against brokers of this process, and their bytes."""
 
-import hashlib
 import uuid
 from collections.abc import Iterator
 
@@ -25,11 +24,6 @@ from barnabas_clients.protocol.snapshot_states import SnapshotTopicState
 from broker.wire_client import Wire
 
 PARTITIONS = 10_000
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    return "s" + hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:12]
 
 
 def create(wire: Wire, name: str, topic_id: bytes, *rows: SnapshotRange, **also: bool) -> CreateSnapshotResponse:

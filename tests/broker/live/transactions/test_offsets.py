@@ -122,7 +122,7 @@ def fetched_codes(group: GroupClient, topic: str) -> Mapping[int, int]:
 def test_t17_what_is_staged_counts_though_a_coordinator_goes(
     brokers: RunningCluster, wires: Wires, group: GroupClient, stopped: str
 ) -> None:
-    """FRZ 8854973c: positions that are not kept through a failover are lost though EndTxn succeeds."""
+    """Positions that are not kept through a failover are lost though EndTxn succeeds."""
     name = f"failover-{stopped}"
     wires[1].create(name, factor=3)
     brokers.run(lambda cluster: all_in_sync(cluster, name))

@@ -230,9 +230,9 @@ def test_a_reader_goes_on_behind_what_compaction_has_emptied_up_to_the_last_stab
         assert (header.base_offset, header.end_offset, header.record_count) == (offset, 6, 0)
         verify(memoryview(emptied.records))
         header_epochs.add(header.leader_epoch)
-    epochs = dict.fromkeys(("current_leader_epoch", "last_fetched_epoch"), partition.term)
     assert header_epochs == {partition.term}
-    waiting = fetched(wire, "emptied", 6, max_wait_ms=1, **epochs)
+    term = partition.term
+    waiting = fetched(wire, "emptied", 6, max_wait_ms=1, current_leader_epoch=term, last_fetched_epoch=term)
     assert (waiting.error_code, waiting.records, waiting.diverging_epoch.end_offset) == (0, b"", -1)
     assert offsets_of(fetched(wire, "emptied", 0, is_committed=False).records)[0] == 6, "nothing is there before it"
     assert other.end(is_commit=True) == 0

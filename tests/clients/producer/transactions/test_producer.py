@@ -310,6 +310,51 @@ def test_a_fenced_producer_is_told_so_and_sends_no_more(level: int) -> None:
     assert stage.committed == [{b"new"}]
 
 
+def test_a_producer_begins_as_the_owner_that_the_end_of_a_transaction_has_told() -> None:
+    """Nobody is asked for an id."""
+    stage = TransactionStage()
+
+    async def work() -> None:
+        async with stage.transactional_producer() as before, before.transaction():
+            _ = await before.send("t", b"1")
+        after = stage.transactional_producer()
+        after.begin_as(*stage.coordinator.identity)
+        async with after:
+            for value in (b"2", b"3"):
+                async with after.transaction():
+                    _ = await after.send("t", value)
+
+    stage.run(work())
+    assert stage.committed == [{b"1"}, {b"2"}, {b"3"}]
+    assert stage.count(InitProducerIdRequest) == 1
+
+
+def test_who_begins_as_an_owner_that_has_gone_ends_nothing_of_the_present_one() -> None:
+    stage = TransactionStage()
+
+    async def work() -> None:
+        async with stage.transactional_producer() as present:
+            gone = stage.transactional_producer()
+            gone.begin_as(*stage.coordinator.identity)
+            async with present.transaction():
+                _ = await present.send("t", b"1")
+            await present.transaction().begin()
+            await present.send_and_wait("t", b"2")
+            async with gone:
+                await gone.transaction().begin()
+                with pytest.raises(KafkaError):
+                    await gone.send_and_wait("t", b"no")
+            await present.send_and_wait("t", b"3")
+            assert await present.prepare() is not None
+            with pytest.raises(RuntimeError, match="before it is started"):
+                present.begin_as(1, 2)
+
+    stage.run(work())
+    assert stage.coordinator.is_open
+    assert stage.coordinator.written >= {b"2", b"3"}
+    assert b"no" not in stage.coordinator.written
+
+
 def test_records_fail_as_fenced_with_their_producer() -> None:
     stage = TransactionStage(partitions=2)
     stage.leaders.fate = lambda _partition, _records: Fate(ErrorCode.PRODUCER_FENCED, is_taken=False)

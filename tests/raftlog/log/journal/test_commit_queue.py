@@ -12,8 +12,12 @@ from barnabas_raftlog.log.storage import StorageConfig
 
 
 def started(config: StorageConfig = ROOMY) -> tuple[Node, ReplicaLog]:
-    """Return a node whose first journal file and first segment are there, and its only log."""
+    """Return a node whose first journal file and first segment are there, and its only log.
+
+    Its disk takes no time, however long this process waits for a processor.
+    """
     node = Node(config=config, has_syncer=True)
+    node.storage.shared.commits._clock = lambda: 0.0
     log = node.log()
     fill(log, 1)
     node.work()

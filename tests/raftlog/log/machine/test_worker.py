@@ -2,6 +2,8 @@
 
 import asyncio
 import threading
+import weakref
+from functools import partial
 
 import pytest
 
@@ -57,5 +59,35 @@ def test_a_mistake_is_reported_and_keeps_nothing_from_the_others(where: str) -> 
             assert await answer == 7
         worker.stop()
         assert [context["exception"] for context in complaints] == [mistake]
+
+    asyncio.run(main())
+
+
+class Logs:
+    """Stands for the logs and frames that a write to the journal is about."""
+
+    def store(self) -> None: ...
+
+    def on_stored(self, done: asyncio.Event, _: None) -> None:
+        done.set()
+
+
+@pytest.mark.parametrize("where", ["job", "done"])
+def test_a_thread_that_has_nothing_to_do_keeps_nothing_of_its_last_job(where: str) -> None:
+    """Else a log that was deleted, and all that was written with it, would stay until there is another job."""
+
+    async def main() -> None:
+        worker = ThreadWorker(asyncio.get_running_loop(), "worker")
+        logs, others = Logs(), Logs()
+        gone = weakref.ref(logs)
+        done = asyncio.Event()
+        job, told = (logs, others) if where == "job" else (others, logs)
+        worker.submit(job.store, partial(told.on_stored, done))
+        del logs, job, told
+        async with asyncio.timeout(WAIT_S):
+            await done.wait()
+            while gone() is not None:  # noqa: ASYNC110 - the thread has told us before it waits again
+                await asyncio.sleep(0)
+        worker.stop()
 
     asyncio.run(main())

@@ -9,7 +9,7 @@ from raftlog.log.frames import data_frame
 
 from barnabas_raftlog.log.replica import compaction
 from barnabas_raftlog.log.replica.compaction import KeyOffsets, compacted
-from barnabas_raftlog.records import bounded
+from barnabas_raftlog.records import bounded, inside
 from barnabas_raftlog.records.bounded import BatchBounds
 from barnabas_raftlog.records.builder import NewRecord, build_batch
 from barnabas_raftlog.records.compression import Compression
@@ -120,7 +120,7 @@ def test_a_batch_is_decompressed_once_a_step(monkeypatch: pytest.MonkeyPatch) ->
         opened.append(limit_bytes)
         return plain_pieces(codec, data, limit_bytes)
 
-    monkeypatch.setattr(bounded, "plain_pieces", counted)
+    monkeypatch.setattr(inside, "plain_pieces", counted)
     compact(frames)
     assert opened == [compaction.BOUNDS.bytes_max] * 4
 

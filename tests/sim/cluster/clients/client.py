@@ -51,7 +51,10 @@ class WireClient:
         self._opening = dict[int, asyncio.Lock]()
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
+        self.world.waiting[work] = None
+
         def begin() -> None:
+            del self.world.waiting[work]
             self.loop.create_task(work).add_done_callback(self._on_done)
 
         self.loop.arrive(begin)
@@ -63,8 +66,10 @@ class WireClient:
     def _on_bug(self, context: dict[str, Any]) -> None:
         self.world.fail(context.get("exception") or AssertionError(context.get("message")))
 
-    async def ask(self, node_id: int, request: Message, timeout_s: float = REQUEST_S) -> Any:
-        """Ask one broker.
+    async def ask(
+        self, node_id: int, request: Message, timeout_s: float = REQUEST_S, versions: range | None = None
+    ) -> Any:
+        """Ask one broker. `versions`: those that say what is meant; None: all do.
 
         Raises:
             Trouble: no answer.
@@ -72,7 +77,7 @@ class WireClient:
         connection = None
         try:
             connection = await self._connected(node_id, timeout_s)
-            return await connection.request(request, timeout_s)
+            return await connection.request(request, timeout_s, versions)
         except BarnabasError as error:
             raise self._drop(node_id, connection, f"{type(request).__name__} to {node_id}: {error}") from error
 

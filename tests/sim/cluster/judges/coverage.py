@@ -6,15 +6,21 @@ lack.
 """
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from sim.cluster.swarm import MEAN_US
+from .strikes import (
+    COMPLETE_FROM,
+    FAULTS,
+    JUDGED_FROM,
+    STRIKES_A_RUN,
+    TRANSACTIONAL,
+    TRANSACTIONS,
+    Counts,
+    judge_strikes,
+)
 
-__all__ = ["FAULTS", "MEDIANS", "OUTCOMES", "PATHS", "SHARES", "judge_outcomes", "judge_strength"]
+__all__ = ["MEDIANS", "OUTCOMES", "PATHS", "SHARES", "judge_strength", "judge_transactions"]
 
-Counts = Mapping[str, int]
-
-FAULTS = {f"fault {kind}": f"fault {kind}" for kind in sorted(MEAN_US)}
 PATHS = {
     "log truncated": "event log truncated",
     "segments transferred": "event catch-up finished",
@@ -63,15 +69,7 @@ PATHS = {
     "our consumer was handed": "own consumed",
     "our consumer committed": "own commits",
     "our admin made topics": "own topics",
-    "end marker appended": "markers",
-    "abort marker read": "abort markers read",
-    "aborted record passed over": "aborted records passed over",
-    "truncated through data": "truncated through data",
-    "truncated through a marker": "truncated through a marker",
-    "truncated between data and marker": "truncated between data and marker",
-    "transaction taken over": "event transaction aborted",
-    "record worked off once": "records worked off",
-    "coordinator of transactions": "coordinators loaded",
+    **TRANSACTIONS,
 }
 """Each path's name in print, and the count that shows that it was gone."""
 
@@ -90,13 +88,6 @@ OUTCOMES = {
 }
 """Each fate of a transaction, and its count."""
 
-OUTCOMES_A_RUN = 0.02
-"""The least number of each outcome for each seed: a hundred in five thousand."""
-
-JUDGED_FROM = 50
-COMPLETE_FROM = 1_000
-"""So many seeds make a median worth judging, and so many must have gone every path."""
-
 
 def judge_strength(runs: Sequence[Counts]) -> list[str]:
     """Return in what these runs are too weak, in words; nothing if they are strong, or too few to say."""
@@ -110,19 +101,27 @@ def judge_strength(runs: Sequence[Counts]) -> list[str]:
             share = sum(bool(run.get(name)) for run in runs) / len(runs)
             if share < least_share:
                 complaints.append(f"{share:.0%} of the seeds have {name}, and {least_share:.0%} should at least")
-        complaints += judge_outcomes(runs)
+        complaints += _judge_outcomes(runs)
     if len(runs) >= COMPLETE_FROM:
-        for name, key in (FAULTS | PATHS).items():
+        complaints += judge_strikes(runs, FAULTS)
+        for name, key in PATHS.items():
             if not any(run.get(key) for run in runs):
                 complaints.append(f"never reached: {name}")
     return complaints
 
 
-def judge_outcomes(runs: Sequence[Counts]) -> list[str]:
+def judge_transactions(runs: Sequence[Counts]) -> list[str]:
+    """Return in what runs with little but transactions are too weak; nothing if they are strong, or too few to say."""
+    if len(runs) < JUDGED_FROM:
+        return []
+    return _judge_outcomes(runs) + judge_strikes(runs, FAULTS | TRANSACTIONAL)
+
+
+def _judge_outcomes(runs: Sequence[Counts]) -> list[str]:
     """Return which outcomes of transactions these runs, enough to say, have too seldom."""
     complaints = []
     for name, key in OUTCOMES.items():
         found = sum(run.get(key, 0) for run in runs)
-        if found < len(runs) * OUTCOMES_A_RUN:
+        if found < len(runs) * STRIKES_A_RUN:
             complaints.append(f"{found} transactions were {name}, of {len(runs)} seeds")
     return complaints

@@ -45,6 +45,7 @@ from barnabas_raftlog.raft.messages import (
 )
 from barnabas_raftlog.raft.quorum import majority
 from barnabas_raftlog.raft.state import Role
+from barnabas_raftlog.records.header import CONTROL
 from sim.cluster.world import World
 
 __all__ = ["Observer", "observing"]
@@ -222,9 +223,13 @@ def _checksum(entry: Entry) -> int:
 
 
 def _identity(entry: Entry) -> int:
-    """Return a checksum of the fields that compaction keeps: offsets, term, producer and sequence."""
+    """Return a checksum of the fields that compaction keeps: offsets, term, producer and sequence.
+
+    A marker that has lost its record keeps what that said in the place of the sequence.
+    """
     frame = bytes(entry.frame[:61])
-    return zlib.crc32(frame[:8] + frame[12:17] + frame[23:27] + frame[43:57])
+    producer_end = 53 if frame[22] & CONTROL else 57
+    return zlib.crc32(frame[:8] + frame[12:17] + frame[23:27] + frame[43:producer_end])
 
 
 @contextmanager

@@ -4,7 +4,8 @@ It has its own ready queue, timers and clock, and does what asyncio's selector l
 then the timers that are due, then one pass over the ready callbacks. Each iteration takes a little virtual time, so
 that nothing happens at the same instant everywhere, and a loop that never rests does not stop the world.
 
-A loop can be *stalled* (SIGSTOP, a kernel that hangs): nothing runs, arrivals wait. It can be *killed*: nothing of it
+A loop can be *stalled* (SIGSTOP, a kernel that hangs): nothing runs, arrivals wait. It can be *slow* (`slow_us`): after
+each iteration its process waits for the processor. It can be *killed*: nothing of it
 ever runs again, and nothing that dies with it (a generator's `finally`) reaches the world any more. Its clock has an
 offset and a drift.
 """
@@ -70,6 +71,7 @@ class VirtualLoop(_AbstractEventLoop):  # type: ignore[misc]
         self.time = clock.seconds
         self.is_dead = False
         self.iterations = 0
+        self.slow_us = (0, 0)  # each iteration takes so much longer: at least, and less than
         self._on_bug = on_bug
         self._ready = deque[asyncio.Handle]()
         self._arrived = deque[asyncio.Handle]()
@@ -166,6 +168,8 @@ class VirtualLoop(_AbstractEventLoop):  # type: ignore[misc]
             events._set_running_loop(None)
             self._is_running = False
         self._busy_until_us = max(self._busy_until_us, self.world.now_us + ITERATION_US + CALLBACK_US * count)
+        if self.slow_us[1]:
+            self.occupy(self.world.chance(f"{self.host} slow").randrange(*self.slow_us))
 
     def occupy(self, duration_us: int) -> None:
         """A call on the loop took its time: nothing else runs meanwhile."""

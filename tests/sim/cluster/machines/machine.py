@@ -88,6 +88,7 @@ class Machine:
         self.life = 0
         self.power_cuts = 0
         self.started_us = 0
+        self.slow_us = (0, 0)  # as of its loops
         self.on_image: Callable[[int, int, Image], None] = _nobody_looks
         self.is_excused = is_excused  # Storage may fail: its disk has faults.
         self.is_asked_to_stop = False
@@ -109,6 +110,7 @@ class Machine:
         self.disk.sync_errors = 0
         self.world.note(self.name, f"starts, life {self.life}")
         loop = self.loop = VirtualLoop(self.world, self.network, self.name, self.clock, self._on_bug)
+        loop.slow_us = self.slow_us
         chance = self.world.chance(f"{self.name} life {self.life}")
         # Not every file system can be written past the page cache, nor does every kernel sync for its processes.
         has_direct = chance.random() < 0.7

@@ -94,15 +94,13 @@ class Feeder(Transacting):
     """Puts transactions into the input."""
 
     async def _live(self, name: str, goes_on: Callable[[], bool]) -> None:
-        rng = self.client.rng
         async with self.producer() as producer:
             telling = Telling(self.ledger, producer, name)
             while goes_on():
                 words = list[Outcome]()
                 try:
                     async with telling.transaction(words) as (transaction, _):
-                        for _ in range(rng.randrange(1, RECORDS_A_TRANSACTION)):
-                            await telling.send(transaction, rng.choice(self.partitions))
+                        await self.fill(telling, transaction)
                         await self.disturb(words)
                 except Aborting:
                     pass
@@ -110,6 +108,12 @@ class Feeder(Transacting):
                     if error.fenced or not error.abortable:
                         return
                 await self.client.pause(20, 200)
+
+    async def fill(self, telling: Telling, transaction: str) -> None:
+        """Put records into a transaction."""
+        rng = self.client.rng
+        for _ in range(rng.randrange(1, RECORDS_A_TRANSACTION)):
+            await telling.send(transaction, rng.choice(self.partitions))
 
 
 class Worker(Transacting):

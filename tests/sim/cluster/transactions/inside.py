@@ -26,12 +26,14 @@ from barnabas_broker.coordinators.transactions.state_machine.messages import Sav
 from barnabas_broker.coordinators.transactions.state_machine.records import decode_key, decode_value, encode_value
 from barnabas_broker.coordinators.transactions.state_machine.states import TransactionState
 from barnabas_broker.partition.partition import Partition
-from barnabas_raftlog.raft.messages import Entry
+from barnabas_raftlog.raft.messages import Entry, InstallSnapshot
 from barnabas_raftlog.records.header import CONTROL, parse_header
 from barnabas_raftlog.records.reader import read_batch
 from sim.cluster.world import World
 
-from .model import Data, End, Model, State, UnknownEntryError
+from .installed import compare_installed
+from .model import Data, End, Model, State, UnknownEntryError, is_left_of
+from .struck import Struck
 
 __all__ = ["Watcher", "watching"]
 
@@ -49,15 +51,21 @@ class _Ids:
 
 
 class Watcher:
-    """One run's. `topics`: those whose replicas are held against the model."""
+    """One run's. `topics`: those whose replicas are held against the model, and those of them that are compacted.
 
-    def __init__(self, world: World, topics: Sequence[str]) -> None:
+    `struck` hears of decisions.
+    """
+
+    def __init__(self, world: World, topics: Sequence[str], compacted: Sequence[str], struck: Struck) -> None:
         self._world = world
+        self._struck = struck
         self._topics = frozenset(topics)
+        self._compacted = frozenset(compacted)
         self._models = defaultdict[bytes, Model](Model)
         self._terms = defaultdict[tuple[int, bytes], dict[int, int]](dict)  # of what a node has appended in its life
         self._ids = defaultdict[bytes, _Ids](_Ids)
         self._decided = defaultdict[tuple[int, int], set[bool]](set)  # by producer id and epoch of its marker
+        self._cut = set[tuple[bytes, int, int]]()  # transactions in which a log has begun: group, producer, offset
 
     # Told of partitions.
 
@@ -65,7 +73,10 @@ class Watcher:
         if partition.topic_name == TRANSACTION_TOPIC:
             ids = self._ids[partition.group.group_id]
             for entry in entries:
-                ids.said[entry.index, entry.term] = _records_of(entry)
+                if (entry.index, entry.term) not in ids.said:
+                    ids.said[entry.index, entry.term] = _records_of(entry)
+                    for name, value in ids.said[entry.index, entry.term].items():
+                        self._struck.on_said(name, None if value is None else decode_value(value))
                 self._check_witness(partition, entry, is_producers=bool(ids.said[entry.index, entry.term]))
         elif partition.topic_name in self._topics:
             model = self._models[partition.group.group_id]
@@ -114,6 +125,13 @@ class Watcher:
         )
         self._check(partition)
 
+    def on_installed(self, partition: Partition, snapshot: InstallSnapshot) -> None:
+        # A witness gets no state, and does not know yet that it is one.
+        if partition.topic_name in self._topics and len(snapshot.data):
+            model = self._models[partition.group.group_id]
+            compacts = partition.topic_name in self._compacted
+            compare_installed(self._world, partition, model, snapshot, compacts=compacts)
+
     def _check(self, partition: Partition) -> None:
         state = partition.state
         if partition.topic_name not in self._topics or partition.is_witness or partition.log.partial_since is not None:
@@ -136,18 +154,29 @@ class Watcher:
     def _compare(self, partition: Partition, model: Model, committed: State, end: State) -> None:
         table = partition.state.transactions
         start = partition.log.log_start_offset
+        rows = [(a, b, c) for a, b, c in table.aborted.between(0, EVERYWHERE)]
+        wanted = model.aborted[: committed.aborted]
+        compacts = partition.topic_name in self._compacted
+        if not compacts:
+            self._equal(partition, "aborted", [row for row in rows if row[2] >= start], _from(start, wanted))
+        if not (is_left_of(rows, wanted) if compacts else set(rows) <= set(wanted)):
+            self._world.violate(f"{partition}: aborted are {rows}, but {wanted} are")
+        self._compare_producers(partition, end)
+        if compacts and partition.producers.commit_index < model.committed_index:
+            return  # Entries that it commits once more may have been emptied, so that they begin nothing.
         undecided = {one.producer_id: (one.epoch, one.first_offset) for one in table.undecided()}
         self._equal(partition, "undecided", undecided, committed.open)
         is_open = {one.producer_id: (one.epoch, one.first_offset) for one in table.open_transactions()}
         self._equal(partition, "open", is_open, end.open)
-        rows = [tuple(row) for row in table.aborted.between(0, EVERYWHERE)]
-        wanted = model.aborted[: committed.aborted]
-        self._equal(partition, "aborted", [row for row in rows if row[2] >= start], _from(start, wanted))
-        if not set(rows) <= set(wanted):
-            self._world.violate(f"{partition}: aborted are {rows}, but {wanted} are")
+        for producer_id, (_, offset) in committed.open.items():
+            if offset < start:
+                self._cut.add((partition.group.group_id, producer_id, offset))
+        self._world.counts["transactions begun before their log"] = len(self._cut)
         first = min((offset for _, offset in committed.open.values()), default=partition.high_watermark)
         stable = min(partition.high_watermark, max(first, start))
         self._equal(partition, "last stable offset", partition.last_stable_offset, stable)
+
+    def _compare_producers(self, partition: Partition, end: State) -> None:
         producers = partition.producers
         for producer_id, wanted_last in end.last.items():
             batches = producers.batches(producer_id)
@@ -230,10 +259,6 @@ def _records_of(entry: Entry) -> Said:
 def watching(watcher: Watcher) -> Iterator[None]:
     """Let `watcher` see what happens in partitions and coordinators of this thread, until the block ends."""
     here = get_ident()
-
-    def before_appended(partition: Partition, entries: Sequence[Entry]) -> None:
-        watcher.on_appended(partition, entries)
-
     commit = Partition.on_committed
 
     def committed(partition: Partition, commit_index: int) -> None:
@@ -242,13 +267,6 @@ def watching(watcher: Watcher) -> Iterator[None]:
         if get_ident() == here:
             watcher.on_committed(partition, before)
 
-    truncate = Partition.on_truncated
-
-    def truncated(partition: Partition, index: int) -> None:
-        truncate(partition, index)
-        if get_ident() == here:
-            watcher.on_truncated(partition, index)
-
     load = ShardRuntime.load
 
     async def loading(runtime: Any) -> int:
@@ -256,24 +274,42 @@ def watching(watcher: Watcher) -> Iterator[None]:
             watcher._world.violate(f"{runtime.partition}: a witness loads a coordinator")
         return await load(runtime)
 
-    def before(function: Callable[..., Any], look: Callable[..., None]) -> Callable[..., Any]:
-        def both(this: Any, *args: Any) -> Any:
-            if get_ident() == here:
-                look(this, *args)
-            return function(this, *args)
-
-        return both
-
     tell = TransactionCoordinator.tell_transaction
     begin = TransactionShard.begin_in_steps
     with ExitStack() as stack:
         for owner, name, instead in (
-            (Partition, "on_appended", before(Partition.on_appended, before_appended)),
+            (Partition, "on_appended", _before(Partition.on_appended, watcher.on_appended)),
             (Partition, "on_committed", committed),
-            (Partition, "on_truncated", truncated),
+            (Partition, "on_truncated", _after(Partition.on_truncated, watcher.on_truncated)),
+            (Partition, "install", _after(Partition.install, watcher.on_installed)),
             (ShardRuntime, "load", loading),
-            (TransactionShard, "begin_in_steps", before(begin, watcher.on_loaded)),
-            (TransactionCoordinator, "tell_transaction", before(tell, lambda _, kind, *rest: watcher.on_told(kind))),
+            (TransactionShard, "begin_in_steps", _before(begin, watcher.on_loaded)),
+            (TransactionCoordinator, "tell_transaction", _before(tell, lambda _, kind, *rest: watcher.on_told(kind))),
         ):
             stack.enter_context(patch.object(owner, name, instead))
         yield
+
+
+def _before(function: Callable[..., Any], look: Callable[..., None]) -> Callable[..., Any]:
+    """Return `function`, with a look before it in the thread of now."""
+    here = get_ident()
+
+    def both(this: Any, *args: Any) -> Any:
+        if get_ident() == here:
+            look(this, *args)
+        return function(this, *args)
+
+    return both
+
+
+def _after(function: Callable[..., Any], look: Callable[..., None]) -> Callable[..., Any]:
+    """Return `function`, with a look after it in the thread of now."""
+    here = get_ident()
+
+    def both(this: Any, *args: Any) -> Any:
+        result = function(this, *args)
+        if get_ident() == here:
+            look(this, *args)
+        return result
+
+    return both

@@ -13,7 +13,9 @@ from barnabas_raftlog.raft.messages import Entry
 from barnabas_raftlog.records.header import CONTROL, TRANSACTIONAL, parse_header
 from barnabas_raftlog.records.markers import is_marker, read_marker
 
-__all__ = ["Data", "End", "Model", "State", "UnknownEntryError", "said_by"]
+__all__ = ["Data", "End", "Model", "State", "UnknownEntryError", "is_left_of", "said_by"]
+
+Rows = list[tuple[int, int, int]]
 
 
 class Data(NamedTuple):
@@ -47,6 +49,15 @@ class State(NamedTuple):
 
 class UnknownEntryError(Exception):
     """Nobody has said what this entry is."""
+
+
+def is_left_of(rows: Rows, wanted: Rows) -> bool:
+    """Tell whether a replica can have these aborted transactions whose log was compacted, instead of all `wanted`.
+
+    Batches that were emptied begin nothing: a table that was made from such a log has fewer, or later beginnings.
+    """
+    begins = {(producer_id, last_offset): first_offset for producer_id, first_offset, last_offset in wanted}
+    return all(key in begins and first >= begins[key] for key, first in (((a, c), b) for a, b, c in rows))
 
 
 def said_by(entry: Entry) -> Data | End | None:

@@ -8,6 +8,7 @@ list and the batches alone.
 from typing import cast
 
 from barnabas_broker.history import events as e
+from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.fetch import PartitionData
 from barnabas_raftlog.records.header import CONTROL, TRANSACTIONAL, BatchHeader, parse_header
 from barnabas_raftlog.records.markers import read_marker
@@ -26,6 +27,8 @@ class CommittedReader(Reader):
     """Reads one partition from its beginning. `found`: the value of each committed record, by offset."""
 
     isolation_level = 1
+    has_holes = False
+    """Whether batches may have been emptied by compaction, which nobody is sent."""
 
     def __init__(
         self,
@@ -48,6 +51,11 @@ class CommittedReader(Reader):
     def has_all_acknowledged(self) -> bool:
         """Whether it has read everything, and all of that is decided."""
         return self.position == self.high_watermark
+
+    def take(self, data: PartitionData, *, is_leader: bool) -> None:
+        super().take(data, is_leader=is_leader)
+        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._aborting.clear()  # Their markers may be gone; the next answer says what still is aborted.
 
     def take_records(self, data: PartitionData, *, is_leader: bool) -> None:
         world = self.client.world
@@ -79,7 +87,7 @@ class CommittedReader(Reader):
     def _take_one(self, header: BatchHeader, frame: memoryview) -> None:
         if header.end_offset <= self.position:
             return
-        if header.base_offset > self.position:
+        if header.base_offset > self.position and not self.has_holes:
             self.client.world.violate(f"{self.partition}: {header.base_offset} is sent, and {self.position} was due")
         if header.attributes & CONTROL:
             marker = read_marker(header, frame)
@@ -90,7 +98,11 @@ class CommittedReader(Reader):
             self.client.world.counts["aborted records passed over"] += header.record_count
         else:
             for record in read_records(frame, self.position):
-                value = record.value or b""
-                self.found[record.offset] = value
-                self.ledger.tell(consumed(self.client.name, self.partition, record.offset, value))
+                self.on_record(record.offset, record.key, record.value or b"")
         self.position = header.end_offset
+
+    def on_record(self, offset: int, key: bytes | None, value: bytes) -> None:
+        """Take in a committed record."""
+        del key
+        self.found[offset] = value
+        self.ledger.tell(consumed(self.client.name, self.partition, offset, value))

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from sim.cluster.judges.coverage import OUTCOMES, judge_outcomes
+from sim.cluster.judges.coverage import OUTCOMES, judge_transactions
+from sim.cluster.judges.strikes import FAULTS, TRANSACTIONAL
 from sim.cluster.scenario import run_choice
 from sim.cluster.swarm import transactional
 
-SEEDS = (0, 5, 41, 90)
+SEEDS = (0, 5, 21, 41)
 """Logs are truncated in the last two: between data and marker, and through data."""
 
 
@@ -28,7 +29,7 @@ def test_nothing_promised_is_broken_and_every_outcome_is_seen() -> None:
 def test_same_seed_same_story_whatever_the_hash_seed() -> None:
     code = (
         "from sim.cluster.scenario import run_choice\nfrom sim.cluster.swarm import transactional\n"
-        "print(run_choice(transactional(5)).digest)"
+        "print(run_choice(transactional(4)).digest)"
     )
     stories = set[str]()
     for hash_seed in ("0", "1"):
@@ -39,9 +40,18 @@ def test_same_seed_same_story_whatever_the_hash_seed() -> None:
     assert len(stories) == 1
 
 
-def test_runs_without_an_outcome_are_too_weak() -> None:
-    seen = dict.fromkeys(OUTCOMES.values(), 100)
-    assert not judge_outcomes([seen, *[{}] * 4_999])
-    for name, key in OUTCOMES.items():
-        (complaint,) = judge_outcomes([seen | {key: 99}, *[{}] * 4_999])
+def test_runs_without_an_outcome_or_with_few_strikes_are_too_weak() -> None:
+    seen = dict.fromkeys((FAULTS | TRANSACTIONAL | OUTCOMES).values(), 100)
+    assert not judge_transactions([seen, *[{}] * 4_999])
+    for name, key in (FAULTS | TRANSACTIONAL | OUTCOMES).items():
+        (complaint,) = judge_transactions([seen | {key: 99}, *[{}] * 4_999])
         assert name in complaint
+
+
+def test_few_runs_are_judged_by_outcomes_alone() -> None:
+    seen = dict.fromkeys(OUTCOMES.values(), 20)
+    assert not judge_transactions([seen, *[{}] * 998])
+    assert any("state installed" in complaint for complaint in judge_transactions([seen, *[{}] * 999]))
+    (complaint,) = judge_transactions([seen | {OUTCOMES["fenced"]: 0}, *[{}] * 49])
+    assert "fenced" in complaint
+    assert not judge_transactions([{}] * 49)

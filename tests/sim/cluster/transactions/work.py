@@ -11,6 +11,7 @@ from functools import partial
 
 from barnabas_broker.history.events import LogStartSeen
 from barnabas_clients import Admin, ClientError, KafkaError
+from barnabas_clients.admin.values import FeatureChange
 from sim.cluster.clients.admin import create_topic
 from sim.cluster.clients.client import WireClient
 from sim.cluster.clients.workload import delete_records
@@ -22,6 +23,11 @@ from sim.cluster.world import SECOND, World
 
 from .clients import SETTLING_S, Feeder, Transacting, Worker
 from .inside import Watcher
+from .parts.cut import Cut
+from .parts.kept import Kept
+from .parts.late_ends import LateEnds
+from .parts.prepared import Prepared
+from .parts.side import Side, Surroundings
 from .reader import CommittedReader
 from .telling import Ledger, name_of, source_of
 
@@ -30,10 +36,11 @@ __all__ = ["INPUT", "OUTPUT", "Transactional"]
 INPUT = "in"
 OUTPUT = "out"
 OFFSETS_TOPIC = "__consumer_offsets"
+SEGMENT_MS = 300  # where segments are to be sealed within a run
 FEATURE = "transaction.version"
-LEVEL = 2
 ENDING_US = int(SETTLING_S * SECOND) + 60 * SECOND
-DECIDING_US = 60 * SECOND
+# A marker may need a replica whose damage could not be mended at once: that is tried again after a minute.
+DECIDING_US = 100 * SECOND
 
 
 class Transactional:
@@ -52,34 +59,60 @@ class Transactional:
         self._service = service
         self._new_client = new_client
         self._read = read
-        self.ledger = Ledger(world)
-        self.watcher = Watcher(world, (INPUT, OUTPUT, OFFSETS_TOPIC))
+        self.ledger = Ledger(world, service.parts.level)
+        about = (world, machines, service, new_client, *read, self.ledger)
+        self._around = Surroundings(*about, goes_on=lambda: self._is_working)
+        self._sides = self._make_sides()
+        self._topics = [INPUT, OUTPUT, *(side.topic for side in self._sides)]
+        compacted = [side.topic for side in self._sides if "cleanup.policy" in side.configs]
+        self.watcher = Watcher(world, (*self._topics, OFFSETS_TOPIC), compacted, self.ledger.struck)
         self._inputs = [(INPUT, index) for index in range(service.transaction_partitions)]
         self._outputs = [(OUTPUT, index) for index in range(service.transaction_partitions)]
         self.partitions: list[Partition] = [*self._inputs, *self._outputs]
+        for side in self._sides:
+            self.partitions += side.partitions
         self._feeders = list[Feeder]()
         self._workers = list[Worker]()
         self._readers = list[CommittedReader]()
         self._is_working = True
 
-    def prepare(self, factor: int, configs: dict[str, str], start_us: int) -> None:
-        """Make the topics, and have the newest protocol of transactions finalized, if it is not yet.
+    def _make_sides(self) -> list[Side]:
+        """Return the parts of this run that not every one has."""
+        parts = self._service.parts
+        around = self._around
+        sides = list[Side]()
+        if parts.cuts:
+            sides.append(Cut(around, SEGMENT_MS))
+        if parts.preparers:
+            sides.append(Prepared(around))
+        if parts.repeats_ends:
+            sides.append(LateEnds(around))
+        if parts.compacts:
+            sides.append(Kept(around, SEGMENT_MS))
+        return sides
 
-        Of a cluster whose first controller does not hear all others in time it is not.
+    def prepare(self, factor: int, configs: dict[str, str], start_us: int) -> None:
+        """Make the topics, and have the protocol of transactions finalized, if it is not yet.
+
+        Of a cluster whose first controller does not hear all others in time the newest one is not.
         """
         is_ready = list[bool]()
         client = self._new_client()
 
         async def work() -> None:
             count = self._service.transaction_partitions
-            await asyncio.gather(*(create_topic(client, topic, count, factor, configs) for topic in (INPUT, OUTPUT)))
+            await asyncio.gather(
+                *(create_topic(client, topic, count, factor, configs) for topic in (INPUT, OUTPUT)),
+                *(
+                    create_topic(client, side.topic, len(side.partitions), factor, {**configs, **side.configs})
+                    for side in self._sides
+                ),
+            )
             servers = [f"{host}:{port}" for host, port in client.brokers.values()]
             while not is_ready:
                 try:
                     async with Admin(servers, timeout_s=3.0) as admin:
-                        found = await admin.describe_features()
-                        if not any(one.name == FEATURE and one.level == LEVEL for one in found.features):
-                            await admin.update_features({FEATURE: LEVEL})
+                        await _finalize(admin, self._service.parts.level)
                         is_ready.append(True)
                 except (ClientError, KafkaError) as error:
                     self._world.note(client.name, f"finalizing: {error!r}")
@@ -99,6 +132,8 @@ class Transactional:
             worker = Worker(self._new_client(), self.ledger, self._outputs, timeout_ms, INPUT)
             worker.client.start(worker.run(lambda: self._is_working or not self._is_worked_off()))
             self._workers.append(worker)
+        for side in self._sides:
+            side.begin()
         self.read()
         if service.deletes_output:
             client = self._new_client()
@@ -108,7 +143,10 @@ class Transactional:
 
     def read(self) -> list[CommittedReader]:
         """Read everything from the beginning, from now on."""
-        readers = [CommittedReader(self._new_client(), *self._read, place, self.ledger) for place in self.partitions]
+        places = [*self._inputs, *self._outputs]
+        readers = [CommittedReader(self._new_client(), *self._read, place, self.ledger) for place in places]
+        for side in self._sides:
+            readers += [side.reader(place) for place in side.partitions]
         for reader in readers:
             reader.client.start(reader.run())
         self._readers += readers
@@ -118,7 +156,7 @@ class Transactional:
         """Let all work end, look at everything once more, and judge."""
         world = self._world
         self._is_working = False
-        for clients in (self._feeders, self._workers):
+        for clients in (self._feeders, self._workers, [client for side in self._sides for client in side.clients]):
             is_over = partial(_are_done, clients)
             assert world.run_until(world.now_us + ENDING_US, is_over), f"do not end: {self.ledger.worked_until}"
             assert world.run_until(world.now_us + DECIDING_US, self._is_decided), f"never decided: {self._undecided()}"
@@ -126,15 +164,25 @@ class Transactional:
         ended = world.run_until(world.now_us + DECIDING_US, lambda: all(one.has_all_acknowledged for one in last))
         assert ended, f"readers lack records: {[(one.partition, one.position, one.high_watermark) for one in last]}"
         self._compare(last)
+        for side in self._sides:
+            side.judge(*([one for one in some if one.partition in side.partitions] for some in (self._readers, last)))
+        # Power cuts of all machines, which may take markers, are in no run of these (`power_cuts`).
+        assert not world.counts["event lost marker replaced"], "a marker was lost"
 
     def _is_worked_off(self) -> bool:
-        """Tell whether the group has come to the last record of the input that anybody has read."""
+        """Tell whether the group has come to the last record of the input that there is, and no more can come.
+
+        A reader may be cut off from a leader that has more; so the leaders themselves are asked how far it goes.
+        """
         until = self.ledger.worked_until
-        return self._is_decided() and all(
-            max(reader.found, default=-1) < until.get(reader.partition, 0)
-            for reader in self._readers
-            if reader.partition[0] == INPUT
-        )
+        if not _are_done(self._feeders) or not self._is_decided():
+            return False
+        for reader in self._readers[: len(self._inputs)]:
+            led = self._around.led(reader.partition)
+            is_read = led is not None and reader.position == led.high_watermark
+            if not is_read or max(reader.found, default=-1) >= until.get(reader.partition, 0):
+                return False
+        return True
 
     def _is_decided(self) -> bool:
         return not self._undecided() and all(
@@ -149,7 +197,7 @@ class Transactional:
             if node is None:
                 continue
             for led in node.partitions:
-                if led.can_serve and led.topic_name in {INPUT, OUTPUT, OFFSETS_TOPIC}:
+                if led.can_serve and led.topic_name in {*self._topics, OFFSETS_TOPIC}:
                     found += [f"{led}: {one}" for one in led.state.transactions.open_transactions()]
                     if led.last_stable_offset < led.high_watermark:
                         found.append(f"{led}: stable is {led.last_stable_offset} of {led.high_watermark}")
@@ -166,13 +214,22 @@ class Transactional:
             for offset, value in (first.found | reader.found).items():
                 if reader.partition[0] == INPUT:
                     inputs[f"{INPUT}-{reader.partition[1]}@{offset}"] += 1
-                else:
+                elif reader.partition[0] == OUTPUT:
                     outputs[source_of(value)] += 1
         self._world.counts["transactional records"] += inputs.total()
         self._world.counts["records worked off"] += outputs.total()
         if self._workers:
             assert not outputs - inputs, f"came out once too often: {outputs - inputs}"
             assert not inputs - outputs, f"never came out: {inputs - outputs}"
+
+
+async def _finalize(admin: Admin, level: int) -> None:
+    """Have this level of transactions."""
+    found = await admin.describe_features()
+    now = next((one.level for one in found.features if one.name == FEATURE), 0)
+    if now != level:
+        change = FeatureChange.UPGRADE if now < level else FeatureChange.SAFE_DOWNGRADE
+        await admin.update_features({FEATURE: level}, change=change)
 
 
 class _Deletions:

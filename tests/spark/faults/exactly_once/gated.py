@@ -9,7 +9,7 @@ go. Between the gates is the code of the sink, unchanged.
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +23,7 @@ from barnabas_clients.producer.producer import Producer
 from barnabas_spark.source import BarnabasDataSource
 from barnabas_spark.writing.exactly_once import requests
 from barnabas_spark.writing.exactly_once.plan import Effect, Write
+from barnabas_spark.writing.exactly_once.starting import Beginning
 from barnabas_spark.writing.writers import BarnabasStreamWriter, BarnabasWriter, batch_writer, stream_writer
 
 __all__ = ["DRIVER_GATES", "FLUSHED", "GatedDataSource", "Gates"]
@@ -111,12 +112,12 @@ class Gates:
             self.arrive(f"after-{kind}")
             return found
 
-        async def end_gated(*given: Any) -> None:
+        async def end_gated(*given: Any) -> Any:
             nonlocal ends
             if ends == 1:
                 self.arrive("between-ends")
             ends += 1
-            await end_one(*given)
+            return await end_one(*given)
 
         class GatedProducer(Producer):
             async def send_and_wait(producer, *given: Any, **also: Any) -> Any:  # noqa: N805 - `self` are the gates
@@ -133,44 +134,35 @@ class Gates:
             yield
 
 
-class _Writer(BarnabasWriter):
+class _Gated:
+    """The gates of a writer, of a batch or of a stream: a base before the sink's own."""
+
     gates: Gates
+    _beginning: Beginning | None
 
     def __getstate__(self) -> dict[str, Any]:
-        return _begun(self)
+        """Begin the batch, as its way to the tasks does, and return what goes there."""
+        assert self._beginning is not None
+        with self.gates.around_steps():
+            assert self._beginning.begun
+        return dict(self.__dict__)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        found = super().write(iterator)
+        found: WriterCommitMessage = super().write(iterator)  # type: ignore[misc]
         self.gates.flush()
         return found
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def commit(self, *given: Any, **named: Any) -> None:
         with self.gates.around_steps():
-            super().commit(messages)
+            super().commit(*given, **named)  # type: ignore[misc]
 
 
-class _StreamWriter(BarnabasStreamWriter):
-    gates: Gates
-
-    def __getstate__(self) -> dict[str, Any]:
-        return _begun(self)
-
-    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        found = super().write(iterator)
-        self.gates.flush()
-        return found
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - PySpark's
-        with self.gates.around_steps():
-            super().commit(messages, batchId)
+class _Writer(_Gated, BarnabasWriter):
+    pass
 
 
-def _begun(writer: _Writer | _StreamWriter) -> dict[str, Any]:
-    """Begin the batch, as its way to the tasks does, and return what goes there."""
-    assert writer._beginning is not None
-    with writer.gates.around_steps():
-        assert writer._beginning.begun
-    return dict(writer.__dict__)
+class _StreamWriter(_Gated, BarnabasStreamWriter):
+    pass
 
 
 class GatedDataSource(BarnabasDataSource):
@@ -180,19 +172,20 @@ class GatedDataSource(BarnabasDataSource):
     def name(cls) -> str:
         return "gated"
 
-    def _gates(self) -> Gates:
-        return Gates(self.options.pop("gates"))
-
     def writer(self, schema: StructType, overwrite: bool) -> Any:
         gates = self._gates()
-        writer = batch_writer(self.options, schema, overwrite=overwrite)
-        writer.__class__ = _Writer
-        writer.gates = gates  # type: ignore[attr-defined]
-        return writer
+        plain = batch_writer(self.options, schema, overwrite=overwrite)
+        return _with(gates, _Writer(plain._options, plain._layout))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802 - PySpark's
         gates = self._gates()
-        writer = stream_writer(self.options, schema)
-        writer.__class__ = _StreamWriter
-        writer.gates = gates  # type: ignore[attr-defined]
-        return writer
+        plain = stream_writer(self.options, schema)
+        return _with(gates, _StreamWriter(plain._options, plain._layout))
+
+    def _gates(self) -> Gates:
+        return Gates(self.options.pop("gates"))
+
+
+def _with(gates: Gates, writer: _Writer | _StreamWriter) -> _Writer | _StreamWriter:
+    writer.gates = gates
+    return writer

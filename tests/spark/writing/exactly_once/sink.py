@@ -2,18 +2,21 @@
 
 import uuid
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from spark.writing.records_of import create
 
+from barnabas_clients import Admin, Producer
 from barnabas_spark import clusters as connections
 from barnabas_spark.options.writes import WriteOptions, parse_write_options
-from barnabas_spark.writing.exactly_once.decisions import Prepared
+from barnabas_spark.writing.exactly_once.decisions import Decision, Prepared, Ticket
 from barnabas_spark.writing.exactly_once.names import attempt_id
-from barnabas_spark.writing.exactly_once.plan import Begun, Effect
-from barnabas_spark.writing.producers import begin_with, prepare
+from barnabas_spark.writing.exactly_once.plan import Begun, Effect, begin, commit
+from barnabas_spark.writing.exactly_once.requests import carry_out
+from barnabas_spark.writing.exactly_once.vacancies import Attempt, vacant_of
+from barnabas_spark.writing.producers import begin_attempt, prepare
 
 __all__ = ["Sink", "once", "stop_before"]
 
@@ -55,17 +58,40 @@ class Sink:
 
     def attempt(self, begun: Begun, number: int, value: str, partition: int = 0) -> Prepared:
         """Do what a task does, with one row."""
-        options = self.options()
+        producer, ticket = self.begin(begun, number, partition)
 
         async def attempt() -> Prepared | None:
-            name = attempt_id(self.name, partition, begun.owner, number)
-            producer = (await begin_with(options, name)).producer
-            await (await producer.send(self.topic, value.encode(), partition=partition))
-            return await prepare(options, producer)
+            await producer.send_and_wait(self.topic, value.encode(), partition=partition % 3)
+            return await prepare(self.options(), producer, ticket)
 
         found = connections.run(attempt(), 60)
         assert found is not None
         return found
+
+    def begin(self, begun: Begun, number: int, partition: int = 0) -> tuple[Producer, Ticket | None]:
+        """Do what a task does before it writes."""
+        name = attempt_id(self.name, partition, begun.owner, number)
+        one = Attempt(self.name, partition, name, vacant_of(self.name, begun.vacant, partition))
+        found, ticket = connections.run(begin_attempt(self.options(), one), 60)
+        return found.producer, ticket
+
+    def batch(self, version: int, values: Mapping[int, str]) -> tuple[Prepared, ...]:
+        """Do what a driver and its tasks do, with a row for each of Spark's partitions; return its transactions."""
+        begun = carry_out(begin(self.name), self.options())
+        prepared = tuple(self.attempt(begun, each, values[each], each) for each in values)
+        decision = Decision(self.name, version, prepared, vacant=begun.vacant)
+        assert carry_out(commit(begun, decision), self.options())
+        return prepared
+
+    def ids(self) -> set[str]:
+        """Return the transactional ids of the sink that brokers have."""
+
+        async def listed() -> set[str]:
+            async with Admin(self.bootstrap) as admin:
+                rows = await admin.list_transactions()
+                return {row.transactional_id for row in rows if row.transactional_id.startswith(f"{self.name}/")}
+
+        return connections.run(listed(), 60)
 
 
 def once(numbers: range) -> Counter[int]:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from barnabas_broker.cli.errors import CommandError, UsageError
+from barnabas_broker.cli.legal_names import check_group_names
 from barnabas_broker.cli.wording import missing
 from barnabas_clients import Admin
 from barnabas_clients.cluster.topic_view import TopicView
@@ -15,12 +16,13 @@ from barnabas_clients.errors import ClientError
 from barnabas_clients.protocol.errors import ErrorCode, KafkaError, UnknownTopicOrPartitionError
 
 __all__ = [
+    "check_groups_wanted",
     "check_partitions",
     "compiled",
-    "groups_matching",
     "matching",
     "missing_groups",
     "missing_topics",
+    "some_groups",
     "some_topics",
     "topics_named",
 ]
@@ -49,16 +51,31 @@ def matching(names: Collection[str], patterns: Sequence[re.Pattern[str]]) -> lis
     return [name for name in names if not patterns or any(pattern.fullmatch(name) for pattern in patterns)]
 
 
-async def groups_matching(admin: Admin, patterns: Sequence[re.Pattern[str]]) -> list[str]:
-    """Return the groups that one of the patterns matches as a whole.
+def check_groups_wanted(group_ids: Sequence[str], patterns: Sequence[str]) -> list[re.Pattern[str]]:
+    """Check names and patterns of `some_groups` before brokers are asked; return the patterns.
 
     Raises:
-        CommandError: there is none.
+        UsageError: there is neither, a name cannot be one, or a pattern is not a regular expression.
     """
-    found = matching([row.group_id for row in await admin.list_groups()], patterns)
-    if not found:
-        raise CommandError(f"no group matches {' or '.join(repr(pattern.pattern) for pattern in patterns)}")
-    return found
+    check_group_names(group_ids)
+    wanted = compiled(patterns)
+    if not group_ids and not wanted:
+        raise UsageError("say which groups: GROUP... or --regex PATTERN")
+    return wanted
+
+
+async def some_groups(admin: Admin, group_ids: Sequence[str], patterns: Sequence[re.Pattern[str]]) -> list[str]:
+    """Return these names, whether there are such groups or not, and the groups that a pattern matches, each once.
+
+    Raises:
+        CommandError: nothing at all matches the patterns.
+    """
+    found: list[str] = []
+    if patterns:
+        found = matching([row.group_id for row in await admin.list_groups()], patterns)
+        if not found:
+            raise CommandError(f"no group matches {' or '.join(repr(pattern.pattern) for pattern in patterns)}")
+    return list(dict.fromkeys([*group_ids, *found]))
 
 
 async def some_topics(

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from barnabas_broker.cli.admin import parse_topics
 from barnabas_broker.cli.commands.administration.calls import administer, for_each, usage
 from barnabas_broker.cli.commands.administration.names import (
+    check_groups_wanted,
     check_partitions,
-    compiled,
-    groups_matching,
     missing_groups,
+    some_groups,
     topics_named,
 )
 from barnabas_broker.cli.errors import CommandError, UsageError
@@ -34,16 +34,9 @@ def delete(
     as_json: bool,
 ) -> int:
     """Delete groups without members, or say which would be; those that are refused do not keep the others."""
-    check_group_names(group_ids)
-    wanted = compiled(patterns)
-    if not group_ids and not wanted:
-        raise UsageError("say which groups: GROUP... or --regex PATTERN")
+    wanted = check_groups_wanted(group_ids, patterns)
 
     async def run(admin: Admin) -> int:
-        chosen = dict.fromkeys(group_ids)
-        if wanted:
-            chosen |= dict.fromkeys(await groups_matching(admin, wanted))
-
         async def one(group_id: str) -> None:
             try:
                 if dry_run:
@@ -57,7 +50,7 @@ def delete(
             else:
                 say(f"would delete {group_id}" if dry_run else f"deleted {group_id}")
 
-        return await for_each(chosen, one)
+        return await for_each(await some_groups(admin, group_ids, wanted), one)
 
     return administer(bootstrap, timeout_s, run)
 

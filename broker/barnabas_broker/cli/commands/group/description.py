@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from barnabas_broker.cli.commands.administration.calls import administer
-from barnabas_broker.cli.commands.administration.names import compiled, groups_matching, missing_groups
-from barnabas_broker.cli.errors import UsageError
-from barnabas_broker.cli.legal_names import check_group_names
+from barnabas_broker.cli.commands.administration.names import check_groups_wanted, missing_groups, some_groups
 from barnabas_broker.cli.output import print_table, say, say_json
 from barnabas_broker.cli.wording import counted
 from barnabas_clients import Admin, TopicPartition
@@ -22,17 +20,12 @@ def describe(
     bootstrap: str, group_ids: Sequence[str], patterns: Sequence[str], timeout_s: float, *, as_json: bool
 ) -> int:
     """Print where groups stand, who reads what, and how much is still to be read."""
-    check_group_names(group_ids)
-    wanted = compiled(patterns)
-    if not group_ids and not wanted:
-        raise UsageError("say which groups: GROUP... or --regex PATTERN")
+    wanted = check_groups_wanted(group_ids, patterns)
 
     async def run(admin: Admin) -> None:
-        chosen = dict.fromkeys(group_ids)
-        if wanted:
-            chosen |= dict.fromkeys(await groups_matching(admin, wanted))
+        chosen = await some_groups(admin, group_ids, wanted)
         try:
-            groups = await admin.describe_groups(list(chosen))
+            groups = await admin.describe_groups(chosen)
         except GroupIdNotFoundError as error:
             raise await missing_groups(admin, chosen) from error
         for number, group in enumerate(groups.values()):

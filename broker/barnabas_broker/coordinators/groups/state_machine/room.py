@@ -1,17 +1,17 @@
-"""Counts what groups hold, and says how much more there is room for. Pure.
+"""Counts what groups hold. Pure.
 
 *Two limits.* A group must be saved to be of any use, in one record; so a member that would make that record larger than
 its log takes is refused before anything is changed (`record_bytes`, an upper bound that is known at any time: of
 several protocols the longest counts, because nobody knows yet which one will be chosen). And all groups of a node
 together, with their members, the ids that were given out, the records that are being saved or were, and the committed
-offsets, hold `Room.limit_bytes` at most.
+offsets, have one `Room`.
 
 *The count* takes everything that a client can make longer, byte for byte, and a flat sum for each thing beside it:
 Python's objects around it, measured and rounded up. Bytes that are held once and named twice (a member says what the
 record of its group says, too) count twice; they may be two in the next moment.
 
-*A reserve* of an eighth is kept from newcomers: a generation that has formed can then be given its assignment, though
-nobody else finds room. New offsets may use all but a sixteenth.
+*A reserve* is kept from newcomers, which are members and new groups: a generation that has formed can then be given its
+assignment, though nobody else finds room. Additions are offsets of partitions that had none, or a shorter note.
 
 Not here: requests and answers on their way. They are their connections'.
 """
@@ -27,7 +27,6 @@ __all__ = [
     "STAGED_BYTES",
     "TRANSACTION_BYTES",
     "UNLIMITED_BYTES",
-    "Room",
     "text_bytes",
 ]
 
@@ -54,28 +53,3 @@ UNLIMITED_BYTES = 1 << 62
 def text_bytes(*texts: str | None) -> int:
     """Return how many bytes these texts take, as UTF-8."""
     return sum(len(text) if text.isascii() else len(text.encode()) for text in texts if text)
-
-
-class Room:
-    """The room of one node. A shard that holds something changes `held_bytes`, up and down by the same."""
-
-    __slots__ = ("held_bytes", "limit_bytes")
-
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
-        self.held_bytes = 0
-
-    @property
-    def for_members_bytes(self) -> int:
-        """Bytes that members that join, and new groups, may take; 0 or less: nothing."""
-        return self.limit_bytes - self.limit_bytes // 8 - self.held_bytes
-
-    @property
-    def for_offsets_bytes(self) -> int:
-        """Bytes that offsets may take of partitions that had none, or a shorter note."""
-        return self.limit_bytes - self.limit_bytes // 16 - self.held_bytes
-
-    @property
-    def for_saving_bytes(self) -> int:
-        """Bytes that an assignment may take."""
-        return self.limit_bytes - self.held_bytes

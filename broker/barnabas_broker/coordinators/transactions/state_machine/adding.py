@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping
 from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .messages import Answer, Decision, Place, SavedTransaction, Transition
+from .outcomes import begun
 from .producers import Producer
 from .states import TransactionEvent, TransactionState
 
@@ -30,9 +31,18 @@ def not_owner(saved: SavedTransaction | None, producer: Producer) -> ErrorCode:
 
 
 def add(
-    saved: SavedTransaction | None, producer: Producer, places: Collection[Place], client_version: int, now_ms: int
+    saved: SavedTransaction | None,
+    producer: Producer,
+    places: Collection[Place],
+    client_version: int,
+    now_ms: int,
+    *,
+    may_be_lost: bool = False,
 ) -> Decision:
-    """Decide about partitions that are to be in the transaction."""
+    """Decide about partitions that are to be in the transaction.
+
+    `may_be_lost`: a marker in one of them may be lost later, so how the transaction ends is to be kept.
+    """
     error = not_owner(saved, producer)
     if error != ErrorCode.NONE:
         return Answer(error)
@@ -56,6 +66,7 @@ def add(
         previous_producer_id=producer.producer_id,
         last_epoch=-1,  # Whoever acts has heard what it was told.
         client_version=client_version,
+        outcomes=begun(saved.outcomes, producer) if may_be_lost else saved.outcomes,
     )
     return Transition(TransactionEvent.ADD, added)
 

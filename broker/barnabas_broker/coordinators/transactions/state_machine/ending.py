@@ -30,6 +30,7 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .adding import not_owner
 from .messages import PRODUCER_ID_WANTED, V1, V2, Answer, Decision, EndRequest, SavedTransaction, Transition
+from .outcomes import ended
 from .producers import EPOCH_MAX, NOBODY, Producer, successor_of
 from .states import TransactionEvent, TransactionState
 
@@ -111,6 +112,7 @@ def prepare(
         previous_producer_id=owner.producer_id,
         last_epoch=owner.epoch if version >= V2 else -1,
         client_version=V2 if version >= V2 else V1,
+        outcomes=ended(saved.outcomes, saved.producer, is_commit=state is TransactionState.PREPARE_COMMIT),
     )
 
 

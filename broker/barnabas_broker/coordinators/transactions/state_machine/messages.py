@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 from barnabas_clients.protocol.error_codes import ErrorCode
 
+from .outcomes import KeptOutcomes
 from .producers import NOBODY, Producer
 from .states import TransactionEvent, TransactionState
 
@@ -65,6 +66,7 @@ class SavedTransaction(NamedTuple):
     answer to the request that replaced it is told once more; an epoch of -1: it is fenced. The epoch is not in the log,
     and a new coordinator knows it only after an end of v2 (`records`).
     `client_version`: the version of the transaction, hence of its markers.
+    `outcomes`: how its transactions have ended, if they have partitions that may lose their markers (`outcomes`).
     """
 
     state: TransactionState
@@ -77,6 +79,7 @@ class SavedTransaction(NamedTuple):
     previous_producer_id: int = -1
     last_epoch: int = -1
     client_version: int = 0
+    outcomes: tuple[KeptOutcomes, ...] = ()
 
     @property
     def owner(self) -> Producer:

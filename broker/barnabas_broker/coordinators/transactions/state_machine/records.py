@@ -4,6 +4,9 @@ A key is an int16 that says what it names (0: a transactional id) and the name; 
 and the fields of `TransactionLogValue`. Version 1 is written, in which fields that are at their default take no room;
 0 is read as well. A key of another kind is skipped, as Kafka skips it.
 
+*One field is ours:* how earlier transactions have ended (`outcomes`). It is tagged, so that Kafka's readers pass over
+it. It is there only for ids whose transactions have had partitions in page-cache mode.
+
 The number of partitions is in the record each time that one is added: Kafka's format knows no difference to the record
 before. They are written in order, so that equal states are equal bytes.
 
@@ -23,6 +26,7 @@ from typing import Annotated
 from barnabas_raftlog.errors import MalformedMessageError
 from barnabas_raftlog.wire.schema import (
     Buffer,
+    Bytes,
     Int8,
     Int16,
     Int32,
@@ -36,11 +40,13 @@ from barnabas_raftlog.wire.schema import (
 )
 
 from .messages import V2, Place, SavedTransaction
+from .outcomes import RUN_BYTES, KeptOutcomes
 from .producers import LAST_EPOCH, NOBODY, Producer
 from .states import TransactionState
 
 __all__ = [
     "TransactionLogKey",
+    "TransactionLogOutcomes",
     "TransactionLogPartitions",
     "TransactionLogValue",
     "decode_key",
@@ -51,6 +57,8 @@ __all__ = [
 
 _KIND = 0
 _WRITTEN = 1
+OUTCOMES_TAG = 10_000
+"""Ours, far from Kafka's: whoever does not know it passes over it."""
 _I16 = struct.Struct(">h")
 _UNKNOWN_STATES = {TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE}  # which no record can be in
 
@@ -69,6 +77,14 @@ class TransactionLogPartitions(Struct):
     partition_ids: list[Int32] = field(default_factory=list)
 
 
+class TransactionLogOutcomes(Struct):
+    """How the transactions of one producer id have ended (`outcomes`)."""
+
+    producer_id: Int64 = 0
+    end_epoch: Int16 = 0
+    runs: Bytes = b""
+
+
 @message(api_key=_KIND, versions=range(2), flexible_since=1)
 class TransactionLogValue(Message):
     """The state of a transactional id. Times in milliseconds; no partitions at all (None) when it is empty."""
@@ -84,6 +100,7 @@ class TransactionLogValue(Message):
     transaction_last_update_timestamp_ms: Int64 = 0
     transaction_start_timestamp_ms: Int64 = 0
     client_transaction_version: Annotated[Int16, wire(since=1, tag=2)] = 0
+    outcomes: Annotated[list[TransactionLogOutcomes], wire(since=1, tag=OUTCOMES_TAG)] = field(default_factory=list)
 
 
 def encode_key(transactional_id: str) -> bytes:
@@ -111,6 +128,10 @@ def encode_value(saved: SavedTransaction) -> bytes:
         transaction_last_update_timestamp_ms=saved.updated_ms,
         transaction_start_timestamp_ms=saved.started_ms,
         client_transaction_version=saved.client_version,
+        outcomes=[
+            TransactionLogOutcomes(producer_id=one.producer_id, end_epoch=one.end_epoch, runs=one.runs)
+            for one in saved.outcomes
+        ],
     )
     return _I16.pack(_WRITTEN) + value.to_bytes(_WRITTEN)
 
@@ -152,8 +173,15 @@ def decode_value(data: Buffer) -> SavedTransaction:
         next_producer=next_producer,
         previous_producer_id=value.previous_producer_id,
         client_version=value.client_transaction_version,
+        outcomes=tuple(_kept(one) for one in value.outcomes),
     )
     return saved._replace(last_epoch=_last_epoch(saved))
+
+
+def _kept(one: TransactionLogOutcomes) -> KeptOutcomes:
+    if len(one.runs) % RUN_BYTES:
+        raise MalformedMessageError(f"a transaction's record: {len(one.runs)} bytes of runs")
+    return KeptOutcomes(one.producer_id, one.end_epoch, bytes(one.runs))
 
 
 def _last_epoch(saved: SavedTransaction) -> int:

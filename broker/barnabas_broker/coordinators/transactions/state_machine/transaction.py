@@ -25,6 +25,7 @@ from .ending import complete, end, prepare
 from .initializing import initialize, refusal
 from .messages import (
     PRODUCER_ID_WANTED,
+    V2,
     Answer,
     Decision,
     EndRequest,
@@ -36,7 +37,8 @@ from .messages import (
     TransactionSettings,
     Transition,
 )
-from .producers import Producer
+from .outcomes import Outcome, outcome_in
+from .producers import EPOCH_MAX, Producer
 from .states import TransactionEvent, TransactionState, may_follow
 
 __all__ = ["Transaction"]
@@ -102,11 +104,22 @@ class Transaction:
             return _BUSY
         return self._begin(initialize(self.saved, request, settings, now_ms, new_producer_id))
 
-    def add(self, producer: Producer, places: Collection[Place], client_version: int, now_ms: int) -> Decision:
-        """Have partitions in the transaction: AddPartitionsToTxn, AddOffsetsToTxn. The first one opens it."""
+    def add(
+        self,
+        producer: Producer,
+        places: Collection[Place],
+        client_version: int,
+        now_ms: int,
+        *,
+        may_be_lost: bool = False,
+    ) -> Decision:
+        """Have partitions in the transaction: AddPartitionsToTxn, AddOffsetsToTxn. The first one opens it.
+
+        `may_be_lost`: a marker in one of them may be lost later (`outcomes`).
+        """
         if self.pending is not None:
             return _BUSY
-        return self._begin(add(self.saved, producer, places, client_version, now_ms))
+        return self._begin(add(self.saved, producer, places, client_version, now_ms, may_be_lost=may_be_lost))
 
     def verify(self, producer: Producer, places: Collection[Place]) -> Mapping[Place, ErrorCode]:
         """Say of each partition whether it is in the producer's open transaction: AddPartitionsToTxn, verify only.
@@ -117,6 +130,32 @@ class Transaction:
         if coming is not None and coming.state.is_prepared:
             return dict.fromkeys(places, ErrorCode.CONCURRENT_TRANSACTIONS)
         return verify(self.saved, producer, places)
+
+    def outcome(self, producer: Producer, place: Place) -> tuple[Outcome, int]:
+        """Return how the transaction stands whose data `place` has of `producer`, and the epoch of its marker.
+
+        To be asked of a leader that has confirmed that it leads, about data that the partition has had before.
+        """
+        saved = self.saved
+        assert saved is not None
+        if saved.producer == producer and place in (self._unmarked if saved.state.is_prepared else saved.places):
+            return Outcome.OPEN, producer.epoch
+        bumped = Producer(producer.producer_id, min(producer.epoch + 1, EPOCH_MAX))
+        found = outcome_in(saved.outcomes, producer)
+        if saved.producer == bumped and place in self._unmarked:
+            # With version 1 it may be the marker of another one, of the next process; an abort does no harm.
+            is_abort = saved.state is TransactionState.PREPARE_ABORT and found is not Outcome.COMMIT
+            if saved.client_version >= V2 or is_abort:
+                return Outcome.OPEN, bumped.epoch
+        owner = saved.owner
+        # In the epoch that its owner has, more transactions may follow; with version 1 its marker has the same.
+        is_last = owner.producer_id == producer.producer_id and owner.epoch <= producer.epoch
+        marked = producer if is_last else bumped
+        if found is None and saved.state.is_prepared and saved.producer == marked:
+            # Whether its partitions may lose a marker was not known when they were added, and it is decided.
+            is_commit = saved.state is TransactionState.PREPARE_COMMIT and saved.client_version >= V2
+            found = Outcome.COMMIT if is_commit else Outcome.ABORT
+        return Outcome.ABORT if found is None else found, marked.epoch
 
     def end(self, request: EndRequest, now_ms: int, new_producer_id: int | None = None) -> Decision:
         """Commit or abort the transaction: EndTxn."""

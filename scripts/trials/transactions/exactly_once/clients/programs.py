@@ -1,4 +1,4 @@
-"""Makes the worker of each client ready to run: compiles or fetches what it needs, into the benchmarks' cache.
+"""Makes the worker of each client ready to run: compiles or fetches what it needs, into the cache.
 
 *What a worker does,* in every language. It reads one line of JSON from standard input (`Workers` writes it): the
 brokers (`bootstrap`), `input`, `output`, `group`, the `history` file, `began_ms`, its `name`, which is its
@@ -12,13 +12,11 @@ another status than 0, and is started again.
 the record is sent; `acknowledged`; `offset_sent` for each partition; `ending`; `ended`.
 """
 
-import hashlib
-import shutil
-import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
 from bench import systems
+from machines import cache
 from machines.modules import module_command, module_environment
 
 __all__ = ["CLIENTS", "SECOND_PROTOCOL", "Program", "program_of"]
@@ -46,7 +44,7 @@ def program_of(client: str) -> Program:
     if client == "java":
         return Program(_java(), {})
     if client == "franz-go":
-        return Program(_franz_go(), {})
+        return Program([str(cache.go_program("exactly-once-go", HERE / "franz_go"))], {})
     module = f"trials.transactions.exactly_once.clients.{client}_worker"
     return Program(module_command(module), module_environment())
 
@@ -54,25 +52,9 @@ def program_of(client: str) -> Program:
 def _java() -> list[str]:
     jars = systems.install_kafka()
     source = HERE / "Worker.java"
-    classes = systems.CACHE / f"exactly-once-java-{_sum(source)}"
-    if not classes.exists():
-        with tempfile.TemporaryDirectory(dir=systems.CACHE) as folder:
-            output = Path(folder, "classes")
-            systems.fetch("javac", "-cp", f"{jars}/*", "-d", output, source)
-            output.rename(classes)
+
+    def compile_to(folder: Path) -> None:
+        cache.fetch("javac", "-cp", f"{jars}/*", "-d", folder, source)
+
+    classes = cache.kept(f"exactly-once-java-{cache.sum_of(source)}", compile_to)
     return [*JAVA, "-cp", f"{classes}:{jars}/*", "Worker"]
-
-
-def _franz_go() -> list[str]:
-    source = HERE / "franz_go"
-    program = systems.CACHE / f"exactly-once-go-{_sum(*sorted(source.iterdir()))}"
-    if not program.exists():
-        with tempfile.TemporaryDirectory() as folder:  # Go writes go.sum beside the source: not into the checkout.
-            copy = shutil.copytree(source, Path(folder) / "franz_go")
-            systems.fetch("go", "mod", "tidy", cwd=copy)
-            systems.fetch("go", "build", "-o", program, ".", cwd=copy)
-    return [str(program)]
-
-
-def _sum(*files: Path) -> str:
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]

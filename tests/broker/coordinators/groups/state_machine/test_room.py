@@ -9,8 +9,9 @@ from barnabas_broker.coordinators.groups.state_machine.group import ConsumerGrou
 from barnabas_broker.coordinators.groups.state_machine.members import sizes_of
 from barnabas_broker.coordinators.groups.state_machine.messages import GroupConfig, JoinedMember
 from barnabas_broker.coordinators.groups.state_machine.records import encode_group, encode_group_key
-from barnabas_broker.coordinators.groups.state_machine.room import MEMBER_BYTES, PENDING_ID_BYTES, Room
+from barnabas_broker.coordinators.groups.state_machine.room import MEMBER_BYTES, PENDING_ID_BYTES
 from barnabas_broker.coordinators.groups.state_machine.states import GroupState
+from barnabas_broker.coordinators.room import Room
 from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .desk import RANGE, REBALANCE_MS, Desk
@@ -148,9 +149,9 @@ class TestTheNode:
 
     def test_newcomers_leave_room_for_assignments_and_offsets_some(self) -> None:
         room = Room(1_600)
-        assert (room.for_members_bytes, room.for_offsets_bytes, room.for_saving_bytes) == (1_400, 1_500, 1_600)
+        assert (room.for_newcomers_bytes, room.for_additions_bytes, room.left_bytes) == (1_400, 1_500, 1_600)
         room.held_bytes = 1_450
-        assert (room.for_members_bytes, room.for_offsets_bytes, room.for_saving_bytes) == (-50, 50, 150)
+        assert (room.for_newcomers_bytes, room.for_additions_bytes, room.left_bytes) == (-50, 50, 150)
 
 
 def test_protocols_that_nobody_offers_any_more_are_forgotten() -> None:

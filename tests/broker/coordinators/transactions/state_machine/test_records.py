@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_broker.coordinators.transactions.state_machine.messages import V1, V2, SavedTransaction
+from barnabas_broker.coordinators.transactions.state_machine.outcomes import KeptOutcomes
 from barnabas_broker.coordinators.transactions.state_machine.producers import LAST_EPOCH, NOBODY, Producer
 from barnabas_broker.coordinators.transactions.state_machine.records import (
     decode_key,
@@ -56,8 +57,15 @@ COMPLETE = SavedTransaction(
 COMPLETE_VALUE = (
     struct.pack(">hqhib", 1, 4_000, 3, 1, 5) + b"\1" + struct.pack(">qq", 9, 7) + b"\1\2\2" + struct.pack(">h", 1)
 )
+KEPT = COMPLETE._replace(outcomes=(KeptOutcomes(4_000, 3, b"\0\x09\0\x06"),))
+KEPT_VALUE = (
+    COMPLETE_VALUE[:-5]
+    + (b"\2\2\2" + struct.pack(">h", 1))
+    + (b"\x90\x4e\x11" + b"\2" + struct.pack(">qh", 4_000, 3) + b"\5\0\x09\0\x06" + b"\0")
+)
 RECORDS = pytest.mark.parametrize(
-    ("saved", "data"), [(EMPTY, EMPTY_VALUE), (PREPARED, PREPARED_VALUE), (COMPLETE, COMPLETE_VALUE)]
+    ("saved", "data"),
+    [(EMPTY, EMPTY_VALUE), (PREPARED, PREPARED_VALUE), (COMPLETE, COMPLETE_VALUE), (KEPT, KEPT_VALUE)],
 )
 
 
@@ -188,6 +196,11 @@ def test_a_version_that_is_not_known_is_refused(version: int) -> None:
         decode_value(struct.pack(">h", version) + COMPLETE_VALUE[2:])
 
 
+def test_half_a_run_of_outcomes_is_refused() -> None:
+    with pytest.raises(MalformedMessageError, match="3 bytes of runs"):
+        decode_value(encode_value(KEPT._replace(outcomes=(KeptOutcomes(4_000, 3, b"abc"),))))
+
+
 def test_a_name_that_no_field_can_hold_is_refused() -> None:
     with pytest.raises(ValueError, match="32767"):
         encode_key("x" * 32_768)
@@ -195,6 +208,12 @@ def test_a_name_that_no_field_can_hold_is_refused() -> None:
 
 producers = st.builds(Producer, st.integers(0, 2**63 - 1), st.integers(0, 2**15 - 1))
 times = st.integers(-1, 2**62)
+kept_outcomes = st.builds(
+    KeptOutcomes,
+    st.integers(0, 2**63 - 1),
+    st.integers(0, 2**15 - 1),
+    st.binary(max_size=3).map(lambda half: half + half),
+)
 saved_states = st.builds(
     SavedTransaction,
     st.sampled_from([state for state in TransactionState if state < TransactionState.DEAD]),
@@ -207,6 +226,7 @@ saved_states = st.builds(
     st.integers(-1, 2**63 - 1),
     st.just(-1),
     st.integers(0, 2),
+    st.lists(kept_outcomes, max_size=2).map(tuple),
 ).map(lambda saved: saved._replace(places=frozenset()) if saved.state is TransactionState.EMPTY else saved)
 
 
@@ -223,7 +243,7 @@ def test_keys_come_back(transactional_id: str) -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.sampled_from([EMPTY_VALUE, PREPARED_VALUE, COMPLETE_VALUE, encode_key("t")]), st.data())
+@given(st.sampled_from([EMPTY_VALUE, PREPARED_VALUE, KEPT_VALUE, encode_key("t")]), st.data())
 def test_spoilt_bytes_are_refused_and_nothing_else_is_raised(data: bytes, chance: st.DataObject) -> None:
     spoilt = bytearray(data[: chance.draw(st.integers(0, len(data)))])
     if spoilt:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from broker.coordinators.transactions.transaction_world import World
 
 from barnabas_broker.coordinators.transactions.additions import WAIT_MS, existing_places
 from barnabas_broker.coordinators.transactions.coordinator import ADD_PARTITIONS_VERSION
@@ -18,8 +19,6 @@ from barnabas_clients.protocol.add_partitions_to_txn import (
 )
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.steps import at_once
-
-from .transaction_world import World
 
 NONE = ErrorCode.NONE
 ABSENT = ErrorCode.TRANSACTION_ABORTABLE
