@@ -176,7 +176,7 @@ def name(own_name: str) -> str:
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[cluster_handle.ClusterHandle]:
     """Three brokers, started as a user starts them, shared by every test that harms none of them."""
-    # Some write records of long ago, and read them later; some use what is not finished.
-    settings = {"log.retention.ms": "-1", "unstable.api.versions.enable": "true"}
+    # Some write records of long ago, and read them later.
+    settings = {"log.retention.ms": "-1"}
     with cluster_handle.cluster(settings=settings) as brokers:
         yield brokers

@@ -56,13 +56,11 @@ class Setup(NamedTuple):
         min_insync: Replicas that acks=all needs; NATS always asks a majority.
         link_delay_ms: The one-way delay between Barnabas' brokers. The peers have no such setting.
         is_apart: Each node runs on a machine of `delayed_network`, which the caller has made.
-        has_transactions: Brokers offer transactions, which Kafka always does.
     """
 
     min_insync: int = 1
     link_delay_ms: float = 0.0
     is_apart: bool = False
-    has_transactions: bool = False
 
     def host(self, node: int) -> str:
         """Return the address of node 0, 1 or 2."""
@@ -165,7 +163,6 @@ def _barnabas_settings(*, synced: bool, setup: Setup) -> dict[str, str]:
     return {
         "flush.mode": "fsync" if synced else "page-cache",
         **({"min.insync.replicas": str(setup.min_insync)} if setup.min_insync > 1 else {}),
-        **({"unstable.api.versions.enable": "true"} if setup.has_transactions else {}),
         **link_settings(setup.link_delay_ms),
     }
 

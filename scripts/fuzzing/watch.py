@@ -14,7 +14,6 @@ EARLY_GROWTH_BYTES_MAX = 64 << 20
 WARM_FRAMES = 100_000  # The largest requests of a seed, which leave holes in the memory, are among so many.
 SETTINGS = {
     "log.tail.cache.bytes": str(2 << 20),
-    "unstable.api.versions.enable": "true",
     "transaction.two.phase.commit.enable": "true",
 }
 """Of the brokers of a run: they keep so few recent batches that any other growth is seen, and serve all APIs."""

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def barnabas() -> Iterator[RunningCluster]:
-    with RunningCluster(1, settings={"unstable.api.versions.enable": True}) as running:
+    with RunningCluster(1) as running:
         yield running
 
 

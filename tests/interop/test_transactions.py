@@ -45,7 +45,7 @@ def kafka() -> Iterator[str]:
 @contextmanager
 def barnabas() -> Iterator[str]:
     # In processes of their own: whose sockets are open here is counted.
-    with cluster_handle.cluster(settings={"unstable.api.versions.enable": "true"}) as handle:
+    with cluster_handle.cluster() as handle:
         yield handle.bootstrap
 
 

@@ -166,7 +166,7 @@ async def test_t1_a_late_end_ends_the_next_transaction_with_v1_and_is_fenced_wit
         monkeypatch.setattr(conversation, "FEATURE", "none")
     recorder = Recorder(tmp_path / "history")
     async with HoldingWire() as wire:
-        settings = {"unstable.api.versions.enable": "true", "advertised.listeners": f"127.0.0.1:{wire.port}"}
+        settings = {"advertised.listeners": f"127.0.0.1:{wire.port}"}
         async with Cluster(1, settings=settings) as cluster, asyncio.timeout(60):
             wire.target_port = cluster.nodes[1].port
             code = await run(wire, recorder)

@@ -33,7 +33,7 @@ from rich.console import Console
 
 from bench import systems
 from bench.loads.load import Load, LoadFailedError, Measured, run
-from bench.loads.workloads import GROUPS, TRANSACTIONS, WORKLOADS, Workload
+from bench.loads.workloads import GROUPS, WORKLOADS, Workload
 from bench.report import Header, Sample, Samples, write_report
 
 from .idle import rss_mib, user_and_system_s
@@ -115,10 +115,7 @@ class Comparison:
     def _system(self, name: str, how: Mode, number: int) -> None:
         mode = how.name
         is_apart = how.wire_delay_ms is not None
-        has_transactions = any(one.group == TRANSACTIONS for one in self.workloads)
-        setup = systems.Setup(
-            self.options.min_insync_replicas, how.link_delay_ms or 0.0, is_apart, has_transactions=has_transactions
-        )
+        setup = systems.Setup(self.options.min_insync_replicas, how.link_delay_ms or 0.0, is_apart)
         try:
             with START[name](synced=how.durability == "synced", setup=setup) as running:
                 self._note(name, mode, number, "start", Measured("start", {"ready_s": running.ready_s}, 0.0, {}))

@@ -1,6 +1,6 @@
 """Strikes three real brokers under transactions with faults, and judges the history as it grows.
 
-Each broker runs on a machine of its own, with `unstable.api.versions.enable`. A round: all replicas in sync, a second
+Each broker runs on a machine of its own. A round: all replicas in sync, a second
 of load, a fault that the seed chose, a while of it, the mending, all replicas in sync again. The clients are those of
 `clients.py`: transactions that feed a topic, and workers that consume, transform and produce; two more are processes
 that are killed in the middle of their transactions (`mortals.py`). Most faults strike the coordinator of many
@@ -47,7 +47,6 @@ from .strikes import SETTLE_S, Stage
 from .topics import STATE_PARTITIONS, create_topics
 
 SETTINGS = {
-    "unstable.api.versions.enable": "true",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     "transaction.state.log.num.partitions": str(STATE_PARTITIONS),
     LAG_MAX: str(LAG_MAX_MS),

@@ -47,14 +47,13 @@ NOT_ASKING = {
         "skip",
     },
 }
-UNFINISHED = {"unstable.api.versions.enable": "true"}
 CALLS = {"producer": PRODUCER, "consumer": CONSUMER, "admin": ADMIN}
 
 
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[cluster_handle.ClusterHandle]:
     """Three brokers that a test may harm, if it mends them."""
-    with cluster_handle.cluster(settings=UNFINISHED) as handle:
+    with cluster_handle.cluster() as handle:
         yield handle
 
 
@@ -172,9 +171,8 @@ async def test_clients_close_in_time_although_nobody_answers(brokers: cluster_ha
 
 
 async def test_a_broker_behind_a_cut_wire() -> None:
-    settings = {**UNFINISHED}
     async with Proxy() as proxy:
-        settings["advertised.listeners"] = f"127.0.0.1:{proxy.port}"
+        settings = {"advertised.listeners": f"127.0.0.1:{proxy.port}"}
         async with Cluster(1, settings=settings) as cluster:
             proxy.target_port = cluster.nodes[1].port
             async with clients(f"127.0.0.1:{proxy.port}", only_theirs=False) as each:

@@ -16,7 +16,7 @@ TIMEOUT_S = 60.0
 STATE = "__transaction_state"
 COMPLETE_COMMIT, COMPLETE_ABORT = 4, 5  # as the log numbers states
 FORMATTER = "org.apache.kafka.tools.consumer.TransactionLogMessageFormatter"
-SETTINGS: dict[str, str | int | bool] = {"unstable.api.versions.enable": True, "flush.mode": "page-cache"}
+SETTINGS: dict[str, str | int | bool] = {"flush.mode": "page-cache"}
 
 
 def test_records_with_outcomes_are_printed() -> None:

@@ -137,7 +137,6 @@ class Run:
             offsets_topic_replication_factor=choice.replication_factor,
             group_min_session_timeout_ms=SESSION_MS,
             auto_create_topics_enable=False,
-            unstable_api_versions_enable=choice.service.feeders > 0,
             transaction_two_phase_commit_enable=choice.service.parts.preparers > 0,
             transaction_state_log_num_partitions=2,
             transaction_state_log_replication_factor=choice.replication_factor,

@@ -49,7 +49,6 @@ from .workers import WORKERS, Workers
 
 FLOW = Flow("pipeline-in", "pipeline-out", "pipeline", 6)
 SETTINGS = {
-    "unstable.api.versions.enable": "true",
     "transaction.state.log.num.partitions": str(STATE_PARTITIONS),
     "offsets.topic.num.partitions": "4",
     LAG_MAX: str(LAG_MAX_MS),

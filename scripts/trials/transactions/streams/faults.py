@@ -14,7 +14,6 @@ from .run import Run, Strike
 __all__ = ["BROKER_SETTINGS", "OF_APPLICATION", "OF_BROKERS", "Faults"]
 
 BROKER_SETTINGS = {
-    "unstable.api.versions.enable": "true",
     # Often enough to compact, and to look for what is old, while the application is at work.
     "log.cleaner.backoff.ms": "1000",
     "log.retention.check.interval.ms": "1000",

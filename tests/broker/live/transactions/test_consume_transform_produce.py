@@ -126,7 +126,6 @@ class Job:
 @pytest.fixture
 def brokers() -> Iterator[cluster_handle.ClusterHandle]:
     settings = {
-        "unstable.api.versions.enable": "true",
         "raft.election.timeout.ms": "400",
         "offsets.topic.num.partitions": "4",
         "transaction.state.log.num.partitions": "4",

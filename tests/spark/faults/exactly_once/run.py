@@ -29,7 +29,6 @@ from .gated import DRIVER_GATES, FLUSHED, Gates
 __all__ = ["FAULTS", "Trial", "main"]
 
 BROKERS = {
-    "unstable.api.versions.enable": "true",
     "transaction.two.phase.commit.enable": "true",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
 }

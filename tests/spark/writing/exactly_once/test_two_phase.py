@@ -20,7 +20,6 @@ from .sink import Sink, once, stop_before
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
 
 SETTINGS = {
-    "unstable.api.versions.enable": "true",
     "transaction.two.phase.commit.enable": "true",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "50",
 }

@@ -10,5 +10,5 @@ from barnabas_broker.testing import RunningCluster
 
 @pytest.fixture(scope="package")
 def brokers() -> Iterator[RunningCluster]:
-    with RunningCluster(3, settings=QUICK | {"unstable.api.versions.enable": True}) as cluster:
+    with RunningCluster(3, settings=QUICK) as cluster:
         yield cluster

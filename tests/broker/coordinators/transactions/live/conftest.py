@@ -8,7 +8,6 @@ from broker.wire_client import Wire
 from barnabas_broker.testing import RunningCluster
 
 SETTINGS = {
-    "unstable.api.versions.enable": True,
     "transaction.state.log.num.partitions": 4,
     "offsets.topic.num.partitions": 4,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 50,
