@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from barnabas_broker.coordinators.transactions.state_machine.location import TRANSACTION_TOPIC
 from barnabas_broker.server.handlers.update_features import FEATURES_MAX
 from barnabas_broker.server.offer import Offer
 from barnabas_broker.testing import Cluster, RunningCluster
@@ -117,6 +118,7 @@ def test_at_level_0_there_are_no_transactions_and_an_upgrade_brings_them() -> No
         produce.transactional_id = "x"
         refused = wire.ask(produce, 11).responses[0].partition_responses[0]
         assert (refused.error_code, "transaction.version" in refused.error_message) == (ErrorCode.INVALID_RECORD, True)
+        assert TRANSACTION_TOPIC not in running.cluster.nodes[1].partitions.topics
         assert taken(wire, STEPS[0], 2).level == 2
         assert until_decided(lambda: found(wire)).node_id == 1
         assert until_decided(lambda: wire.ask(request, 5)).producer_epoch == 0
