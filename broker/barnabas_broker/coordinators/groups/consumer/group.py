@@ -76,6 +76,7 @@ EXPIRED_STEP = 100
 PATTERN_REFRESH_MS = 10_000
 """New topics are looked at with the patterns of a group at most this often."""
 NAMES_STEP = 500  # names between two yields
+TARGETS_STEP = 100  # targets that are taken in
 REVOKING_SPARE = 100
 GROUP_BYTES = 3_000
 MEMBER_BYTES = 1_000
@@ -439,8 +440,11 @@ class ConsumerProtocolGroup(GroupRecords):
                 yield
         return said, counts
 
-    def take_plan(self, plan: Plan, topics: Topics, now_ms: int, wall_ms: int) -> None:
-        """Take a plan in: members that have gone meanwhile get nothing, and those that have come wait for the next."""
+    def take_plan_in_steps(self, plan: Plan, topics: Topics, now_ms: int, wall_ms: int) -> Generator[None, None, None]:
+        """Take a plan in: members that have gone meanwhile get nothing, and those that have come wait for the next.
+
+        What has changed may be taken after each step; the epoch of the target comes last.
+        """
         has_new = False
         for pattern, resolved in plan.patterns.items():
             if pattern in self._subscribed.patterns:
@@ -458,9 +462,16 @@ class ConsumerProtocolGroup(GroupRecords):
             self._write(Kind.GROUP_EPOCH, "", GroupEpoch(epoch, self._subscribed.hash(topics)))
         if epoch <= self.target_number:
             return
-        for member_id, target in plan.targets.items():
+        for number, (member_id, target) in enumerate(plan.targets.items(), 1):
             if member_id in self.members and self.targets.get(member_id) != target:
                 self._write(Kind.TARGET, member_id, target)
+            if not number % TARGETS_STEP:
+                yield
+        if not self.members or epoch <= self.target_number:
+            return
+        if epoch == self.epoch_number and not self.members.keys() <= plan.targets.keys():
+            # Somebody has come back under another id, and still has the target of before.
+            self._consider_epoch(topics, now_ms, is_changed=True)
         self._write(Kind.TARGET_EPOCH, "", TargetEpoch(epoch, wall_ms))
         self._target_at_ms = self._changed_at_ms = now_ms
 

@@ -119,7 +119,7 @@ class Desk:
         due_ms = self.group.plan_due_ms(self.topics, self.now_ms)
         if due_ms is not None and due_ms <= self.now_ms:
             plan = at_once(self.group.plan_in_steps(self.topics, self.now_ms, 7))
-            self.group.take_plan(plan, self.topics, self.now_ms, 7)
+            at_once(self.group.take_plan_in_steps(plan, self.topics, self.now_ms, 7))
 
     def flush(self) -> None:
         for change in self.group.take_changes():

@@ -9,6 +9,7 @@ from barnabas_broker.coordinators.groups.consumer.messages import Beat, Consumer
 from barnabas_broker.coordinators.groups.consumer.subscribed import TOPICS_MAX
 from barnabas_broker.coordinators.groups.consumer.values import Kind, MemberState
 from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_raftlog.steps import at_once
 
 from .consumer_desk import REBALANCE_MS, Client, Desk, SomeTopics, settle, topic_id
 
@@ -494,6 +495,32 @@ class TestOffsets:
         assert refusal("x", None, 1, version=9) is ErrorCode.UNKNOWN_MEMBER_ID
         assert refusal("a", None, 1, version=8) is ErrorCode.UNSUPPORTED_VERSION
         assert refusal("a", None, 1, version=None) is ErrorCode.NONE
+
+
+class TestPlans:
+    def test_who_comes_back_under_another_id_while_a_plan_is_made_has_one_made_for_it(self, desk: Desk) -> None:
+        one, two = Client(desk, "a", "t", instance="i"), Client(desk, "b", "t")
+        settle(one, two)
+        one.leave(-2)
+        assert not isinstance(desk.hear(Client(desk, "c", "t").next_beat()), Refusal)
+        plan = at_once(desk.group.plan_in_steps(desk.topics, desk.now_ms, 7))
+        again, third = Client(desk, "a2", "t", instance="i"), Client(desk, "c", "t")
+        assert not isinstance(desk.hear(again.next_beat()), Refusal)
+        at_once(desk.group.take_plan_in_steps(plan, desk.topics, desk.now_ms, 7))
+        assert desk.group.epoch_number > desk.group.target_number
+        settle(again, two, third)
+        assert len(again.has | two.has | third.has) == 4
+
+    def test_who_leaves_while_a_plan_is_made_is_not_remembered(self, desk: Desk) -> None:
+        one, two = Client(desk, "a", "t"), Client(desk, "b", "t")
+        settle(one)
+        assert not isinstance(desk.hear(two.next_beat()), Refusal)
+        plan = at_once(desk.group.plan_in_steps(desk.topics, desk.now_ms, 7))
+        desk.leave(Beat("b", -1))
+        at_once(desk.group.take_plan_in_steps(plan, desk.topics, desk.now_ms, 7))
+        desk.flush()
+        settle(one)
+        assert one.numbers("t") == [0, 1, 2, 3]
 
 
 class TestUndoing:
