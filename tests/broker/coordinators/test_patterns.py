@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_broker.coordinators.transactions.patterns import CHARACTERS_MAX, NODES_MAX, WORK, Pattern, PatternError
+from barnabas_broker.coordinators.patterns import CHARACTERS_MAX, NODES_MAX, WORK, Pattern, PatternError
 from barnabas_raftlog.steps import at_once
 
 Two = tuple[str, str]
@@ -75,7 +75,7 @@ NAMES = st.text("abcABC1_ .-{\n", max_size=8)
 
 
 def matches(expression: str, name: str) -> bool:
-    return at_once(Pattern(expression).matching(name))
+    return at_once(Pattern.compile(expression).matching(name))
 
 
 @settings(max_examples=3_000)
@@ -86,7 +86,7 @@ def test_it_matches_what_re_matches(expression: Two, names: list[str], flags: st
     for flag in flags:
         wanted |= {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL}[flag]
     theirs = theirs.replace(DOLLAR, "$" if "m" in flags else r"\Z")
-    pattern = Pattern(f"(?{flags})(?:{ours})" if flags else ours)
+    pattern = Pattern.compile(f"(?{flags})(?:{ours})" if flags else ours)
     for name in names:
         found = at_once(pattern.matching(name))
         assert found == (re.fullmatch(theirs, name, wanted) is not None), (ours, name)
@@ -140,14 +140,14 @@ def test_it_matches_whole_names(expression: str, name: str, is_match: bool) -> N
 )
 def test_what_is_no_expression_is_refused(expression: str) -> None:
     with pytest.raises(PatternError):
-        Pattern(expression)
+        Pattern.compile(expression)
 
 
 @given(st.text("ab()[]{}?*+|\\^$.:-,12PQExpi<>=!", max_size=30))
 @settings(max_examples=3_000)
 def test_whatever_comes_is_an_expression_or_is_refused(text: str) -> None:
     try:
-        pattern = Pattern(text)
+        pattern = Pattern.compile(text)
     except PatternError:
         return
     assert at_once(pattern.matching("ab12")) in {True, False}
@@ -159,7 +159,7 @@ def test_whatever_comes_is_an_expression_or_is_refused(text: str) -> None:
 )
 def test_no_expression_takes_long(expression: str) -> None:
     """Each of these holds `re` for longer than anybody lives."""
-    pattern = Pattern(expression)
+    pattern = Pattern.compile(expression)
     name = "a" * 30_000
     steps = pattern.matching(name)
     longest, is_match = _longest(pattern, steps)
@@ -169,7 +169,7 @@ def test_no_expression_takes_long(expression: str) -> None:
 
 
 def test_names_that_are_all_different_leave_little_behind() -> None:
-    pattern = Pattern("(?:(?:[ab]*a[ab]{12})|c.*)*")
+    pattern = Pattern.compile("(?:(?:[ab]*a[ab]{12})|c.*)*")
     for number in range(3_000):
         at_once(pattern.matching(f"{number:013b}".replace("0", "a").replace("1", "b") * 3))
     assert len(pattern._states) <= 1_000

@@ -30,6 +30,9 @@ STATES_MAX = 1_000  # of them that are remembered
 STEPS_MAX = 10_000  # on characters, likewise
 WORK = 2_000
 """Nodes that are looked at, or characters that are passed, between two yields, and one state more: 2 ms at most."""
+PATTERN_BYTES = 2_000
+CHARACTER_BYTES = 100  # those of a class, as one of its ranges
+NODE_BYTES = 350
 LAST = 0x10FFFF
 
 
@@ -435,25 +438,45 @@ class _State:
 
 
 class Pattern:
-    """One expression.
+    """One expression; `compile` makes it.
 
     Limits: `NODES_MAX` nodes, `STATES_MAX` states and `STEPS_MAX` steps from one to another, which are forgotten when
-    there are more.
-
-    Raises:
-        PatternError: from the constructor.
+    there are more, or by `forget`.
     """
 
-    def __init__(self, text: str) -> None:
-        if len(text) > CHARACTERS_MAX:
-            raise PatternError(f"it has more than {CHARACTERS_MAX} characters")
-        graph = _Graph(_Parser(text).parsed())
+    def __init__(self, text: str, graph: _Graph) -> None:
+        self.text = text
         self._nodes = graph.nodes
         self._has_places = graph.has_places
         self._first = frozenset({graph.start})
         self._states: dict[frozenset[int], _State] = {}
         self._steps = 0
         self._work = 0
+
+    @classmethod
+    def compile(cls, text: str) -> "Pattern":
+        """Return the pattern of this expression, after 3 ms at most.
+
+        Raises:
+            PatternError: it is none, or one that is not supported or too large.
+        """
+        if len(text) > CHARACTERS_MAX:
+            raise PatternError(f"it has more than {CHARACTERS_MAX} characters")
+        return cls(text, _Graph(_Parser(text).parsed()))
+
+    @property
+    def node_count(self) -> int:
+        return len(self._nodes)
+
+    @property
+    def held_bytes(self) -> int:
+        """How much it takes, without states and steps; an upper bound."""
+        return PATTERN_BYTES + CHARACTER_BYTES * len(self.text) + NODE_BYTES * len(self._nodes)
+
+    def forget(self) -> None:
+        """Let go of states and steps, which may be more than all else; what is matched next finds them again."""
+        self._states = {}
+        self._steps = 0
 
     def matching(self, name: str) -> Generator[None, None, bool]:
         """Return whether the pattern matches the whole of a name; yield between pieces of work."""
