@@ -1,18 +1,18 @@
 """Serves the groups of KIP-848 of one offsets partition, on the broker that leads it: the part of the shard that does.
 
-A group's rules decide (`consumer.group`), and what they change is appended at once; it is answered when it is committed.
-So the group that members talk to is ahead of the table, and what is told of it never goes back. If the log does not take
-something, the group takes it back.
+A group's rules decide (`consumer.group`), and what they change is appended at once; it is answered when it is
+committed. So the group that members talk to is ahead of the table, and what is told of it never goes back. If the log
+does not take something, the group takes it back.
 
 *Targets* are made in slices, beside what else there is to do, one at a time for each group. Members that join wait for
-theirs; those who are there go on with the old one. A plan that comes to nothing, because its group has changed too much,
-is followed by another.
+theirs; those who are there go on with the old one. A plan that comes to nothing, because its group has changed too
+much, is followed by another.
 
-*Two kinds of groups.* A name is a group of the one kind or of the other. An empty one becomes the other kind when a member
-of that kind joins: its offsets stay. While it has members it stays what it is.
+*Two kinds of groups.* A name is a group of the one kind or of the other. An empty one becomes the other kind when a
+member of that kind joins: its offsets stay. While it has members it stays what it is.
 
-Limits: as for all groups (`state_machine.room`); of one group, `consumer.group`. A request that waits for a target is its
-connection's, and is answered when it has waited for too long (`handlers.consumer_group_heartbeat`).
+Limits: as for all groups (`state_machine.room`); of one group, `consumer.group`. A request that waits for a target is
+its connection's, and is answered when it has waited for too long (`handlers.consumer_group_heartbeat`).
 """
 
 from collections import deque
@@ -21,12 +21,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from barnabas_broker.coordinators.room import Room
-from barnabas_broker.coordinators.runtime.contracts import Done, Steps
+from barnabas_broker.coordinators.runtime.contracts import Done, KeyAndValue, Name, Steps
 from barnabas_broker.coordinators.runtime.shard import BATCH_BYTES_MAX, ShardRuntime, ShardState
 from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .consumer.group import Change, ConsumerProtocolGroup
-from .consumer.messages import Assigning, Beat, ConsumerAnswer, ConsumerConfig, Refusal, Topics
+from .consumer.messages import Assign, Beat, ConsumerAnswer, ConsumerConfig, Refusal, Topics
 from .consumer.saved import GroupRecords
 from .consumer.values import ConsumerKey, Kind
 from .hosted_consumers import Flight, HostedConsumers, ParkedBeat, Waiting
@@ -45,7 +45,7 @@ class ConsumerSettings(NamedTuple):
     """Everything that the groups of all shards have in common."""
 
     config: ConsumerConfig
-    assigning: Assigning
+    assign_in_steps: Assign
     topics: Topics
 
 
@@ -78,6 +78,10 @@ class Consumers:
         """Return what is committed of a group; None: there is no such group."""
         return self._runtime.standby.table.consumers.get(group_id)
 
+    def all_saved(self) -> list[GroupRecords]:
+        """Return what is committed of every group."""
+        return list(self._runtime.standby.table.consumers.values())
+
     def hosted(self, group_id: str) -> HostedConsumers | None:
         """Return the group, unless there is none, or not much longer."""
         hosted = self.groups.get(group_id)
@@ -86,10 +90,10 @@ class Consumers:
     # The beginning and the end, as the shard's.
 
     def build_in_steps(self, table: GroupTable) -> Steps:
-        config, assigning, _ = self._settings
+        config, assign_in_steps, _ = self._settings
         for group_id, saved in list(table.consumers.items()):
             now_ms = self._host.now_ms()
-            group = yield from ConsumerProtocolGroup.from_saved_in_steps(saved, config, assigning, now_ms)
+            group = yield from ConsumerProtocolGroup.from_saved_in_steps(saved, config, assign_in_steps, now_ms)
             self.groups[group_id] = HostedConsumers(group_id, group)
             yield
 
@@ -109,6 +113,7 @@ class Consumers:
             if hosted.deadline is not None:
                 self._host.timers.cancel(hosted.deadline)
             hosted.is_removed = True
+            hosted.group.close(self._topics)
             self._refuse_waiting(hosted, error)
             if not number % GROUPS_STEP:
                 yield
@@ -125,8 +130,8 @@ class Consumers:
         if hosted is None and beat.joins:
             became = self._convert(group_id)
             if became is not None:
-                config, assigning, _ = self._settings
-                hosted = HostedConsumers(group_id, ConsumerProtocolGroup(group_id, config, assigning))
+                config, assign_in_steps, _ = self._settings
+                hosted = HostedConsumers(group_id, ConsumerProtocolGroup(group_id, config, assign_in_steps))
         if hosted is None or hosted.is_deleting:
             ticket.on_answer(_missing(group_id, hosted))
             return
@@ -294,6 +299,7 @@ class Consumers:
     def take_out(self, hosted: HostedConsumers) -> None:
         """Forget a group, of which nothing is left."""
         hosted.is_removed = True
+        hosted.group.close(self._topics)
         if hosted.deadline is not None:
             self._host.timers.cancel(hosted.deadline)
         if self.groups.get(hosted.group_id) is hosted:
@@ -335,7 +341,8 @@ class Consumers:
         if longest > self._runtime.record_bytes_max:
             self._tell("group not saved", hosted.group_id, f"a record of {longest} bytes does not fit into the log")
             return ErrorCode.UNKNOWN_SERVER_ERROR
-        records, names = batch.records, batch.names
+        records: list[KeyAndValue] = batch.records
+        names: list[Name] = [*batch.names]
         table = self._runtime.standby.table
         old = GroupKey(hosted.group_id)
         is_first = hosted.group_id not in self.groups
@@ -370,7 +377,7 @@ class _Batch:
     def __init__(self) -> None:
         self.changes: list[Change] = []
         self.names: list[ConsumerKey] = []
-        self.records: list[tuple[bytes, bytes | None]] = []
+        self.records: list[KeyAndValue] = []
         self.size_bytes = 0
 
     def add(self, change: Change) -> None:

@@ -72,8 +72,8 @@ TellGroup = Callable[[str, str, str], None]
 class GroupShard:
     """See the module. Owned by the loop; `groups` has every classic group that this partition knows, also empty ones.
 
-    `consumers` has those of KIP-848; no name is in both. `runtime` is the partition and its log, `under_way` the runtime's. `offsets` are those of the table, once it is
-    loaded. `staging` has those of transactions.
+    `consumers` has those of KIP-848; no name is in both. `runtime` is the partition and its log, `under_way` the
+    runtime's. `offsets` are those of the table, once it is loaded. `staging` has those of transactions.
     """
 
     def __init__(
@@ -120,6 +120,12 @@ class GroupShard:
         offsets_bytes += self.under_way.count * OFFSET_BYTES
         groups_bytes = self._groups_bytes + self._table.group_bytes
         return groups_bytes + self.consumers.held_bytes + self._table.consumer_bytes + offsets_bytes
+
+    @property
+    def member_count(self) -> int:
+        """How many members all groups have, of both kinds."""
+        classic = sum(len(hosted.group.members) for hosted in self.groups.values())
+        return classic + sum(len(hosted.group.members) for hosted in self.consumers.groups.values())
 
     def saved(self, group_id: str) -> SavedGroup | None:
         """Return a group's committed record; None: it has none."""
@@ -325,8 +331,12 @@ class GroupShard:
         others = (*self.staging.staged.of_group(group_id), *(name[1:3] for name in coming))
         return [*known, *dict.fromkeys(place for place in others if place not in known)]
 
-    def remove_consumers(self, hosted: HostedConsumers, done: Done | None = None) -> None:
-        """Delete an empty group of KIP-848 and its offsets, as `remove_group` does."""
+    def remove(self, hosted: HostedGroup | HostedConsumers, done: Done | None = None) -> None:
+        """Delete an empty group of either kind, as `remove_group` does."""
+        if isinstance(hosted, HostedGroup):
+            self.remove_group(hosted, done)
+            return
+        assert not hosted.group.members
         hosted.is_deleting = True
         self.runtime.in_slices(self._remove_consumers(hosted, done))
 

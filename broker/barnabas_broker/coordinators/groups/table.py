@@ -99,8 +99,8 @@ class GroupTable:
                     size_bytes = len(record.value) + len(record.key or b"")
                     self.put_group(group_id, (yield from decode_group_in_steps(record.value)), size_bytes)
                 case ConsumerKey():
-                    value = record.value
-                    self.put_consumer(key, None if value is None else decode_consumer_value(key.kind, value))
+                    said = None if record.value is None else decode_consumer_value(key.kind, record.value)
+                    self.put_consumer(key, said)
                 case None:
                     pass
 

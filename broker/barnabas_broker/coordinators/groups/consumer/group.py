@@ -23,24 +23,24 @@ A static member that leaves with epoch -2 comes back: it stays in the group with
 whoever joins as the same instance inherits it, under another member id (trap G4). A member that joins again under its
 own id and instance finds itself: its first answer may have been lost. (Kafka refuses that one for ever.)
 
-Not here: targets are made by assignors, topics found by patterns (`messages.Assigning`); the wire; and members of the
-classic protocol in such a group.
+Not here: targets are made by assignors (`assignors`), and what patterns match is found for all groups of a broker
+(`messages.Topics`); the wire; and members of the classic protocol in such a group.
 """
 
-from collections import Counter
 from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from heapq import heappop, heappush
 from typing import NamedTuple
 
 from barnabas_clients.protocol.error_codes import ErrorCode
 
+from .assignors.roster import MemberSubscription
 from .messages import (
-    Assigning,
+    Assign,
     Beat,
     ConsumerAnswer,
     ConsumerConfig,
     Heard,
-    MemberSaid,
     Plan,
     Refusal,
     Topics,
@@ -102,11 +102,11 @@ class ConsumerProtocolGroup(GroupRecords):
     """
 
     __slots__ = (
-        "_assigning",
-        "_assignors",
+        "_assign_in_steps",
         "_changed_at_ms",
         "_changes",
         "_config",
+        "_held",
         "_now_ms",
         "_refreshed_at_ms",
         "_resolved_versions",
@@ -121,11 +121,11 @@ class ConsumerProtocolGroup(GroupRecords):
         "owners",
     )
 
-    def __init__(self, group_id: str, config: ConsumerConfig, assigning: Assigning) -> None:
+    def __init__(self, group_id: str, config: ConsumerConfig, assign_in_steps: Assign) -> None:
         super().__init__(group_id)
         self._config = config
-        self._assigning = assigning
-        self._assignors: Counter[str | None] = Counter()
+        self._assign_in_steps = assign_in_steps
+        self._held: set[str] = set()  # patterns
         self._changes: list[Change] = []
         self._subscribed = SubscribedTopics()
         self._sessions: dict[str, int] = {}  # in the order in which they end
@@ -141,10 +141,10 @@ class ConsumerProtocolGroup(GroupRecords):
 
     @classmethod
     def from_saved_in_steps(
-        cls, saved: GroupRecords, config: ConsumerConfig, assigning: Assigning, now_ms: int
+        cls, saved: GroupRecords, config: ConsumerConfig, assign_in_steps: Assign, now_ms: int
     ) -> "Generator[None, None, ConsumerProtocolGroup]":
         """Return the group as a new coordinator finds it: sessions, and the time to give partitions up, begin now."""
-        group = cls(saved.group_id, config, assigning)
+        group = cls(saved.group_id, config, assign_in_steps)
         for number, key in enumerate(list(saved.keys()), 1):
             value = saved.get(key)
             if value is not None and (key.kind is not Kind.MEMBER_ASSIGNMENT or key.subject in saved.members):
@@ -160,9 +160,15 @@ class ConsumerProtocolGroup(GroupRecords):
         return GROUP_BYTES + MEMBER_BYTES * len(self.members) + self.held_bytes
 
     @property
-    def preferred_assignor(self) -> str:
-        """The assignor that most members ask for, of several the first of the settings; else the default."""
-        return max(self._config.assignors, key=lambda name: self._assignors[name])
+    def assignor(self) -> str:
+        """The assignor that is used: the one that most members ask for, if the settings have it, else their first."""
+        wanted = self.preferred_assignor
+        assignors = self._config.assignors
+        return wanted if wanted in assignors else assignors[0]
+
+    def subscribed(self) -> AbstractSet[str]:
+        """Return the topics that members subscribe to, by name or by a pattern, whether they exist or not; a view."""
+        return self._subscribed.names.keys()
 
     # What changes.
 
@@ -190,10 +196,6 @@ class ConsumerProtocolGroup(GroupRecords):
             del self.instances[old.instance_id]
         if new is not None and new.instance_id is not None:
             self.instances[new.instance_id] = member_id
-        if old is not None:
-            self._assignors[old.server_assignor] -= 1
-        if new is not None:
-            self._assignors[new.server_assignor] += 1
         self._subscribed.change(old, new)
 
     def _note_assignment(self, member_id: str, old: MemberAssignment | None, new: MemberAssignment | None) -> None:
@@ -323,10 +325,10 @@ class ConsumerProtocolGroup(GroupRecords):
         before = self.members.get(member_id)
         after = _said(before or MemberMetadata(), beat)
         known = before or MemberMetadata()
-        refusal = self._subscription_refusal(before, after)
+        refusal = self._subscription_refusal(before, after, topics)
         if refusal is not None:
             return refusal, None
-        assignor = self.preferred_assignor
+        assignor = self.assignor
         if after != before:
             self._write(Kind.MEMBER_METADATA, member_id, after)
         assignment = self.assignments.get(member_id, NOBODY)
@@ -334,31 +336,33 @@ class ConsumerProtocolGroup(GroupRecords):
             self._write(Kind.MEMBER_ASSIGNMENT, member_id, assignment._replace(epoch=0, previous_epoch=0))
         has_resubscribed = (known.topic_names, known.topic_pattern) != (after.topic_names, after.topic_pattern)
         if has_resubscribed:
-            self._forget_pattern(known.topic_pattern)
-        is_changed = before is None or has_resubscribed or self.preferred_assignor != assignor
+            self._forget_pattern(known.topic_pattern, topics)
+        is_changed = before is None or has_resubscribed or self.assignor != assignor
         if is_changed or self._seen_version != topics.version:
             self._consider_epoch(topics, now_ms, is_changed=is_changed)
         self._touch(member_id, now_ms)
         return None, Heard(beat, assignment.assigned, self.epoch_number, has_resubscribed)
 
-    def _subscription_refusal(self, before: MemberMetadata | None, after: MemberMetadata) -> Refusal | None:
+    def _subscription_refusal(
+        self, before: MemberMetadata | None, after: MemberMetadata, topics: Topics
+    ) -> Refusal | None:
         pattern = after.topic_pattern
         is_new = pattern and (before is None or before.topic_pattern != pattern)
         if pattern and is_new and pattern not in self._subscribed.patterns:
-            try:
-                self._assigning.compile(pattern)
-            except ValueError as error:
-                text = f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {error}."
-                return Refusal(ErrorCode.INVALID_REGULAR_EXPRESSION, text)
+            refusal = topics.pattern_refusal(pattern)
+            if refusal is not None:
+                return refusal
         growth = self._subscribed.growth(after)
         if growth and len(self._subscribed.names) + growth > TOPICS_MAX:
             text = f"The members of the group would subscribe to more than {TOPICS_MAX} topics together."
             return Refusal(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
         return None
 
-    def _forget_pattern(self, pattern: str | None) -> None:
-        if pattern and pattern in self.patterns and pattern not in self._subscribed.patterns:
-            self._write(Kind.PATTERN, pattern, None)
+    def _forget_pattern(self, pattern: str | None, topics: Topics) -> None:
+        if pattern and pattern not in self._subscribed.patterns:
+            if pattern in self.patterns:
+                self._write(Kind.PATTERN, pattern, None)
+            self._hold(topics)
 
     def _consider_epoch(self, topics: Topics, now_ms: int, *, is_changed: bool) -> None:
         """Begin a new epoch, if anything has changed or the topics have."""
@@ -393,8 +397,9 @@ class ConsumerProtocolGroup(GroupRecords):
         self._refreshed_at_ms = now_ms
         for pattern in list(self._subscribed.patterns):
             if self._resolved_versions.get(pattern) != version or pattern not in self.patterns:
-                found = yield from self._matching_in_steps(pattern, topics)
-                patterns[pattern] = ResolvedPattern(found, version, wall_ms)
+                self._hold(topics)
+                found = yield from topics.matching_in_steps(pattern)
+                patterns[pattern] = ResolvedPattern(tuple(sorted(found)[:TOPICS_MAX]), version, wall_ms)
         has_new = any(
             pattern not in self.patterns or self.patterns[pattern].topics != resolved.topics
             for pattern, resolved in patterns.items()
@@ -402,24 +407,30 @@ class ConsumerProtocolGroup(GroupRecords):
         if not has_new and self.target_number >= epoch:
             return Plan(epoch, version, patterns, None)
         said, counts = yield from self._said_in_steps(patterns, topics)
-        targets = yield from self._assigning.assign_in_steps(self.preferred_assignor, said, counts)
+        targets = yield from self._assign_in_steps(self.assignor, said, counts)
         return Plan(epoch, version, patterns, targets)
 
-    def _matching_in_steps(self, pattern: str, topics: Topics) -> Generator[None, None, tuple[str, ...]]:
-        matches = self._assigning.compile(pattern)
-        found = []
-        for number, name in enumerate(topics.names(), 1):
-            if matches(name):
-                found.append(name)
-            if not number % NAMES_STEP:
-                yield
-        return tuple(sorted(found)[:TOPICS_MAX])
+    def _hold(self, topics: Topics) -> None:
+        """Hold the patterns that members subscribe with, and no others."""
+        wanted = set(self._subscribed.patterns)
+        for pattern in wanted - self._held:
+            topics.hold(pattern)
+        for pattern in self._held - wanted:
+            topics.let_go(pattern)
+            self._resolved_versions.pop(pattern, None)
+        self._held = wanted
+
+    def close(self, topics: Topics) -> None:
+        """Let everything go that is held: nobody asks for the group any more."""
+        for pattern in self._held:
+            topics.let_go(pattern)
+        self._held = set()
 
     def _said_in_steps(
         self, patterns: Mapping[str, ResolvedPattern], topics: Topics
-    ) -> Generator[None, None, tuple[dict[str, MemberSaid], dict[bytes, int]]]:
+    ) -> Generator[None, None, tuple[dict[str, MemberSubscription], dict[bytes, int]]]:
         """Return what an assignor is told of the members, and the topics that there are of theirs."""
-        said: dict[str, MemberSaid] = {}
+        said: dict[str, MemberSubscription] = {}
         counts: dict[bytes, int] = {}
         by_kind: dict[tuple[tuple[str, ...], str | None], frozenset[bytes]] = {}
         work = 0
@@ -433,7 +444,8 @@ class ConsumerProtocolGroup(GroupRecords):
                 counts.update(found)
                 topic_ids = by_kind[kind] = frozenset(topic_id for topic_id, _ in found)
                 work += len(names)
-            said[member_id] = MemberSaid(topic_ids, metadata.instance_id, self.targets.get(member_id, NO_TARGET))
+            target = self.targets.get(member_id, NO_TARGET)
+            said[member_id] = MemberSubscription(topic_ids, metadata.instance_id, target)
             work += 1
             if work >= NAMES_STEP:
                 work = 0
@@ -550,7 +562,7 @@ class ConsumerProtocolGroup(GroupRecords):
         for member_id in member_ids:
             pattern = self.members[member_id].topic_pattern
             self._remove(member_id)
-            self._forget_pattern(pattern)
+            self._forget_pattern(pattern, topics)
         self._consider_epoch(topics, now_ms, is_changed=True)
         if not self.members:
             # Nobody is there to make a target for.

@@ -1,21 +1,20 @@
 """Values that enter and leave the rules of a consumer group. Nothing here performs I/O. Pure."""
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from typing import NamedTuple, Protocol, TypeAlias
 
 from barnabas_clients.protocol.error_codes import ErrorCode
 
+from .assignors.roster import MemberSubscription
 from .reconciling import Owned
 from .values import Partitions, ResolvedPattern, Target
 
 __all__ = [
-    "Assigning",
+    "Assign",
     "Beat",
     "ConsumerAnswer",
     "ConsumerConfig",
     "Heard",
-    "Matcher",
-    "MemberSaid",
     "Plan",
     "Refusal",
     "Topics",
@@ -39,6 +38,13 @@ class ConsumerConfig(NamedTuple):
     """group.consumer.assignors: those that members may ask for; the first is that of members who do not ask."""
 
 
+class Refusal(NamedTuple):
+    """Why a request is not granted. Nothing has changed."""
+
+    error: ErrorCode
+    text: str
+
+
 class Topics(Protocol):
     """The topics that exist now. `version` rises with every topic that is made, deleted, or given more partitions."""
 
@@ -48,36 +54,23 @@ class Topics(Protocol):
     def find(self, name: str) -> tuple[bytes, int] | None:
         """Return a topic's id and how many partitions it has."""
 
-    def names(self) -> Iterable[str]:
-        """Return the name of every topic, in a list of its own."""
+    def pattern_refusal(self, pattern: str) -> Refusal | None:
+        """Return why nobody may subscribe with a pattern: it is none, it costs too much, or there are too many."""
+
+    def hold(self, pattern: str) -> None:
+        """Keep for a group what a pattern matches, until it is let go as often."""
+
+    def let_go(self, pattern: str) -> None:
+        """Forget a pattern that was held."""
+
+    def matching_in_steps(self, pattern: str) -> Generator[None, None, Collection[str]]:
+        """Return the names of all topics that a pattern matches, which is held."""
 
 
-class MemberSaid(NamedTuple):
-    """What an assignor is told of a member: the topics that it subscribes to, and what it has been given so far."""
-
-    topic_ids: frozenset[bytes]
-    instance_id: str | None
-    assigned: Target
-
-
-Matcher: TypeAlias = Callable[[str], bool]
-"""Tells whether a pattern matches a whole name."""
-
-
-class Assigning(Protocol):
-    """The parts of a group's work that are others': assignors by name, and patterns."""
-
-    def assign_in_steps(
-        self, name: str, members: Mapping[str, MemberSaid], topics: Mapping[bytes, int]
-    ) -> Generator[None, None, Mapping[str, Target]]:
-        """Return a target for each member; `topics`: how many partitions each has."""
-
-    def compile(self, pattern: str) -> Matcher:
-        """Return what tells which names a pattern matches.
-
-        Raises:
-            ValueError: it is no regular expression, or a too costly one; the text says why.
-        """
+Assign: TypeAlias = Callable[
+    [str, Mapping[str, MemberSubscription], Mapping[bytes, int]], Generator[None, None, Mapping[str, Target]]
+]
+"""The name of an assignor, what members subscribe to, how many partitions topics have: to a target for each member."""
 
 
 class Beat(NamedTuple):
@@ -107,13 +100,6 @@ class Beat(NamedTuple):
         """True if the member says everything, and so wants to hear everything."""
         has_subscription = self.topic_names is not None or self.topic_pattern is not None
         return self.joins or (self.rebalance_timeout_ms != -1 and has_subscription and self.owned is not None)
-
-
-class Refusal(NamedTuple):
-    """Why a request is not granted. Nothing has changed."""
-
-    error: ErrorCode
-    text: str
 
 
 class Heard(NamedTuple):

@@ -11,8 +11,11 @@ for each record, for each topic's name and for each partition beside the bytes o
 rounded up. Values that a group and the table share count twice; they may be two in the next moment.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
+
+from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .values import (
     ConsumerKey,
@@ -46,12 +49,13 @@ _LOG_BYTES = 40  # a record's frame, its key's and value's fixed fields
 class GroupRecords:
     """See the module. Public to read; changed by `put` only.
 
-    Invariants: `reconciled` are the members that have what the present target says, in its epoch; `size_bytes` and
-    `held_bytes` are the sums over all records.
+    `assignors` has how many members ask for each. Invariants: `reconciled` are the members that have what the present
+    target says, in its epoch; `size_bytes` and `held_bytes` are the sums over all records.
     """
 
     __slots__ = (
         "assignments",
+        "assignors",
         "epoch",
         "group_id",
         "held_bytes",
@@ -71,6 +75,7 @@ class GroupRecords:
         self.targets: dict[str, Target] = {}
         self.assignments: dict[str, MemberAssignment] = {}
         self.patterns: dict[str, ResolvedPattern] = {}
+        self.assignors: Counter[str] = Counter()
         self.reconciled: set[str] = set()
         self.size_bytes = 0
         self.held_bytes = 0
@@ -92,6 +97,11 @@ class GroupRecords:
     def target_number(self) -> int:
         """The epoch of the target assignment, 0 before the first."""
         return 0 if self.target_epoch is None else self.target_epoch.epoch
+
+    @property
+    def preferred_assignor(self) -> str | None:
+        """The assignor that most members ask for, of several the first by name; None: nobody asks for one."""
+        return min(self.assignors, key=lambda name: (-self.assignors[name], name), default=None)
 
     def get(self, key: ConsumerKey) -> ConsumerValue | None:
         """Return what is known under a name; None: nothing."""
@@ -127,6 +137,11 @@ class GroupRecords:
                 self.target_epoch = value
                 self.reconciled = {member_id for member_id in self.assignments if self._is_reconciled(member_id)}
             case Kind.MEMBER_METADATA:
+                for one, sign in ((old, -1), (value, 1)):
+                    if isinstance(one, MemberMetadata) and one.server_assignor is not None:
+                        self.assignors[one.server_assignor] += sign
+                        if not self.assignors[one.server_assignor]:
+                            del self.assignors[one.server_assignor]
                 _replace(self.members, key.subject, value)
                 self._look_at(key.subject)
             case Kind.TARGET:
@@ -160,15 +175,15 @@ class GroupRecords:
             self.members or self.patterns or self.targets or self.assignments or self.target_epoch or self.epoch
         )
 
-    def topics(self) -> set[str]:
-        """Return the topics that members subscribe to, by name or by a pattern, whether they exist or not."""
-        found: set[str] = set()
-        for metadata in dict.fromkeys((one.topic_names, one.topic_pattern) for one in self.members.values()):
-            names, pattern = metadata
-            found.update(names)
-            if pattern in self.patterns:
-                found.update(self.patterns[pattern].topics)
-        return found
+    def fetch_refusal(self, member_id: str | None, epoch: int) -> ErrorCode:
+        """Say whether a member may fetch offsets: it must be in its epoch. Who names none, as a tool, may."""
+        if member_id is None and epoch < 0:
+            return ErrorCode.NONE
+        if member_id not in self.members:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        assignment = self.assignments.get(member_id)
+        known_epoch = 0 if assignment is None else assignment.epoch
+        return ErrorCode.NONE if epoch == known_epoch else ErrorCode.STALE_MEMBER_EPOCH
 
     def _look_at(self, member_id: str) -> None:
         if self._is_reconciled(member_id):

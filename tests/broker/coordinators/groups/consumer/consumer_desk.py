@@ -6,17 +6,17 @@ is told to when asked, and says so with its next heartbeat.
 """
 
 import re
+from collections import Counter
 from collections.abc import Generator, Iterable, Mapping
 from typing import Any
 
+from barnabas_broker.coordinators.groups.consumer.assignors.roster import MemberSubscription
 from barnabas_broker.coordinators.groups.consumer.group import Change, ConsumerProtocolGroup
 from barnabas_broker.coordinators.groups.consumer.messages import (
     Beat,
     ConsumerAnswer,
     ConsumerConfig,
     Heard,
-    Matcher,
-    MemberSaid,
     Refusal,
 )
 from barnabas_broker.coordinators.groups.consumer.saved import GroupRecords, held_bytes_of, size_of_value
@@ -34,6 +34,7 @@ class SomeTopics:
 
     def __init__(self, **counts: int) -> None:
         self.version = 1
+        self.held: Counter[str] = Counter()
         self.there = {name: (topic_id(name), count) for name, count in counts.items()}
 
     def put(self, name: str, count: int | None, incarnation: int = 0) -> None:
@@ -46,22 +47,38 @@ class SomeTopics:
     def find(self, name: str) -> tuple[bytes, int] | None:
         return self.there.get(name)
 
-    def names(self) -> list[str]:
-        return list(self.there)
+    def pattern_refusal(self, pattern: str) -> Refusal | None:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            return Refusal(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error))
+        return None
+
+    def hold(self, pattern: str) -> None:
+        self.held[pattern] += 1
+
+    def let_go(self, pattern: str) -> None:
+        self.held[pattern] -= 1
+        assert self.held[pattern] >= 0
+
+    def matching_in_steps(self, pattern: str) -> Generator[None, None, list[str]]:
+        assert self.held[pattern]
+        yield
+        return [name for name in self.there if re.fullmatch(pattern, name)]
 
 
 def topic_id(name: str, incarnation: int = 0) -> bytes:
     return name.encode().ljust(15, b"\0") + bytes([incarnation])
 
 
-class Simple:
-    """An assignor that deals partitions out one by one, and Python's own patterns."""
+class Dealing:
+    """An assignor that deals partitions out one by one."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
 
     def assign_in_steps(
-        self, name: str, members: Mapping[str, MemberSaid], topics: Mapping[bytes, int]
+        self, name: str, members: Mapping[str, MemberSubscription], topics: Mapping[bytes, int]
     ) -> Generator[None, None, Mapping[str, Target]]:
         self.asked.append(name)
         dealt: dict[str, dict[bytes, list[int]]] = {member_id: {} for member_id in members}
@@ -75,21 +92,14 @@ class Simple:
             for member_id, topics in dealt.items()
         }
 
-    def compile(self, pattern: str) -> Matcher:
-        try:
-            matches = re.compile(pattern).fullmatch
-        except re.error as error:
-            raise ValueError(str(error)) from error
-        return lambda name: matches(name) is not None
-
 
 class Desk:
     def __init__(self, topics: SomeTopics, config: ConsumerConfig = AT_ONCE, now_ms: int = 1_000_000) -> None:
         self.topics = topics
         self.config = config
-        self.assigning = Simple()
+        self.assigning = Dealing()
         self.now_ms = now_ms
-        self.group = ConsumerProtocolGroup(GROUP, config, self.assigning)
+        self.group = ConsumerProtocolGroup(GROUP, config, self.assigning.assign_in_steps)
         self.table = GroupRecords(GROUP)
         self.changes: list[Change] = []
         self.gone: list[str] = []
@@ -138,8 +148,10 @@ class Desk:
 
     def take_over(self) -> None:
         """Let a new coordinator begin with what is in the table."""
-        steps = ConsumerProtocolGroup.from_saved_in_steps(self.table, self.config, self.assigning, self.now_ms)
+        assign_in_steps = self.assigning.assign_in_steps
+        steps = ConsumerProtocolGroup.from_saved_in_steps(self.table, self.config, assign_in_steps, self.now_ms)
         before = at_rest(self.group)
+        self.group.close(self.topics)
         self.group = at_once(steps)
         assert at_rest(self.group) == before
         self.check()

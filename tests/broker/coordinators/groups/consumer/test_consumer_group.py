@@ -124,7 +124,7 @@ class TestJoining:
         settle(*clients)
         assert set(desk.assigning.asked) == {"uniform"}
         clients[1].beat(server_assignor="range")
-        assert desk.group.preferred_assignor == "range"
+        assert desk.group.assignor == "range"
         assert desk.assigning.asked[-1] == "range"
         assert error_of(clients[0].beat(server_assignor="mine")) is ErrorCode.UNSUPPORTED_ASSIGNOR
 
