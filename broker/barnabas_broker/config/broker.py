@@ -318,7 +318,7 @@ class BrokerConfig:
 
     unstable_api_versions_enable: bool = _flag(
         False,
-        "Serve APIs that are not finished, for trials: there are none now.",
+        "Serve APIs that are not finished, for trials: consumer groups of KIP-848.",
     )
     raft_election_timeout_ms: int = _number(1_000, "Silence after which a leader is doubted.", low=50, high=600_000)
     raft_heartbeat_interval_ms: int = _number(

@@ -324,17 +324,15 @@ class Consumers:
             error = self._append(hosted, batch, flight)
             if error is not ErrorCode.NONE:
                 hosted.group.undo(change for rest in batches[number:] for change in rest.changes)
-                for done in dones:
-                    done(error)
+                Flight(dones).land(error)
                 return error
         return ErrorCode.NONE
 
-    def _attach(self, hosted: HostedConsumers, dones: Sequence[Done]) -> None:
+    def _attach(self, hosted: HostedConsumers, dones: list[Done]) -> None:
         if hosted.flights:
             hosted.flights[-1].dones += dones
-            return
-        for done in dones:
-            done(ErrorCode.NONE)
+        else:
+            Flight(dones).land(ErrorCode.NONE)
 
     def _append(self, hosted: HostedConsumers, batch: "_Batch", flight: Flight) -> ErrorCode:
         longest = max(len(key) + len(value or b"") for key, value in batch.records)

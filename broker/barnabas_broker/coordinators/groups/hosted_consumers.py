@@ -12,6 +12,7 @@ from barnabas_broker.coordinators.groups.consumer.messages import ConsumerAnswer
 from barnabas_broker.coordinators.runtime.contracts import Done
 from barnabas_broker.timing.deadlines import Deadline
 from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_raftlog.callbacks import call_each
 
 __all__ = ["Flight", "HostedConsumers", "ParkedBeat", "Waiting"]
 
@@ -40,8 +41,7 @@ class Flight:
 
     def land(self, error: ErrorCode) -> None:
         self.is_over = True
-        for done in self.dones:
-            done(error)
+        call_each(self.dones, lambda done: done(error))
 
 
 class HostedConsumers:
