@@ -143,11 +143,12 @@ class _Balance:
             held.setdefault(owner, []).append(partition)
             if partition % WORK == WORK - 1:
                 yield
-        givers = sorted(held, key=lambda member: (self._sizes[member], member), reverse=True)
         takers = sorted(self._subscribers(topic_id), key=self._sizes.__getitem__)
+        sizes = [self._sizes[member] for member in takers]
         yield
-        poorest = _poorest([self._sizes[member] for member in takers])
-        richest = _richest([self._sizes[member] for member in givers], [len(held[member]) for member in givers])
+        givers = takers[::-1]
+        richest = _richest(sizes[::-1], [len(held.get(member, ())) for member in givers])
+        poorest = _poorest(sizes)
         moved = 0
         for (high, giver), (low, taker) in zip(richest, poorest, strict=False):
             if high - low <= 1:
@@ -210,15 +211,23 @@ def _richest(sizes: Sequence[int], counts: Sequence[int]) -> Iterator[tuple[int,
     left = list(counts)
     level = sizes[0]
     end = 0
-    places: list[int] = []
-    while True:
+    line: list[int] = []
+    while line or end < len(sizes):
         while end < len(sizes) and sizes[end] == level:
-            places.append(end)
+            line.append(end)
             end += 1
-        for place in places:
-            left[place] -= 1
-            yield level, place
-        places = [place for place in places if left[place]]
-        if not places and end == len(sizes):
-            return
-        level = level - 1 if places else sizes[end]
+        turn = 0
+        while turn < len(line):
+            place = line[turn]
+            if left[place]:
+                left[place] -= 1
+                turn += 1
+                yield level, place
+            else:
+                # Who has none is replaced by the first of the line, who has had its turn.
+                line[turn] = line[0]
+                del line[0]
+        if line:
+            level -= 1
+        elif end < len(sizes):
+            level = sizes[end]
