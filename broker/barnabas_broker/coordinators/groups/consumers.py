@@ -27,6 +27,7 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .consumer.group import Change, ConsumerProtocolGroup
 from .consumer.messages import Assign, Beat, ConsumerAnswer, ConsumerConfig, Refusal, Topics
+from .consumer.pace import Pace
 from .consumer.saved import GroupRecords
 from .consumer.values import ConsumerKey, Kind
 from .hosted_consumers import Flight, HostedConsumers, ParkedBeat, Waiting
@@ -47,6 +48,7 @@ class ConsumerSettings(NamedTuple):
     config: ConsumerConfig
     assign_in_steps: Assign
     topics: Topics
+    pace: Pace
 
 
 class Consumers:
@@ -90,7 +92,7 @@ class Consumers:
     # The beginning and the end, as the shard's.
 
     def build_in_steps(self, table: GroupTable) -> Steps:
-        config, assign_in_steps, _ = self._settings
+        config, assign_in_steps = self._settings[:2]
         for group_id, saved in list(table.consumers.items()):
             now_ms = self._host.now_ms()
             group = yield from ConsumerProtocolGroup.from_saved_in_steps(saved, config, assign_in_steps, now_ms)
@@ -130,7 +132,7 @@ class Consumers:
         if hosted is None and beat.joins:
             became = self._convert(group_id)
             if became is not None:
-                config, assign_in_steps, _ = self._settings
+                config, assign_in_steps = self._settings[:2]
                 hosted = HostedConsumers(group_id, ConsumerProtocolGroup(group_id, config, assign_in_steps))
         if hosted is None or hosted.is_deleting:
             ticket.on_answer(_missing(group_id, hosted))
@@ -192,8 +194,16 @@ class Consumers:
         dones: list[Done] = []
         for heard, ticket in waiting:
             answer = hosted.group.answer(heard, self._topics, now_ms)
+            if isinstance(answer, ConsumerAnswer):
+                answer = answer._replace(interval_ms=self._paced_ms(answer.interval_ms, now_ms))
             dones.append(partial(_give, ticket, answer))
         self._flush(hosted, dones)
+
+    def _paced_ms(self, wanted_ms: int, now_ms: int) -> int:
+        longest_ms = self._settings.config.heartbeat_interval_ms
+        if wanted_ms >= longest_ms:
+            return longest_ms
+        return self._settings.pace.interval_ms(wanted_ms, longest_ms, now_ms)
 
     def _refuse_waiting(self, hosted: HostedConsumers, error: ErrorCode) -> None:
         while hosted.waiting:

@@ -33,6 +33,7 @@ from barnabas_raftlog.records.markers import EndMarker
 
 from .consumer.assignors.built_in import ASSIGNORS, assign_in_steps
 from .consumer.messages import ConsumerConfig
+from .consumer.pace import Pace
 from .consumers import ConsumerSettings
 from .expiry import Expiry
 from .group_topics import GroupTopics
@@ -85,6 +86,7 @@ class GroupCoordinator(Homes[GroupTable, GroupShard]):
             ),
             assign_in_steps,
             self.topics,
+            Pace(),
         )
         retention_ms = config.offsets_retention_minutes * 60_000
         self.expiry = Expiry(self.host, self.tell_group, metadata, self.active_shards, retention_ms)
