@@ -240,6 +240,8 @@ class Consumers:
         hosted.is_planning = False
         if not self._is_alive(hosted):
             return
+        if group.left_out and plan.targets is not None:
+            self._tell("partitions left out", hosted.group_id, f"{group.left_out}, of which no member may have more")
         ready = [one for one in hosted.waiting if one.heard.epoch <= group.target_number]
         hosted.waiting = deque(one for one in hosted.waiting if one.heard.epoch > group.target_number)
         for begin in range(0, len(ready), ANSWERS_STEP):

@@ -19,7 +19,7 @@ from .consumer.records import (
     encode_consumer_key,
     encode_consumer_value,
 )
-from .consumer.saved import GroupRecords, size_of_value
+from .consumer.saved import GroupRecords, sizes_of
 from .consumer.values import ConsumerKey, ConsumerValue
 from .state_machine.messages import SavedGroup
 from .state_machine.offsets import OffsetTable, record_of, size_of
@@ -184,7 +184,7 @@ class GroupTable:
             return 0 if value is None else size_of(name, value)
         if isinstance(name, ConsumerKey):
             said = self._said(name)
-            return 0 if said is None else size_of_value(name, said)
+            return 0 if said is None else sizes_of(name, said)[0]
         return self.saved.get(name.group_id, (None, 0))[1]
 
     def _said(self, name: ConsumerKey) -> ConsumerValue | None:

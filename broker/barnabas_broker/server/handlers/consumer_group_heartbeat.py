@@ -36,8 +36,8 @@ from .group_routing import APPEND_S, Outcome, route
 __all__ = ["handle", "refuse"]
 
 MEMBER_ID_SINCE = 1  # the version from which on clients make their ids
-NAMES_MAX = 10_000
-NAMES_BYTES_MAX = 512 << 10
+NAMES_MAX = 5_000
+NAMES_BYTES_MAX = 256 << 10
 OWNED_MAX = 20_000
 TOPICS_AT_ONCE = 200  # of an assignment, which is encoded at once if it has no more
 

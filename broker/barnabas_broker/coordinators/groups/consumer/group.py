@@ -63,6 +63,7 @@ from .values import (
     ResolvedPattern,
     Target,
     TargetEpoch,
+    partition_count,
 )
 
 __all__ = ["HURRY_MS", "Change", "ConsumerProtocolGroup"]
@@ -77,6 +78,8 @@ PATTERN_REFRESH_MS = 10_000
 """New topics are looked at with the patterns of a group at most this often."""
 NAMES_STEP = 500  # names between two yields
 TARGETS_STEP = 100  # targets that are taken in
+SHARE_MAX = 10_000
+"""Partitions of one member. It says, hears and saves all of them at once, 8 ms; what is more waits for more members."""
 REVOKING_SPARE = 100
 GROUP_BYTES = 3_000
 MEMBER_BYTES = 1_000
@@ -98,7 +101,8 @@ class ConsumerProtocolGroup(GroupRecords):
     `deadline_ms` has come. Invariants: a partition is in `owners` while its member has it, or has not given it up yet,
     and no two members have one; `instances` has the static members by instance.
 
-    Limits: `config.size_max` members, who subscribe to `TOPICS_MAX` topics together.
+    Limits: `config.size_max` members, who subscribe to `TOPICS_MAX` topics together; `SHARE_MAX` partitions of each.
+    `left_out` partitions were more than that in the last target, and are nobody's.
     """
 
     __slots__ = (
@@ -118,6 +122,7 @@ class ConsumerProtocolGroup(GroupRecords):
         "_target_at_ms",
         "_topic_ids",
         "instances",
+        "left_out",
         "owners",
     )
 
@@ -136,6 +141,7 @@ class ConsumerProtocolGroup(GroupRecords):
         self._seen_version = -1
         self._now_ms = 0
         self._changed_at_ms = self._refreshed_at_ms = self._target_at_ms = -(1 << 62)
+        self.left_out = 0
         self.instances: dict[str, str] = {}
         self.owners: dict[bytes, dict[int, str]] = {}
 
@@ -202,16 +208,17 @@ class ConsumerProtocolGroup(GroupRecords):
         for had in () if old is None else (old.assigned, old.revoking):
             for topic_id, epochs in had.items():
                 owners = self.owners[topic_id]
+                if len(owners) == len(epochs):
+                    del self.owners[topic_id]
+                    continue
                 for number in epochs:
                     del owners[number]
-                if not owners:
-                    del self.owners[topic_id]
         for has in () if new is None else (new.assigned, new.revoking):
             for topic_id, epochs in has.items():
                 owners = self.owners.setdefault(topic_id, {})
-                for number in epochs:
-                    assert number not in owners, "two members have one partition"
-                    owners[number] = member_id
+                count = len(owners)
+                owners.update(dict.fromkeys(epochs, member_id))
+                assert len(owners) == count + len(epochs), "two members have one partition"
 
     def _write(self, kind: Kind, subject: str, value: ConsumerValue | None) -> None:
         key = ConsumerKey(self.group_id, kind, subject)
@@ -474,9 +481,12 @@ class ConsumerProtocolGroup(GroupRecords):
             self._write(Kind.GROUP_EPOCH, "", GroupEpoch(epoch, self._subscribed.hash(topics)))
         if epoch <= self.target_number:
             return
+        left_out = 0
         for number, (member_id, target) in enumerate(plan.targets.items(), 1):
-            if member_id in self.members and self.targets.get(member_id) != target:
-                self._write(Kind.TARGET, member_id, target)
+            share = _cut(target)
+            left_out += partition_count(target) - partition_count(share)
+            if member_id in self.members and self.targets.get(member_id) != share:
+                self._write(Kind.TARGET, member_id, share)
             if not number % TARGETS_STEP:
                 yield
         if not self.members or epoch <= self.target_number:
@@ -485,6 +495,7 @@ class ConsumerProtocolGroup(GroupRecords):
             # Somebody has come back under another id, and still has the target of before.
             self._consider_epoch(topics, now_ms, is_changed=True)
         self._write(Kind.TARGET_EPOCH, "", TargetEpoch(epoch, wall_ms))
+        self.left_out = left_out
         self._target_at_ms = self._changed_at_ms = now_ms
 
     # Answers.
@@ -504,7 +515,7 @@ class ConsumerProtocolGroup(GroupRecords):
             self._write(Kind.MEMBER_ASSIGNMENT, member_id, after)
             self._changed_at_ms = now_ms
             self._time_revoking(member_id, after, now_ms)
-        is_told = heard.beat.is_full or _numbers(after.assigned) != _numbers(heard.before)
+        is_told = heard.beat.is_full or not _are_same(after.assigned, heard.before)
         return ConsumerAnswer(
             member_id, after.epoch, after.assigned if is_told else None, self.interval_ms(member_id, now_ms)
         )
@@ -687,9 +698,25 @@ def _said(known: MemberMetadata, beat: Beat) -> MemberMetadata:
     )
 
 
+def _cut(target: Target) -> Target:
+    """Return what of a target one member may have, topics in order."""
+    if partition_count(target) <= SHARE_MAX:
+        return target
+    cut: dict[bytes, tuple[int, ...]] = {}
+    left = SHARE_MAX
+    for topic_id, numbers in sorted(target.items()):
+        if left and numbers:
+            cut[topic_id] = numbers[:left]
+            left -= len(cut[topic_id])
+    return cut
+
+
 def _unknown_instance(instance_id: str) -> Refusal:
     return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
 
 
-def _numbers(partitions: Partitions | Target) -> dict[bytes, frozenset[int]]:
-    return {topic_id: frozenset(numbers) for topic_id, numbers in partitions.items() if numbers}
+def _are_same(one: Partitions, other: Partitions) -> bool:
+    """Tell whether these are the same partitions, whatever their epochs."""
+    if one is other:
+        return True
+    return one.keys() == other.keys() and all(one[topic_id].keys() == other[topic_id].keys() for topic_id in one)

@@ -17,8 +17,8 @@ A partition's own epoch is that of the target with which it was given. A commit 
 also if it says an older epoch than the member's present one (KIP-1251).
 """
 
-from collections.abc import Collection, Container, Mapping
-from typing import NamedTuple, TypeAlias
+from collections.abc import Collection, Container, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
 from .values import NOTHING, MemberAssignment, MemberState, Partitions, Target
 
@@ -28,6 +28,10 @@ Owned: TypeAlias = Mapping[bytes, Collection[int]]
 """What a member says that it has, by topic."""
 Owners: TypeAlias = Mapping[bytes, Mapping[int, str]]
 """Which member has a partition, or has not given it up yet."""
+
+
+NONE_OF_IT: Final[Mapping[int, int]] = {}
+NOBODYS: Final[Mapping[int, str]] = {}
 
 
 class Step(NamedTuple):
@@ -94,20 +98,22 @@ def _advanced(step: Step) -> MemberAssignment:
     now = step.now
     assigned: dict[bytes, dict[int, int]] = {}
     revoking: dict[bytes, dict[int, int]] = {}
-    free: dict[bytes, list[int]] = {}
+    free: dict[bytes, Sequence[int]] = {}
     is_waiting = False
     for topic_id in {**step.target, **now.assigned}:
         wanted = step.target.get(topic_id, ()) if topic_id in step.topic_ids else ()
-        has = now.assigned.get(topic_id, {})
-        kept = {number: has[number] for number in wanted if number in has}
+        has = now.assigned.get(topic_id, NONE_OF_IT)
+        kept = {number: has[number] for number in wanted if number in has} if has else {}
         if kept:
             assigned[topic_id] = kept
         if len(kept) < len(has):
             revoking[topic_id] = {number: epoch for number, epoch in has.items() if number not in kept}
         if len(kept) < len(wanted):
-            owners = step.owners.get(topic_id, {})
-            # What it is giving up itself it may have back: nobody else can have it.
-            found = [n for n in wanted if n not in kept and owners.get(n, step.member_id) == step.member_id]
+            owners = step.owners.get(topic_id, NOBODYS)
+            found: Sequence[int] = wanted
+            if owners or kept:
+                # What it is giving up itself it may have back: nobody else can have it.
+                found = [n for n in wanted if n not in kept and owners.get(n, step.member_id) == step.member_id]
             is_waiting = is_waiting or len(kept) + len(found) < len(wanted)
             if found:
                 free[topic_id] = found

@@ -31,7 +31,7 @@ from .values import (
     partition_count,
 )
 
-__all__ = ["ASSIGNING", "EMPTY", "RECONCILING", "STABLE", "GroupRecords", "held_bytes_of", "size_of_value"]
+__all__ = ["ASSIGNING", "EMPTY", "RECONCILING", "STABLE", "GroupRecords", "sizes_of"]
 
 EMPTY: Final = "Empty"
 ASSIGNING: Final = "Assigning"
@@ -122,12 +122,11 @@ class GroupRecords:
     def put(self, key: ConsumerKey, value: ConsumerValue | None) -> None:
         """Take in a record; None is a tombstone."""
         old = self.get(key)
-        if old is not None:
-            self.size_bytes -= size_of_value(key, old)
-            self.held_bytes -= held_bytes_of(key, old)
-        if value is not None:
-            self.size_bytes += size_of_value(key, value)
-            self.held_bytes += held_bytes_of(key, value)
+        for one, sign in ((old, -1), (value, 1)):
+            if one is not None:
+                size_bytes, held_bytes = sizes_of(key, one)
+                self.size_bytes += sign * size_bytes
+                self.held_bytes += sign * held_bytes
         match key.kind:
             case Kind.GROUP_EPOCH:
                 assert value is None or isinstance(value, GroupEpoch)
@@ -208,41 +207,30 @@ def _replace(values: dict[str, Any], subject: str, value: ConsumerValue | None) 
         values[subject] = value
 
 
-def size_of_value(key: ConsumerKey, value: ConsumerValue) -> int:
-    """Return how many bytes a record takes in the log, roughly."""
+def sizes_of(key: ConsumerKey, value: ConsumerValue) -> tuple[int, int]:
+    """Return how many bytes a record takes, roughly: in the log, and in memory; see the module."""
     size_bytes = _LOG_BYTES + len(key.group_id) + len(key.subject)
+    held_bytes = RECORD_BYTES
     match value:
         case GroupEpoch() | TargetEpoch():
-            return size_bytes
+            pass
         case MemberMetadata():
             names = (value.instance_id, value.rack_id, value.client_id, value.client_host, value.topic_pattern)
             size_bytes += sum(len(name) for name in names if name) + len(value.server_assignor or "")
             size_bytes += sum(map(len, value.topic_names)) + len(value.topic_names)
+            held_bytes += NAME_BYTES * len(value.topic_names)
             if value.classic is not None:
                 size_bytes += sum(len(name) + len(metadata) for name, metadata in value.classic.protocols)
-            return size_bytes
-        case MemberAssignment():
-            partitions = partition_count(value.assigned) + partition_count(value.revoking)
-            return size_bytes + 24 * (len(value.assigned) + len(value.revoking)) + 8 * partitions
-        case ResolvedPattern():
-            return size_bytes + sum(map(len, value.topics)) + len(value.topics)
-        case _:
-            return size_bytes + 18 * len(value) + 4 * partition_count(value)
-
-
-def held_bytes_of(key: ConsumerKey, value: ConsumerValue) -> int:
-    """Return how many bytes a record takes in memory; see the module."""
-    held_bytes = RECORD_BYTES + size_of_value(key, value)
-    match value:
-        case MemberMetadata():
-            return held_bytes + NAME_BYTES * len(value.topic_names)
-        case ResolvedPattern():
-            return held_bytes + NAME_BYTES * len(value.topics)
         case MemberAssignment():
             topics = len(value.assigned) + len(value.revoking)
             partitions = partition_count(value.assigned) + partition_count(value.revoking)
-            return held_bytes + TOPIC_BYTES * topics + PARTITION_BYTES * partitions
-        case GroupEpoch() | TargetEpoch():
-            return held_bytes
+            size_bytes += 24 * topics + 8 * partitions
+            held_bytes += TOPIC_BYTES * topics + PARTITION_BYTES * partitions
+        case ResolvedPattern():
+            size_bytes += sum(map(len, value.topics)) + len(value.topics)
+            held_bytes += NAME_BYTES * len(value.topics)
         case _:
-            return held_bytes + TOPIC_BYTES * len(value) + PARTITION_BYTES * partition_count(value)
+            partitions = partition_count(value)
+            size_bytes += 18 * len(value) + 4 * partitions
+            held_bytes += TOPIC_BYTES * len(value) + PARTITION_BYTES * partitions
+    return size_bytes, held_bytes + size_bytes

@@ -19,7 +19,7 @@ from barnabas_broker.coordinators.groups.consumer.messages import (
     Heard,
     Refusal,
 )
-from barnabas_broker.coordinators.groups.consumer.saved import GroupRecords, held_bytes_of, size_of_value
+from barnabas_broker.coordinators.groups.consumer.saved import GroupRecords, sizes_of
 from barnabas_broker.coordinators.groups.consumer.values import MemberState, Partitions, Target
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.steps import at_once
@@ -179,8 +179,9 @@ class Desk:
         assert group.instances == statics
         for records in (group, self.table):
             values = [(key, value) for key in records.keys() if (value := records.get(key)) is not None]  # noqa: SIM118
-            assert records.size_bytes == sum(size_of_value(*one) for one in values)
-            assert records.held_bytes == sum(held_bytes_of(*one) for one in values)
+            sizes = [sizes_of(*one) for one in values]
+            assert records.size_bytes == sum(size_bytes for size_bytes, _ in sizes)
+            assert records.held_bytes == sum(held_bytes for _, held_bytes in sizes)
             assert records.reconciled == {
                 member_id
                 for member_id, one in records.assignments.items()

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.coordinators.groups.consumer.group import HURRY_MS
+from barnabas_broker.coordinators.groups.consumer.group import HURRY_MS, SHARE_MAX
 from barnabas_broker.coordinators.groups.consumer.messages import Beat, ConsumerAnswer, ConsumerConfig, Refusal
 from barnabas_broker.coordinators.groups.consumer.subscribed import TOPICS_MAX
 from barnabas_broker.coordinators.groups.consumer.values import Kind, MemberState
@@ -102,6 +102,14 @@ class TestJoining:
         assert isinstance(one.beat(), ConsumerAnswer)
         three.epoch = 5  # Kafka says that the group is full; then its client gives up.
         assert error_of(three.beat()) is ErrorCode.UNKNOWN_MEMBER_ID
+
+    def test_no_member_has_more_than_it_can_say_at_once_and_the_rest_waits_for_more_members(self) -> None:
+        desk = Desk(SomeTopics(t=SHARE_MAX + 4))
+        one, two = Client(desk, "a", "t"), Client(desk, "b", "t")
+        settle(one)
+        assert (len(one.has), desk.group.left_out) == (SHARE_MAX, 4)
+        settle(one, two)
+        assert (len(one.has) + len(two.has), desk.group.left_out) == (SHARE_MAX + 4, 0)
 
     def test_too_many_topics_are_refused(self, desk: Desk) -> None:
         settle(Client(desk, "a", "t"))
