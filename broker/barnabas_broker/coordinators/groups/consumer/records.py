@@ -52,6 +52,9 @@ __all__ = ["decode_consumer_key", "decode_consumer_value", "encode_consumer_key"
 
 _VERSION = 0
 _I16 = struct.Struct(">h")
+_NO_TAGS = b"\0"
+_NO_CLASSIC = b"\x01\x00\x01\x00"
+"""One tagged field, number 0, of one byte: null. To Kafka a member without that field is a classic one."""
 _OF_THE_GROUP = {Kind.GROUP_EPOCH, Kind.TARGET_EPOCH}
 _KINDS = {kind.value: kind for kind in Kind}
 
@@ -201,7 +204,10 @@ def decode_consumer_key(data: Buffer) -> ConsumerKey | None:
 
 def encode_consumer_value(kind: Kind, value: ConsumerValue) -> bytes:
     """Return the value of a record of that kind. Raises ValueError as above."""
-    return _I16.pack(_VERSION) + _message(kind, value).to_bytes(_VERSION)
+    body = _message(kind, value).to_bytes(_VERSION)
+    if isinstance(value, MemberMetadata) and value.classic is None:
+        body = body[: -len(_NO_TAGS)] + _NO_CLASSIC
+    return _I16.pack(_VERSION) + body
 
 
 def _message(kind: Kind, value: ConsumerValue) -> Message:
@@ -273,6 +279,8 @@ def decode_consumer_value(kind: Kind, data: Buffer) -> ConsumerValue:
     """
     if len(data) < _I16.size:
         raise MalformedMessageError(f"value of {len(data)} bytes")
+    if kind is Kind.MEMBER_METADATA and bytes(data[-len(_NO_CLASSIC) :]) == _NO_CLASSIC:
+        data = bytes(data[: -len(_NO_CLASSIC)]) + _NO_TAGS
     # Like Kafka, nothing is held against bytes behind a value.
     body = _VALUES[kind].decode(data, _I16.unpack_from(data)[0], _I16.size, exact=False)
     match body:

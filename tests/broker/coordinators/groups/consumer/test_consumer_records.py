@@ -44,7 +44,7 @@ CASES: list[tuple[ConsumerKey, str, Any, str]] = [
         GroupEpoch(7, -2),
         "0000 00000007 01 00 08 ffffffff fffffffe",
     ),
-    (ConsumerKey("g", Kind.MEMBER_METADATA, "m"), "0005 0001 67 0001 6d", MEMBER, f"0000 {MEMBER_HEX} 00"),
+    (ConsumerKey("g", Kind.MEMBER_METADATA, "m"), "0005 0001 67 0001 6d", MEMBER, f"0000 {MEMBER_HEX} 01 00 01 00"),
     (
         ConsumerKey("g", Kind.MEMBER_METADATA, "m"),
         "0005 0001 67 0001 6d",
@@ -97,6 +97,10 @@ def test_without_epochs_partitions_are_of_the_members_epoch() -> None:
         old = f"0000 {said} 00000006 00 02 {A_HEX} 03 00000001 00000002 00 01 00"
         read = decode_consumer_value(Kind.MEMBER_ASSIGNMENT, bytes.fromhex(old))
         assert read == MemberAssignment(epoch, 6, MemberState.STABLE, {A: {1: expected, 2: expected}}, {})
+
+
+def test_a_member_without_the_field_for_classic_ones_is_none_of_them() -> None:
+    assert decode_consumer_value(Kind.MEMBER_METADATA, bytes.fromhex(f"0000 {MEMBER_HEX} 00")) == MEMBER
 
 
 def test_a_state_of_later_software_is_unknown() -> None:
