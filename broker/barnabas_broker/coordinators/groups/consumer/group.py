@@ -636,7 +636,8 @@ class ConsumerProtocolGroup(GroupRecords):
         self._sessions[member_id] = now_ms + self._config.session_timeout_ms
 
     def _time_revoking(self, member_id: str, assignment: MemberAssignment, now_ms: int) -> None:
-        if assignment.state is not MemberState.UNREVOKED or member_id not in self.members:
+        is_asked = assignment.state is MemberState.UNREVOKED and assignment.epoch >= 0
+        if not is_asked or member_id not in self.members:
             self._revoking.pop(member_id, None)
             return
         until_ms = now_ms + max(0, self.members[member_id].rebalance_timeout_ms)

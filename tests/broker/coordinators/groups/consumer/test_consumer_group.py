@@ -337,6 +337,16 @@ class TestStaticMembers:
         settle(again)
         assert (again.numbers("t"), again.numbers("u")) == ([], [0, 1])
 
+    def test_g4_who_is_away_is_not_asked_to_give_anything_up_by_the_next_coordinator_either(self, desk: Desk) -> None:
+        one, two = Client(desk, "a", "t", instance="i"), Client(desk, "b", "t")
+        settle(one)
+        one.gives_up = False
+        two.beat()
+        one.beat()
+        one.leave(-2)
+        desk.take_over()
+        assert not desk.group._revoking
+
     def test_g4_a_join_whose_answer_was_lost_is_repeated(self, desk: Desk) -> None:
         """Kafka says UNRELEASED_INSTANCE_ID, and librdkafka gives up at that."""
         one = Client(desk, "a", "t", instance="i")
