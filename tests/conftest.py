@@ -27,6 +27,8 @@ BESIDE = ("spark", "docs", "packages", "interop")
 CALCULATING = (
     "broker/access",
     "broker/config",
+    "broker/coordinators/groups/consumer/test_assignors.py",
+    "broker/coordinators/groups/consumer/test_topics.py",
     "broker/coordinators/groups/staging/test_staging.py",
     "broker/coordinators/groups/state_machine",
     "broker/coordinators/groups/test_many.py",
@@ -34,6 +36,7 @@ CALCULATING = (
     "broker/coordinators/groups/test_shard.py",
     "broker/coordinators/groups/test_shard_model.py",
     "broker/coordinators/runtime",
+    "broker/coordinators/test_patterns.py",
     "broker/coordinators/transactions",
     "broker/history",
     "broker/partition",

@@ -193,6 +193,8 @@ class _Parser:
                     items.append(self._repeated(self._literal(literal[-1])))
             elif (atom := self._atom()) is not None:
                 items.append(self._repeated(atom))
+            elif items:
+                items.append(self._repeated(items.pop()))  # Flags are nothing between a thing and its repetition.
         return Row(items)
 
     def _repeated(self, what: Tree) -> Tree:
@@ -308,7 +310,7 @@ class _Parser:
             while len(digits) < 3 and self._peek() in tuple("01234567"):
                 digits += self._next()
             return int(digits, 8)
-        if character.isascii() and not character.isalnum():
+        if not (character.isascii() and character.isalnum()):
             return ord(character)
         raise PatternError(f"\\{character} is not supported")
 
