@@ -162,11 +162,11 @@ class Storing(ABC):
             return hosted
         if not 0 <= asked.partition_index < len(hosted.topic.partitions):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if len(note.encode()) > self.broker.config.offset_metadata_max_bytes:
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
         code = self.may_store(hosted.topic.topic_id, asked.partition_index)
         if code is not ErrorCode.NONE:
             return code
-        if len(note.encode()) > self.broker.config.offset_metadata_max_bytes:
-            return ErrorCode.OFFSET_METADATA_TOO_LARGE
         # The image's own string: a million offsets of one topic share it.
         key = OffsetKey(self.group_id, hosted.topic.name, asked.partition_index)
         epoch = asked.committed_leader_epoch

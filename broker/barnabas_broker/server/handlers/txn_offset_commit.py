@@ -92,7 +92,7 @@ class _Staging(Storing):
         request = self._request
         if request.group_id in shard.consumers.groups:
             code, self._since = may_commit(shard, request, None)
-            return code
+            return _as_known(code)
         generation_id = request.generation_id_or_member_epoch
         hosted = shard.group(self.group_id) if generation_id >= 0 else shard.make_group(self.group_id)
         if hosted is None:
@@ -100,7 +100,7 @@ class _Staging(Storing):
         return shard.check_staging(hosted, request.member_id, request.group_instance_id, generation_id)
 
     def may_store(self, topic_id: bytes, index: int) -> ErrorCode:
-        return may_store(self._since, self._request.generation_id_or_member_epoch, topic_id, index)
+        return _as_known(may_store(self._since, self._request.generation_id_or_member_epoch, topic_id, index))
 
     def find(self, topic: TxnOffsetCommitRequestTopic) -> HostedTopic | ErrorCode:
         return self.broker.partitions.topics.get(topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -110,6 +110,11 @@ class _Staging(Storing):
 
     def write(self, shard: GroupShard, places: Sequence[Place], done: Done) -> None:
         shard.staging.write(self._writer, places, done)
+
+
+def _as_known(code: ErrorCode) -> ErrorCode:
+    """Return the code that clients know: none of these versions has STALE_MEMBER_EPOCH (KIP-1319)."""
+    return ErrorCode.ILLEGAL_GENERATION if code is ErrorCode.STALE_MEMBER_EPOCH else code
 
 
 def handle(

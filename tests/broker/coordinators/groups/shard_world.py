@@ -74,7 +74,7 @@ class World(ReplicaWorld[TableName | StagedName, Value, GroupShard]):
             self.failures.append,
         )
         # Tests say themselves what there is for groups of KIP-848.
-        self.coordinator.topics.take = lambda _: None  # type: ignore[method-assign]
+        cast("Any", self.coordinator.topics).take = lambda _: None
         self.observe(self.coordinator.runtime)
 
     def known_to(self, table: GroupTable) -> Known:
@@ -86,7 +86,7 @@ class World(ReplicaWorld[TableName | StagedName, Value, GroupShard]):
         assert table.group_bytes == sum(size_bytes for _, size_bytes in table.saved.values())
         for group_id, records in table.consumers.items():
             assert not records.is_empty
-            found.update({key: value for key in records.keys() if (value := records.get(key)) is not None})  # noqa: SIM118
+            found.update({key: said for key in records.keys() if (said := records.get(key)) is not None})  # noqa: SIM118
             assert {key.group_id for key in records.keys()} == {group_id}  # noqa: SIM118
         consumers = table.consumers.values()
         assert table.consumer_bytes == sum(records.held_bytes for records in consumers)

@@ -26,7 +26,7 @@ def test_a_group_is_listed_described_surveyed_and_deleted(brokers: RunningCluste
             assert described.coordinator_id == one.coordinator_id
             (member,) = described.members
             assert (member.member_id, member.group_instance_id) == ("a", "i")
-            assert member.assignment == {TopicPartition(topic, number) for number in range(4)}
+            assert member.assignment == frozenset(TopicPartition(topic, number) for number in range(4))
             lag = await admin.group_lag(topic)
             assert lag[place].member == member
             survey = (await admin.survey_groups([listed])).groups[topic]

@@ -165,7 +165,7 @@ class TestOffsets:
         assert one.commit(members.topic, {0: 3}, version=8) == [ErrorCode.UNSUPPORTED_VERSION]
         assert one.commit(members.topic, {0: 3}, generation_id_or_member_epoch=2) == [ErrorCode.STALE_MEMBER_EPOCH]
         assert one.commit(members.topic, {0: 3}, member_id="x") == [UNKNOWN]
-        nobody = {"member_id": "", "generation_id_or_member_epoch": -1}
+        nobody: dict[str, Any] = {"member_id": "", "generation_id_or_member_epoch": -1}
         assert one.commit(members.topic, {0: 3}, **nobody) == [UNKNOWN]
         two = members("b")
         settle(one, two, partitions=4)
