@@ -68,6 +68,9 @@ class GroupTopics:
             except (PatternError, TooManyPatternsError):
                 # A group that was loaded has more than this broker has room for: it matches nothing.
                 known = None
+            else:
+                if not known.is_resolved:
+                    self._do(self.known.resolve_in_steps())
         self._held[pattern] = known, count + 1
 
     def let_go(self, pattern: str) -> None:
@@ -77,14 +80,14 @@ class GroupTopics:
         elif known is not None:
             self.known.release(known)
 
+    def is_ready(self, pattern: str) -> bool:
+        known, _ = self._held.get(pattern, (None, 0))
+        return known is None or known.is_resolved
+
     def matching_in_steps(self, pattern: str) -> Generator[None, None, Collection[str]]:
         known, _ = self._held.get(pattern, (None, 0))
         if known is None:
             return ()
-        if not known.is_resolved:
-            self._do(self.known.resolve_in_steps())
-        while not known.is_resolved and known.users:
-            yield
         names = []
         for number, name in enumerate(self.known.names_of(known), 1):
             names.append(name)

@@ -74,6 +74,8 @@ HURRY_PART = 10
 """While somebody is waited for, the others come again after this part of the time that they have waited already."""
 EXPIRED_STEP = 100
 """Members that are thrown out in one go; the others a millisecond later."""
+RESOLVING_MS = 10
+"""While it is not known what a pattern matches a group looks again after so long."""
 PATTERN_REFRESH_MS = 10_000
 """New topics are looked at with the patterns of a group at most this often."""
 NAMES_STEP = 500  # names between two yields
@@ -345,6 +347,8 @@ class ConsumerProtocolGroup(GroupRecords):
         if has_resubscribed:
             self._forget_pattern(known.topic_pattern, topics)
         is_changed = before is None or has_resubscribed or self.assignor != assignor
+        if self._held != self._subscribed.patterns.keys():
+            self._hold(topics)
         if is_changed or self._seen_version != topics.version:
             self._consider_epoch(topics, now_ms, is_changed=is_changed)
         self._touch(member_id, now_ms)
@@ -387,6 +391,8 @@ class ConsumerProtocolGroup(GroupRecords):
         """Return when a new target, or a new look at topics with the patterns, is wanted: at the earliest now."""
         if not self.members:
             return None
+        if not all(map(topics.is_ready, self._held)):
+            return now_ms + RESOLVING_MS
         if self.target_number < self.epoch_number:
             return max(now_ms, self._target_at_ms + self._config.assignment_interval_ms)
         versions = [self._resolved_versions.get(pattern) for pattern in self._subscribed.patterns]
@@ -404,7 +410,6 @@ class ConsumerProtocolGroup(GroupRecords):
         self._refreshed_at_ms = now_ms
         for pattern in list(self._subscribed.patterns):
             if self._resolved_versions.get(pattern) != version or pattern not in self.patterns:
-                self._hold(topics)
                 found = yield from topics.matching_in_steps(pattern)
                 patterns[pattern] = ResolvedPattern(tuple(sorted(found)[:TOPICS_MAX]), version, wall_ms)
         has_new = any(

@@ -63,6 +63,9 @@ class Topics(Protocol):
     def let_go(self, pattern: str) -> None:
         """Forget a pattern that was held."""
 
+    def is_ready(self, pattern: str) -> bool:
+        """Tell whether it is known what a pattern matches, which is held."""
+
     def matching_in_steps(self, pattern: str) -> Generator[None, None, Collection[str]]:
         """Return the names of all topics that a pattern matches, which is held."""
 

@@ -35,6 +35,7 @@ class SomeTopics:
     def __init__(self, **counts: int) -> None:
         self.version = 1
         self.held: Counter[str] = Counter()
+        self.unresolved: set[str] = set()
         self.there = {name: (topic_id(name), count) for name, count in counts.items()}
 
     def put(self, name: str, count: int | None, incarnation: int = 0) -> None:
@@ -61,8 +62,12 @@ class SomeTopics:
         self.held[pattern] -= 1
         assert self.held[pattern] >= 0
 
-    def matching_in_steps(self, pattern: str) -> Generator[None, None, list[str]]:
+    def is_ready(self, pattern: str) -> bool:
         assert self.held[pattern]
+        return pattern not in self.unresolved
+
+    def matching_in_steps(self, pattern: str) -> Generator[None, None, list[str]]:
+        assert self.is_ready(pattern)
         yield
         return [name for name in self.there if re.fullmatch(pattern, name)]
 

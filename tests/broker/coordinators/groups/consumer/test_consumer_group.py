@@ -427,6 +427,21 @@ class TestPatterns:
         settle(one)
         assert (one.epoch, one.numbers("ttt")) == (2, [0, 1])
 
+    def test_a_target_is_made_when_it_is_known_what_patterns_match(self, desk: Desk) -> None:
+        desk.topics.unresolved.add("t+")
+        one = Client(desk, "a", topic_pattern="t+", topic_names=None)
+        heard = desk.hear(one.next_beat())
+        assert not isinstance(heard, Refusal)
+        desk.plan()
+        due_ms = desk.group.plan_due_ms(desk.topics, desk.now_ms)
+        assert due_ms is not None
+        assert due_ms > desk.now_ms
+        desk.topics.unresolved.clear()
+        desk.plan()
+        desk.flush()
+        settle(one)
+        assert one.numbers("t") == [0, 1, 2, 3]
+
     def test_g13_one_that_is_none_is_refused(self, desk: Desk) -> None:
         one = Client(desk, "a", topic_pattern="t(", topic_names=None)
         assert error_of(one.beat()) is ErrorCode.INVALID_REGULAR_EXPRESSION
