@@ -5,6 +5,7 @@ them (if all members subscribe alike). So there are no ties that each side is fr
 """
 
 import random
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from barnabas_broker.coordinators.groups.consumer.assignors.roster import (
     MemberSubscription,
     roster_in_steps,
 )
+from barnabas_broker.coordinators.patterns import Pattern, PatternError
 from barnabas_raftlog.steps import at_once
 
 from .line_programs import LineProgram, java_command
@@ -26,6 +28,40 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow]
 SOURCE = Path(__file__).with_name("KafkaAssignors.java")
 LIVES = 150
 STEPS = 8
+
+EXPRESSIONS = 6_000
+PIECES = (
+    *("a", "b", "-", ".", "_", "1", "A", "ü", " ", ",", r"\.", r"\d", r"\D", r"\w", r"\W", r"\s", r"\S", r"\b", r"\B"),
+    *("^", "$", r"\A", r"\z", r"\Z", r"\Q", r"\E", "*", "+", "?", "*?", "+?", "??", "{2}", "{0}", "{1,}", "{0,2}"),
+    *("{,2}", "{2,1}", "{1000}", "{1001}", "(", "(?:", "(?i)", "(?i:", "(?-i)", "(?s)", "(?m)", "(?U)", "(?P<n>"),
+    *("(?<n>", "(?n", "(?=", "(?!", "(?#", ")", ")", ")", "|", "|", "[", "[^", "]", "]", "[a-z]", "[^a-c]", "[b-a]"),
+    *("[[:alpha:]]", "[[:^digit:]]", "[:alpha:]", "[[:foo:]]", r"\x61", r"\x{62}", r"\x", r"\101", r"\0", r"\1", r"\8"),
+    *(r"\n", r"\t", r"\a", r"\f", r"\v", r"\r", r"\C", r"\e", r"\h", r"\-", r"\_", r"\ü", r"\q", "{", "}", "{a}"),
+    *("\n", "\\", "&&", "()", "(|a)", r"\cA", r"\G", r"\X", r"\R", r"\N", r"\u0061"),
+)
+NAMES = [
+    "",
+    "a",
+    "b",
+    "ab",
+    "aab",
+    "a.b",
+    "a-b",
+    "A",
+    "AB",
+    "1",
+    "a1",
+    "_",
+    "-",
+    ".",
+    "ü",
+    "\n",
+    "a\nb",
+    " ",
+    "{",
+    "aa",
+]
+A_BRACE_REPEATED = re.compile(r"\{[*+?{]")
 
 Members = dict[str, MemberSubscription]
 
@@ -164,3 +200,31 @@ def test_partitions_are_divided_as_kafka_divides_them(kafka: Kafka, name: str, i
             life.give(ours)
             life.change()
     assert compared >= LIVES * STEPS // 2
+
+
+def compiled(expression: str) -> Pattern | str:
+    """Return the pattern, or why there is none."""
+    try:
+        return Pattern.compile(expression)
+    except PatternError as error:
+        return str(error)
+
+
+def test_expressions_match_what_kafkas_match(kafka: Kafka) -> None:
+    """Kafka takes larger ones than we do, and refuses a brace that is repeated, though it takes one for a character."""
+    chance = random.Random("expressions")
+    matched = refused = 0
+    for _ in range(EXPRESSIONS):
+        expression = "".join(chance.choices(PIECES, k=chance.randint(1, 5)))
+        names = chance.sample(NAMES, 8)
+        theirs = kafka.matches(expression, names)
+        pattern = compiled(expression)
+        if isinstance(pattern, str):
+            assert theirs is None or "too large" in pattern, expression
+            refused += 1
+            continue
+        ours = [at_once(pattern.matching(name)) for name in names]
+        assert theirs == ours or (theirs is None and A_BRACE_REPEATED.search(expression)), (expression, names)
+        matched += any(ours)
+    assert matched > EXPRESSIONS // 20
+    assert refused > EXPRESSIONS // 4

@@ -28,6 +28,7 @@ DEPTH_MAX = 100
 REPEATED_MAX = 1_000
 STATES_MAX = 1_000  # of them that are remembered
 STEPS_MAX = 10_000  # on characters, likewise
+HELD_MAX = 100_000  # nodes in those states: 6 MB
 WORK = 2_000
 """Nodes that are looked at, or characters that are passed, between two yields, and one state more: 2 ms at most."""
 PATTERN_BYTES = 2_000
@@ -442,8 +443,8 @@ class _State:
 class Pattern:
     """One expression; `compile` makes it.
 
-    Limits: `NODES_MAX` nodes, `STATES_MAX` states and `STEPS_MAX` steps from one to another, which are forgotten when
-    there are more, or by `forget`.
+    Limits: `NODES_MAX` nodes; `STATES_MAX` states with `HELD_MAX` nodes in all of them, and `STEPS_MAX` steps from one
+    to another, which are forgotten when there are more, or by `forget`.
     """
 
     def __init__(self, text: str, graph: _Graph) -> None:
@@ -453,6 +454,7 @@ class Pattern:
         self._first = frozenset({graph.start})
         self._states: dict[frozenset[int], _State] = {}
         self._steps = 0
+        self._held = 0
         self._work = 0
 
     @classmethod
@@ -478,7 +480,7 @@ class Pattern:
     def forget(self) -> None:
         """Let go of states and steps, which may be more than all else; what is matched next finds them again."""
         self._states = {}
-        self._steps = 0
+        self._steps = self._held = 0
 
     def matching(self, name: str) -> Generator[None, None, bool]:
         """Return whether the pattern matches the whole of a name; yield between pieces of work."""
@@ -502,9 +504,9 @@ class Pattern:
     def _state(self, nodes: frozenset[int]) -> _State:
         state = self._states.get(nodes)
         if state is None:
-            if len(self._states) >= STATES_MAX or self._steps >= STEPS_MAX:
-                self._states = {}
-                self._steps = 0
+            if len(self._states) >= STATES_MAX or self._steps >= STEPS_MAX or self._held >= HELD_MAX:
+                self.forget()
+            self._held += len(nodes)
             state = self._states[nodes] = _State(nodes)
         return state
 

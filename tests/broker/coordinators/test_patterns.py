@@ -1,5 +1,6 @@
 """Expressions of clients match what Python's `re` says, in a time that nobody can make long."""
 
+import random
 import re
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_broker.coordinators.patterns import CHARACTERS_MAX, NODES_MAX, WORK, Pattern, PatternError
+from barnabas_broker.coordinators.patterns import CHARACTERS_MAX, HELD_MAX, NODES_MAX, WORK, Pattern, PatternError
 from barnabas_raftlog.steps import at_once
 
 Two = tuple[str, str]
@@ -189,6 +190,17 @@ def test_names_that_are_all_different_leave_little_behind() -> None:
         at_once(pattern.matching(f"{number:013b}".replace("0", "a").replace("1", "b") * 3))
     assert len(pattern._states) <= 1_000
     assert sum(len(state.nexts) for state in pattern._states.values()) <= 10_000
+
+
+def test_states_of_many_nodes_are_fewer() -> None:
+    """A thousand states of a thousand nodes each would be 60 MB, for each client that asks at the same time."""
+    pattern = Pattern.compile("[ab]*a[ab]{900}x|[ab]*")
+    chance = random.Random(1)
+    for _ in range(4):
+        assert at_once(pattern.matching("".join(chance.choices("ab", k=1_000))))
+        assert sum(len(nodes) for nodes in pattern._states) <= HELD_MAX + NODES_MAX
+    pattern.forget()
+    assert pattern._states == {}
 
 
 def _longest(pattern: Pattern, steps: Any) -> tuple[int, bool]:

@@ -166,10 +166,9 @@ class Subscriptions:
                 total += self._topics.digest(name)
                 if not number % PIECE:
                     yield
-            if now == self.version:
-                total &= DIGEST_MASK
-                self._hash = total - (1 << 64) if total >> 63 else total
-                self._hash_of = now
+            total &= DIGEST_MASK
+            self._hash = total - (1 << 64) if total >> 63 else total
+            self._hash_of = now
         return self._hash
 
     def _add_kind(self, subscription: Subscription) -> _Kind:
