@@ -352,13 +352,14 @@ class TestSubscriptions:
         seen = [at_once(subscriptions.hash_in_steps())]
         at_once(topics.take_in_steps([topic("elsewhere", 9)]))
         assert at_once(subscriptions.hash_in_steps()) == seen[0]
-        for put, deleted in (
+        changes: list[tuple[list[KnownTopic], list[KnownTopic]]] = [
             ([topic("users", 3, 4)], []),
             ([topic("users", 30, 4)], []),
             ([topic("missing", 4)], []),
             ([topic("orders-ch", 5)], []),
             ([], [topic("orders-eu", 1)]),
-        ):
+        ]
+        for put, deleted in changes:
             at_once(topics.take_in_steps(put, deleted))
             seen.append(at_once(subscriptions.hash_in_steps()))
         assert len(set(seen)) == len(seen)
