@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from interop.line_programs import LineProgram, java_command
 
 from barnabas_broker.coordinators.groups.consumer.assignors.built_in import assign
 from barnabas_broker.coordinators.groups.consumer.assignors.roster import (
@@ -20,8 +21,6 @@ from barnabas_broker.coordinators.groups.consumer.assignors.roster import (
 )
 from barnabas_broker.coordinators.patterns import Pattern, PatternError
 from barnabas_raftlog.steps import at_once
-
-from .line_programs import LineProgram, java_command
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
