@@ -34,7 +34,6 @@ CALCULATING = (
     "broker/coordinators/groups/test_many.py",
     "broker/coordinators/groups/test_mutants.py",
     "broker/coordinators/groups/test_shard.py",
-    "broker/coordinators/groups/test_shard_model.py",
     "broker/coordinators/runtime",
     "broker/coordinators/test_patterns.py",
     "broker/coordinators/transactions",

@@ -200,6 +200,7 @@ PURE_STDLIB = {
         "tomllib",
         "types",
         "typing",
+        "unicodedata",
         "uuid",
         "zlib",
     ),

@@ -6,10 +6,11 @@ state, and states that follow on a character are remembered (a lazy automaton, a
 done on each character is bounded by `NODES_MAX`, and long matches yield in between.
 
 The syntax is RE2's: alternatives, groups, `* + ? {n,m}` also as lazy ones, classes with ranges and `[:alpha:]` and the
-like, `. ^ $ \A \z \b \B`, `\d \s \w` and their opposites (ASCII, as in RE2), `\Q..\E`, `\x`, octal and control escapes,
-the flags `i m s U`. A pattern matches whole names. Refused, as there: references, look-around, possessive repetition,
-more than a thousand repetitions. Refused, though RE2 knows it: `\p` and `\C`, nesting beyond `DEPTH_MAX`, and what
-makes more than `NODES_MAX` nodes or is longer than `CHARACTERS_MAX`.
+like, `. ^ $ \A \z \b \B`, `\d \s \w` and their opposites (ASCII, as in RE2), `\pL` and `\p{Lu}` for the general
+categories of Unicode, `\Q..\E`, `\x`, octal and control escapes, the flags `i m s U`. A pattern matches whole names.
+Refused, as there: references, look-around, possessive repetition, more than a thousand repetitions. Refused, though RE2
+knows it: `\p` for scripts and `\C`, nesting beyond `DEPTH_MAX`, and what makes more than `NODES_MAX` nodes or is longer
+than `CHARACTERS_MAX`.
 
 Source: R. Cox, "Regular Expression Matching Can Be Simple And Fast" (2007).
 """
@@ -19,6 +20,7 @@ from bisect import bisect_right
 from collections.abc import Generator, Iterable
 from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias
+from unicodedata import category
 
 __all__ = ["CHARACTERS_MAX", "NODES_MAX", "Pattern", "PatternError"]
 
@@ -65,12 +67,31 @@ Ranges: TypeAlias = list[tuple[int, int]]
 """Code points, ends included."""
 
 
+class Property(NamedTuple):
+    """Characters of a general category, whose name may be its first letter only; or all others."""
+
+    name: str
+    is_negated: bool
+
+    def has(self, variants: Iterable[str]) -> bool:
+        """Tell whether a character, of which these are the variants, is one of them."""
+        of = [category(one) for one in variants if len(one) == 1]
+        return any(one.startswith(self.name) and one != NOT_ASSIGNED for one in of) != self.is_negated
+
+
 class Chars:
     """A set of characters."""
 
-    __slots__ = ("_ends", "_is_negated", "_starts", "folds")
+    __slots__ = ("_ends", "_is_negated", "_properties", "_starts", "folds")
 
-    def __init__(self, ranges: Iterable[tuple[int, int]], *, is_negated: bool = False, folds: bool = False) -> None:
+    def __init__(
+        self,
+        ranges: Iterable[tuple[int, int]],
+        properties: Iterable[Property] = (),
+        *,
+        is_negated: bool = False,
+        folds: bool = False,
+    ) -> None:
         merged: Ranges = []
         for start, end in sorted(ranges):
             if merged and start <= merged[-1][1] + 1:
@@ -79,12 +100,14 @@ class Chars:
                 merged.append((start, end))
         self._starts = [start for start, _ in merged]
         self._ends = [end for _, end in merged]
+        self._properties = tuple(properties)
         self._is_negated = is_negated
         self.folds = folds
 
     def has(self, character: str) -> bool:
         variants = {character, character.lower(), character.upper()} if self.folds else (character,)
-        return any(len(one) == 1 and self._lists(ord(one)) for one in variants) != self._is_negated
+        found = any(len(one) == 1 and self._lists(ord(one)) for one in variants)
+        return (found or any(one.has(variants) for one in self._properties)) != self._is_negated
 
     def _lists(self, point: int) -> bool:
         number = bisect_right(self._starts, point) - 1
@@ -124,6 +147,9 @@ SPACE: Final = [(9, 10), (12, 13), (32, 32)]
 LOWER: Final = [(97, 122)]
 UPPER: Final = [(65, 90)]
 WORD_RANGES: Final = [*DIGIT, *UPPER, (95, 95), *LOWER]
+_FURTHER: Final = {"L": "lmotu", "M": "cen", "N": "dlo", "P": "cdefios", "S": "ckmo", "Z": "lps", "C": "cfos"}
+CATEGORIES: Final = {letter + more for letter, further in _FURTHER.items() for more in ("", *further)}
+NOT_ASSIGNED: Final = "Cn"
 PERL: Final = {"d": DIGIT, "s": SPACE, "w": WORD_RANGES}
 POSIX: Final = {
     "alnum": [*DIGIT, *UPPER, *LOWER],
@@ -288,6 +314,9 @@ class _Parser:
         character = self._next()
         if character in PLACES:
             return PLACES[character]
+        if character in "pP":
+            self._at -= 2
+            return Chars([], [self._property()], folds=self._flags.folds)
         if character.lower() in PERL:
             return Chars(PERL[character.lower()], is_negated=character.isupper())
         point = self._point(character)
@@ -315,20 +344,38 @@ class _Parser:
             return ord(character)
         raise PatternError(f"\\{character} is not supported")
 
+    def _property(self) -> Property:
+        """Take in a backslash and what follows it: the name of a category, whose first letter may stand alone."""
+        is_negated = self._text[self._at + 1] == "P"
+        self._at += 2
+        if self._take("{"):
+            name, closed, _ = self._text[self._at :].partition("}")
+            self._at += len(name) + len(closed)
+            is_negated ^= name.startswith("^")
+            name = name.removeprefix("^") if closed else ""
+        else:
+            name = self._next()
+        if name not in CATEGORIES:
+            raise PatternError(f"\\p{{{name}}} is no category of characters that is supported")
+        return Property(name, is_negated)
+
     def _class(self) -> Chars:
         is_negated = self._take("^")
         ranges: Ranges = []
+        properties: list[Property] = []
         is_first = True
         while is_first or self._peek() != "]":
             if ":]" in self._text[self._at :] and self._take("[:"):
                 ranges += self._posix()
+            elif self._text.startswith(("\\p", "\\P"), self._at):
+                properties.append(self._property())
             elif self._peek() == "\\" and (more := self._perl()):
                 ranges += more
             else:
                 ranges.append(self._range())
             is_first = False
         self._at += 1
-        return Chars(ranges, is_negated=is_negated, folds=self._flags.folds)
+        return Chars(ranges, properties, is_negated=is_negated, folds=self._flags.folds)
 
     def _posix(self) -> Ranges:
         name, _, _ = self._text[self._at :].partition(":]")

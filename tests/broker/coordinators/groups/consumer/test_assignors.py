@@ -1,6 +1,6 @@
 """The server's assignors give every partition to one subscriber, evenly, and move no more than that takes.
 
-`tests/interop/test_group_assignors.py` compares them with Kafka's.
+`tests/interop/groups/test_group_assignors.py` compares them with Kafka's.
 """
 
 import random

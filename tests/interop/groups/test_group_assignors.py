@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from interop.line_programs import LineProgram, java_command
 
 from barnabas_broker.coordinators.groups.consumer.assignors.built_in import assign
 from barnabas_broker.coordinators.groups.consumer.assignors.roster import (
@@ -20,8 +21,6 @@ from barnabas_broker.coordinators.groups.consumer.assignors.roster import (
 )
 from barnabas_broker.coordinators.patterns import Pattern, PatternError
 from barnabas_raftlog.steps import at_once
-
-from .line_programs import LineProgram, java_command
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
@@ -37,6 +36,7 @@ PIECES = (
     *("(?<n>", "(?n", "(?=", "(?!", "(?#", ")", ")", ")", "|", "|", "[", "[^", "]", "]", "[a-z]", "[^a-c]", "[b-a]"),
     *("[[:alpha:]]", "[[:^digit:]]", "[:alpha:]", "[[:foo:]]", r"\x61", r"\x{62}", r"\x", r"\101", r"\0", r"\1", r"\8"),
     *(r"\n", r"\t", r"\a", r"\f", r"\v", r"\r", r"\C", r"\e", r"\h", r"\-", r"\_", r"\ü", r"\q", "{", "}", "{a}"),
+    *(r"\pL", r"\PL", r"\p{Lu}", r"\p{^Nd}", r"[\pP\d]", r"[^\PL]", r"\p{L", r"\pX", r"\p{Xx}"),
     *("\n", "\\", "&&", "()", "(|a)", r"\cA", r"\G", r"\X", r"\R", r"\N", r"\u0061"),
 )
 NAMES = [
