@@ -63,12 +63,13 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         "access config history process status timing < environment local_cluster partition < leadership < replicas"
         " < coordinators < server < node < main testing < cli pytest_plugin"
     ),
-    "barnabas_broker.coordinators": "room runtime producer_ids < groups < transactions",
+    "barnabas_broker.coordinators": "patterns room runtime producer_ids < groups < transactions",
+    "barnabas_broker.coordinators.groups.consumer.assignors": "roster < balance ranges < uniform < built_in",
     "barnabas_broker.coordinators.runtime": (
         "append_errors contracts shard_host < batch standby under_way < shard < rewriting < coordinator < homes"
     ),
     "barnabas_broker.coordinators.transactions": (
-        "state_machine < marker_queues outcome_messages patterns questions room table topic"
+        "state_machine < marker_queues outcome_messages questions room table topic"
         " < asking hosted_transaction markers whereabouts < doubts shard < additions expiry outcomes < coordinator"
     ),
     "barnabas_broker.server": (
@@ -151,10 +152,10 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_clients.groups": "handler member offsets_to_send",
     "barnabas_clients.admin": "offset_resets snapshot_ranges values",
     "barnabas_broker": (
-        "access config history coordinators.room coordinators.groups.state_machine"
-        " coordinators.transactions.state_machine"
+        "access config history coordinators.patterns coordinators.room coordinators.groups.consumer"
+        " coordinators.groups.state_machine coordinators.transactions.state_machine"
     ),
-    "barnabas_broker.coordinators.transactions": "marker_queues outcome_messages patterns room",
+    "barnabas_broker.coordinators.transactions": "marker_queues outcome_messages room",
     "barnabas_broker.coordinators.runtime": "append_errors batch contracts under_way",
     "barnabas_broker.partition": (
         "aborted_index log_starts producer_state read_replicas record_rules saved_state transactions verifications"
@@ -199,6 +200,7 @@ PURE_STDLIB = {
         "tomllib",
         "types",
         "typing",
+        "unicodedata",
         "uuid",
         "zlib",
     ),

@@ -253,6 +253,18 @@ class BrokerConfig:
     group_min_session_timeout_ms: int = _number(6_000, "Shortest session that a group member may ask for.", low=1)
     group_max_session_timeout_ms: int = _number(1_800_000, "Longest session that a group member may ask for.", low=1)
     group_max_size: int = _number(3_000, "Members of one group; one more is refused.", low=1)
+    group_consumer_max_size: int = _number(
+        3_000, "Members of one group of KIP-848, whose coordinator assigns; one more is refused.", low=1
+    )
+    group_consumer_session_timeout_ms: int = _number(
+        45_000, "A member of such a group that is silent for this long is thrown out.", low=1
+    )
+    group_consumer_heartbeat_interval_ms: int = _number(
+        5_000, "How often members of such a group are heard when it has settled; while it changes, more often.", low=1
+    )
+    group_consumer_assignment_interval_ms: int = _number(
+        100, "Least time between two assignments of such a group.", high=15_000
+    )
     group_state_max_bytes: int = _number(
         64 * _MIB, "Memory for the groups that a broker coordinates, with members and offsets.", low=_MIB
     )
@@ -306,7 +318,7 @@ class BrokerConfig:
 
     unstable_api_versions_enable: bool = _flag(
         False,
-        "Serve APIs that are not finished, for trials: there are none now.",
+        "Serve APIs that are not finished, for trials: consumer groups of KIP-848.",
     )
     raft_election_timeout_ms: int = _number(1_000, "Silence after which a leader is doubted.", low=50, high=600_000)
     raft_heartbeat_interval_ms: int = _number(
@@ -348,6 +360,11 @@ class BrokerConfig:
             raise ConfigError(
                 f"raft.election.timeout.ms ({self.raft_election_timeout_ms}) must be at least three times "
                 f"raft.heartbeat.interval.ms ({self.raft_heartbeat_interval_ms}), or followers will revolt"
+            )
+        if self.group_consumer_heartbeat_interval_ms >= self.group_consumer_session_timeout_ms:
+            raise ConfigError(
+                f"group.consumer.heartbeat.interval.ms ({self.group_consumer_heartbeat_interval_ms}) is not shorter "
+                f"than group.consumer.session.timeout.ms ({self.group_consumer_session_timeout_ms}): nobody would stay"
             )
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
             raise ConfigError(

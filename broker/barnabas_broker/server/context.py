@@ -24,6 +24,7 @@ from barnabas_broker.status.events import EventHistory, FetchCounters
 from barnabas_broker.timing.pieces import let_go
 from barnabas_broker.timing.timers import Timers
 from barnabas_broker.timing.turns import Work
+from barnabas_clients.protocol.consumer_group_describe import ConsumerGroupDescribeResponse
 from barnabas_clients.protocol.create_snapshot import CreateSnapshotResponse
 from barnabas_clients.protocol.create_topics import CreateTopicsResponse
 from barnabas_clients.protocol.describe_configs import DescribeConfigsResponse
@@ -62,6 +63,7 @@ SMALL_BYTES = 16 << 10
 WORDS_CHARACTERS_MAX = 1_000
 _WIDE = frozenset(
     {
+        ConsumerGroupDescribeResponse,
         CreateSnapshotResponse,
         CreateTopicsResponse,
         DescribeConfigsResponse,

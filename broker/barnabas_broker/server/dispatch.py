@@ -16,7 +16,8 @@ too, and refused if it names more than `ELEMENTS_MAX` things.
   and stop the process (`BrokerContext.on_fatal`).
 
 Some versions have a gate: a broker whose settings keep it shut neither advertises nor serves them, and they are to it
-like a key that it does not know. What is not finished stands behind `unstable.api.versions.enable`: nothing, now.
+like a key that it does not know. What is not finished stands behind `unstable.api.versions.enable`: consumer groups
+(KIP-848), now.
 
 Produce is advertised from version 0, because librdkafka turns features off otherwise (KAFKA-18659); versions 0 to 2
 are refused like any other that we do not speak.
@@ -35,6 +36,8 @@ from barnabas_broker.server.handlers import (
     add_partitions_to_txn,
     alter_configs,
     alter_partition_reassignments,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     create_partitions,
     create_snapshot,
     create_topics,
@@ -201,6 +204,8 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (61, range(1), 0, describe_producers),
     (65, range(1), 0, describe_transactions),
     (66, range(3), 0, list_transactions),
+    (68, range(2), 0, consumer_group_heartbeat),
+    (69, range(2), 0, consumer_group_describe),
     (25185, range(1), 0, describe_health),
     (25186, range(1), 0, open_challenge),
     (25187, range(1), 0, describe_events),
@@ -209,7 +214,7 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (25191, range(1), 0, describe_snapshots),
     (25192, range(1), 0, delete_snapshot),
 )
-_GATES: Mapping[int, Gate] = {22: TWO_PHASE}
+_GATES: Mapping[int, Gate] = {22: TWO_PHASE, 68: UNSTABLE, 69: UNSTABLE}
 ROUTES = {
     key: Route(
         key=key,

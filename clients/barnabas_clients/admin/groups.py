@@ -9,8 +9,8 @@ next commit would undo it. Brokers refuse it, and to make that clear the refusal
 
 Cancellation, for all of them: the change may happen nevertheless, and nothing is left behind here.
 
-Not here: the groups of KIP-848 and share groups, which have messages of their own. `list_groups` shows them if the
-broker has them, and the positions of the former can be read. Describing them raises GROUP_ID_NOT_FOUND.
+Not here: share groups, which have messages of their own. `list_groups` shows them if the broker has them. Describing
+them raises GROUP_ID_NOT_FOUND. Groups of KIP-848 are described as all others are (`consumer_groups`).
 """
 
 import asyncio
@@ -30,6 +30,7 @@ from barnabas_clients.protocol.list_groups import ListGroupsRequest, ListGroupsR
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
 from barnabas_raftlog.errors import MalformedMessageError
 
+from .consumer_groups import find_consumers
 from .offset_resets import OffsetChange, ResetTo, planned
 from .offsets import left_s, list_offsets
 from .topics import known_topics
@@ -112,6 +113,10 @@ async def describe_groups(
         async def attempt(deadline: float) -> GroupDescription:
             response = await coordinator.ask(DescribeGroupsRequest(groups=(group_id,)), deadline)
             for row in response.groups:
+                if row.error_code == ErrorCode.GROUP_ID_NOT_FOUND or row.group_state == "Dead":
+                    consumers = await find_consumers(coordinator, group_id, deadline)
+                    if consumers is not None:
+                        return consumers
                 coordinator.judge(row.error_code, row.error_message or group_id)
                 # Before version 6 there is no error for it.
                 if row.group_state == "Dead":

@@ -13,6 +13,10 @@ from collections.abc import Collection, Iterable, Sequence
 
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.errors import ClientError
+from barnabas_clients.protocol.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
 from barnabas_clients.protocol.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from barnabas_clients.protocol.errors import KafkaError
 from barnabas_clients.protocol.list_offsets import ListOffsetsResponse
@@ -24,6 +28,7 @@ from barnabas_clients.protocol.offset_fetch import (
 )
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
 
+from .consumer_groups import CONSUMER_TYPE, described_consumers
 from .groups import ask_groups, described
 from .log_dirs import ask_log_dirs
 from .offsets import left_s, offsets_in, offsets_request
@@ -115,11 +120,15 @@ async def survey_groups(
     if with_lags:
         # Positions may come with the ids of their topics, whatever topics these are.
         await cluster.refresh(None, timeout_s=left_s(deadline))
+    consumers = {row.group_id for row in listings if row.type == CONSUMER_TYPE}
     by_coordinator: dict[int, list[str]] = {}
     for row in listings:
         by_coordinator.setdefault(row.coordinator_id, []).append(row.group_id)
     answers = await asyncio.gather(
-        *(_of_coordinator(cluster, *one, deadline, silent, with_lags) for one in sorted(by_coordinator.items()))
+        *(
+            _of_coordinator(cluster, *one, consumers, deadline, silent, with_lags)
+            for one in sorted(by_coordinator.items())
+        )
     )
     descriptions = {group_id: one for found, _ in answers for group_id, one in found.items()}
     committed = {group_id: one for _, found in answers for group_id, one in found.items()}
@@ -212,7 +221,13 @@ async def _sizes(
 
 
 async def _of_coordinator(
-    cluster: Cluster, node_id: int, group_ids: Sequence[str], deadline: float, silent: Silent, with_lags: bool
+    cluster: Cluster,
+    node_id: int,
+    group_ids: Sequence[str],
+    consumers: Collection[str],
+    deadline: float,
+    silent: Silent,
+    with_lags: bool,
 ) -> tuple[dict[str, GroupDescription], dict[str, dict[TopicPartition, OffsetAndMetadata]]]:
     """Ask one coordinator about its groups, some at a time; nothing more after a question that it did not answer."""
     descriptions: dict[str, GroupDescription] = {}
@@ -228,6 +243,12 @@ async def _of_coordinator(
                 for row in response.groups
                 if not row.error_code and row.group_state != "Dead"
             }
+            others = [group_id for group_id in some if group_id in consumers and group_id not in descriptions]
+            if others:
+                told: ConsumerGroupDescribeResponse = await cluster.ask_broker(
+                    node_id, ConsumerGroupDescribeRequest(group_ids=others), left_s(deadline)
+                )
+                descriptions |= described_consumers(told, node_id)
             if with_lags:
                 wanted = [OffsetFetchRequestGroup(group_id=group_id, topics=None) for group_id in some]
                 fetched: OffsetFetchResponse = await cluster.ask_broker(

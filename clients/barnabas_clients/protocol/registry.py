@@ -18,6 +18,8 @@ from .add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxn
 from .alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from .alter_partition_reassignments import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
 from .api_versions import ApiVersionsRequest, ApiVersionsResponse
+from .consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from .consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from .create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from .create_snapshot import CreateSnapshotRequest, CreateSnapshotResponse
 from .create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -154,6 +156,8 @@ APIS: Final = {
         _api(DescribeProducersRequest, DescribeProducersResponse),
         _api(DescribeTransactionsRequest, DescribeTransactionsResponse),
         _api(ListTransactionsRequest, ListTransactionsResponse),
+        _api(ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
+        _api(ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
         _api(DescribeHealthRequest, DescribeHealthResponse),
         _api(OpenChallengeRequest, OpenChallengeResponse),
         _api(DescribeEventsRequest, DescribeEventsResponse),

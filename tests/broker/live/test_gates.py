@@ -10,6 +10,8 @@ from barnabas_broker.server import dispatch
 from barnabas_broker.server.dispatch import ROUTES, UNSTABLE, Gate
 from barnabas_broker.testing import RunningCluster
 from barnabas_clients.protocol.api_versions import ApiVersionsRequest
+from barnabas_clients.protocol.consumer_group_describe import ConsumerGroupDescribeRequest
+from barnabas_clients.protocol.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from barnabas_clients.protocol.describe_cluster import DescribeClusterRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.init_producer_id import InitProducerIdRequest
@@ -65,5 +67,9 @@ def test_behind_a_shut_gate_an_api_is_unknown_and_a_version_is_none(
     assert "ListGroups v3 is not supported" in caplog.text
 
 
-def test_only_prepared_transactions_stand_behind_a_gate() -> None:
-    assert {InitProducerIdRequest.api_key: dispatch.TWO_PHASE} == dispatch._GATES
+def test_only_prepared_transactions_and_consumer_groups_stand_behind_a_gate() -> None:
+    assert {
+        InitProducerIdRequest.api_key: dispatch.TWO_PHASE,
+        ConsumerGroupHeartbeatRequest.api_key: UNSTABLE,
+        ConsumerGroupDescribeRequest.api_key: UNSTABLE,
+    } == dispatch._GATES

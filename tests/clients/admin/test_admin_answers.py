@@ -14,6 +14,7 @@ from barnabas_clients.admin.offsets import list_offsets
 from barnabas_clients.admin.values import ConfigResource, ConfigSource, NewTopic, OffsetSpec
 from barnabas_clients.backoff import Backoff
 from barnabas_clients.cluster.cluster import Cluster
+from barnabas_clients.protocol.consumer_group_describe import ConsumerGroupDescribeRequest
 from barnabas_clients.protocol.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -291,6 +292,7 @@ def test_an_old_brokers_dead_group_is_not_there(run: Run) -> None:
         FakeCluster(broker)
         coordinate(broker)
         broker.offered[DescribeGroupsRequest.api_key] = (0, 5)
+        del broker.offered[ConsumerGroupDescribeRequest.api_key]
 
         async def describe(_: DescribeGroupsRequest) -> Answer:
             return DescribeGroupsResponse(groups=[DescribedGroup(group_id="g", group_state="Dead")])

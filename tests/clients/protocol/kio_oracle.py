@@ -77,8 +77,9 @@ def _convert(value: Any, hint: Any, kind: str, version: int) -> Any:
             None,
         )
         return tuple(_convert(each, element, kind, version) for each in value)
-    if dataclasses.is_dataclass(hint):
-        return to_kio(value, version, hint)
+    struct = next((choice for choice in (hint, *get_args(hint)) if dataclasses.is_dataclass(choice)), None)
+    if struct is not None:
+        return to_kio(value, version, struct)
     return _CONVERSIONS.get(kind, lambda plain: plain)(value)
 
 

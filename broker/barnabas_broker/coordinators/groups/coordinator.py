@@ -31,7 +31,12 @@ from barnabas_metadata_quorum.service import MetadataService
 from barnabas_raftlog.loop_meter import LoopMeter
 from barnabas_raftlog.records.markers import EndMarker
 
+from .consumer.assignors.built_in import ASSIGNORS, assign_in_steps
+from .consumer.messages import ConsumerConfig
+from .consumer.pace import Pace
+from .consumers import ConsumerSettings
 from .expiry import Expiry
+from .group_topics import GroupTopics
 from .shard import GroupShard
 from .state_machine.location import OFFSETS_TOPIC, offsets_topic, partition_for
 from .state_machine.messages import GroupConfig
@@ -69,6 +74,20 @@ class GroupCoordinator(Homes[GroupTable, GroupShard]):
             size_max=config.group_max_size,
             rebalance_interval_ms=config.group_rebalance_interval_ms,
         )
+        self.topics = GroupTopics(self.host.spawn, Image(config.cluster_id))
+        self._metadata = metadata
+        self._consumers = ConsumerSettings(
+            ConsumerConfig(
+                size_max=config.group_consumer_max_size,
+                session_timeout_ms=config.group_consumer_session_timeout_ms,
+                heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+                assignment_interval_ms=config.group_consumer_assignment_interval_ms,
+                assignors=tuple(ASSIGNORS),
+            ),
+            assign_in_steps,
+            self.topics,
+            Pace(),
+        )
         retention_ms = config.offsets_retention_minutes * 60_000
         self.expiry = Expiry(self.host, self.tell_group, metadata, self.active_shards, retention_ms)
         self.runtime = CoordinatorRuntime(
@@ -82,7 +101,9 @@ class GroupCoordinator(Homes[GroupTable, GroupShard]):
         )
 
     def _make_shard(self, runtime: ShardRuntime[GroupTable, GroupShard]) -> GroupShard:
-        return GroupShard(runtime, self._group_config, self.room, self.tell_group)
+        # It is the first that asks for topics, and images came before it.
+        self.topics.take(self._metadata.image)
+        return GroupShard(runtime, self._group_config, self.room, self.tell_group, self._consumers)
 
     def end_transaction(self, index: int, marker: EndMarker, bumps_epoch: bool, done: Done) -> None:
         """End a producer's transaction in an offsets partition (`Staging.end`). `done` is called once."""
@@ -99,7 +120,8 @@ class GroupCoordinator(Homes[GroupTable, GroupShard]):
         self.group_events.add(kind, f"group {group_id[:TEXT_MAX]}", cause[:TEXT_MAX])
 
     def on_image(self, old: Image, new: Image) -> None:
-        """Forget the offsets of deleted topics. Subscribed to the metadata service."""
+        """Forget the offsets of deleted topics, and tell groups what there is. Subscribed to the metadata service."""
+        self.topics.take(new)
         deleted = topic_changes(old, new).deleted
         if deleted:
             self.expiry.forget_topics([(topic.name, topic.topic_id) for topic in deleted])
@@ -110,9 +132,11 @@ class GroupCoordinator(Homes[GroupTable, GroupShard]):
         states: Counter[str] = Counter()
         for shard in shards:
             states.update(hosted.group.state.value for hosted in shard.groups.values())
+            states.update(hosted.group.state for hosted in shard.consumers.groups.values())
         return {
             "groups": sum(states.values()),
-            "members": sum(len(hosted.group.members) for shard in shards for hosted in shard.groups.values()),
+            "consumer_groups": sum(len(shard.consumers.groups) for shard in shards),
+            "members": sum(shard.member_count for shard in shards),
             "states": dict(states),
             "offsets": sum(len(shard.offsets) for shard in shards),
             "held_bytes": self.room.held_bytes,

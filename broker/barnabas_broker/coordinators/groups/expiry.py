@@ -22,6 +22,7 @@ from barnabas_broker.coordinators.runtime.shard_host import ShardHost
 from barnabas_broker.timing.slices import Slices
 from barnabas_metadata_quorum.service import MetadataService
 
+from .hosted_consumers import HostedConsumers
 from .hosted_group import HostedGroup
 from .shard import Change, GroupShard, TellGroup
 from .state_machine.offsets import Membership, expired
@@ -32,6 +33,7 @@ __all__ = ["Expiry"]
 
 LOOKED_STEP = 500  # offsets of a group between two looks at the clock
 Place = tuple[str, int]  # topic and partition
+Hosted = HostedGroup | HostedConsumers
 
 
 class Expiry:
@@ -62,8 +64,9 @@ class Expiry:
         missing: set[bytes] = set()
         slices = Slices()
         for shard in self._shards():
-            async for group_id, places, is_whole in self._places_of(shard, list(shard.groups), slices):
-                hosted = shard.groups.get(group_id)
+            group_ids = [*shard.groups, *shard.consumers.groups]
+            async for group_id, places, is_whole in self._places_of(shard, group_ids, slices):
+                hosted = shard.groups.get(group_id) or shard.consumers.groups.get(group_id)
                 if hosted is not None and not hosted.is_deleting:
                     self._look_at(shard, hosted, places, missing, is_whole=is_whole)
         self._missing = missing
@@ -85,7 +88,7 @@ class Expiry:
                 await slices.yield_if_due()
 
     def _look_at(
-        self, shard: GroupShard, hosted: HostedGroup, places: Sequence[Place], missing: set[bytes], *, is_whole: bool
+        self, shard: GroupShard, hosted: Hosted, places: Sequence[Place], missing: set[bytes], *, is_whole: bool
     ) -> None:
         coming = shard.under_way.of_owner(hosted.group_id)
         known = shard.offsets.of_group(hosted.group_id)
@@ -109,9 +112,8 @@ class Expiry:
             names = ", ".join(sorted({topic for topic, _ in gone}))
             text = f"{expired_count} of {len(known)} offsets of {names}, unused for {self._retention_ms // 60_000} min"
             self._tell_group("offsets expired", hosted.group_id, text)
-        is_empty = hosted.group.state is GroupState.EMPTY and hosted.group.deadline_ms is None
-        if is_whole and is_empty and len(gone) == len(offsets) and not coming and not pending and not hosted.saves:
-            shard.remove_group(hosted)
+        if is_whole and _is_idle(hosted) and len(gone) == len(offsets) and not coming and not pending:
+            shard.remove(hosted)
         elif gone:
             shard.write_offsets([(OffsetKey(hosted.group_id, *place), None) for place in gone], None)
 
@@ -135,8 +137,21 @@ class Expiry:
                     shard.write_offsets(changes, None)
 
 
-def membership_of(hosted: HostedGroup) -> Membership:
-    """Return everything that expiry wants to know of a group."""
+def _is_idle(hosted: Hosted) -> bool:
+    if isinstance(hosted, HostedConsumers):
+        return not hosted.group.members
+    return hosted.group.state is GroupState.EMPTY and hosted.group.deadline_ms is None and not hosted.saves
+
+
+def membership_of(hosted: Hosted) -> Membership:
+    """Return everything that expiry wants to know of a group.
+
+    Of a group of KIP-848 nobody remembers since when it is empty: its offsets count from when they were committed, as
+    in Kafka.
+    """
+    if isinstance(hosted, HostedConsumers):
+        group = hosted.group
+        return Membership(has_members=bool(group.members), subscribed=group.subscribed() if group.members else None)
     if hosted.group.state is not GroupState.EMPTY:
         return Membership(has_members=True, subscribed=hosted.group.topics())
     return Membership(has_members=False, empty_since_ms=hosted.changed_at_ms)

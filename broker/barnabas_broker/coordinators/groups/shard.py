@@ -38,6 +38,9 @@ from barnabas_broker.coordinators.runtime.shard import BATCH_BYTES_MAX, ShardRun
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.callbacks import call_each
 
+from .consumer.values import ConsumerKey
+from .consumers import Consumers, ConsumerSettings
+from .hosted_consumers import HostedConsumers
 from .hosted_group import HostedGroup, Parked, Save
 from .staging import Staging
 from .state_machine.group import ConsumerGroup
@@ -46,14 +49,13 @@ from .state_machine.offsets import OffsetTable, in_batches
 from .state_machine.records import (
     CommittedOffset,
     GroupKey,
-    Name,
     OffsetKey,
     encode_group_in_steps,
     encode_group_key,
 )
 from .state_machine.room import OFFSET_BYTES
 from .state_machine.states import GroupState
-from .table import GroupTable
+from .table import GroupTable, TableName
 
 __all__ = ["Change", "GroupShard", "TellGroup"]
 
@@ -68,10 +70,10 @@ TellGroup = Callable[[str, str, str], None]
 
 
 class GroupShard:
-    """See the module. Owned by the loop; `groups` has every group that this partition knows, also empty ones.
+    """See the module. Owned by the loop; `groups` has every classic group that this partition knows, also empty ones.
 
-    `runtime` is the partition and its log, `under_way` the runtime's. `offsets` are those of the table, once it is
-    loaded. `staging` has those of transactions.
+    `consumers` has those of KIP-848; no name is in both. `runtime` is the partition and its log, `under_way` the
+    runtime's. `offsets` are those of the table, once it is loaded. `staging` has those of transactions.
     """
 
     def __init__(
@@ -80,12 +82,14 @@ class GroupShard:
         config: GroupConfig,
         room: Room,
         tell_group: TellGroup,
+        consumers: ConsumerSettings,
     ) -> None:
         self.runtime = runtime
         self.under_way = runtime.under_way
         self.groups: dict[str, HostedGroup] = {}
         self.offsets = OffsetTable()
         self.staging = Staging(runtime, room)
+        self.consumers = Consumers(runtime, consumers, room, tell_group, self._make_way)
         self._table = GroupTable()
         self._host = runtime.host
         self._config = config
@@ -100,12 +104,12 @@ class GroupShard:
     @property
     def loaded_summary(self) -> str:
         """How much was loaded, in words for an operator."""
-        return f"{len(self.groups)} groups, {len(self.offsets)} offsets"
+        return f"{len(self.groups) + len(self.consumers.groups)} groups, {len(self.offsets)} offsets"
 
     @property
     def unloaded_summary(self) -> str:
         """How much is served no more, likewise."""
-        return f"{len(self.groups)} groups"
+        return f"{len(self.groups) + len(self.consumers.groups)} groups"
 
     @property
     def held_bytes(self) -> int:
@@ -114,7 +118,14 @@ class GroupShard:
             return 0
         offsets_bytes = self.offsets.held_bytes + self.staging.staged.held_bytes
         offsets_bytes += self.under_way.count * OFFSET_BYTES
-        return self._groups_bytes + self._table.group_bytes + offsets_bytes
+        groups_bytes = self._groups_bytes + self._table.group_bytes
+        return groups_bytes + self.consumers.held_bytes + self._table.consumer_bytes + offsets_bytes
+
+    @property
+    def member_count(self) -> int:
+        """How many members all groups have, of both kinds."""
+        classic = sum(len(hosted.group.members) for hosted in self.groups.values())
+        return classic + sum(len(hosted.group.members) for hosted in self.consumers.groups.values())
 
     def saved(self, group_id: str) -> SavedGroup | None:
         """Return a group's committed record; None: it has none."""
@@ -126,14 +137,17 @@ class GroupShard:
         """Make a group of every one that has a committed record, or offsets."""
         self._table = table
         self.offsets = table.offsets
+        yield from self.consumers.build_in_steps(table)
         for group_id, (record, _) in table.saved.items():
+            if group_id in self.consumers.groups:
+                continue
             now_ms = self._host.now_ms()
             group = yield from ConsumerGroup.from_saved_in_steps(group_id, record, self._config, now_ms)
             hosted = self.groups[group_id] = HostedGroup(group_id, group)
             hosted.changed_at_ms = record.current_state_timestamp_ms
             yield
         for group_id in (*self.offsets.group_ids(), *table.staged.group_ids()):
-            if group_id not in self.groups:
+            if group_id not in self.groups and group_id not in self.consumers.groups:
                 self.groups[group_id] = HostedGroup(group_id, ConsumerGroup(group_id, self._config))
                 yield
 
@@ -145,6 +159,7 @@ class GroupShard:
                 self._arm(hosted)
             if not number % GROUPS_STEP:
                 yield
+        yield from self.consumers.begin_in_steps()
 
     def recover_in_steps(self) -> Steps:
         """Let every session begin anew."""
@@ -155,6 +170,7 @@ class GroupShard:
                 self.settle(hosted)
             if not number % GROUPS_STEP:
                 yield
+        yield from self.consumers.recover_in_steps()
 
     def end_in_steps(self, error: ErrorCode, *, was_active: bool) -> Steps:
         """Answer everybody who is parked with `error`."""
@@ -166,8 +182,9 @@ class GroupShard:
                 yield from _give(hosted.group.end(error).answers)
             if not number % GROUPS_STEP:
                 yield
+        yield from self.consumers.end_in_steps(error)
 
-    def is_ending(self, name: Name) -> bool:
+    def is_ending(self, name: TableName) -> bool:
         """Tell whether a transaction with an offset of that name is being committed."""
         return self.staging.is_ending(name)
 
@@ -284,14 +301,8 @@ class GroupShard:
 
     def _remove(self, hosted: HostedGroup, done: Done | None) -> Steps:
         group_id = hosted.group_id
-        coming = self.under_way.of_owner(group_id)
-        known = self.offsets.of_group(group_id)
-        others = (
-            *self.staging.staged.of_group(group_id),
-            *(name[1:3] for name in coming if name != GroupKey(group_id)),
-        )
-        places = [*known, *dict.fromkeys(place for place in others if place not in known)]
-        is_saved = group_id in self._table.saved or GroupKey(group_id) in coming
+        places = self._places_of(group_id)
+        is_saved = group_id in self._table.saved or GroupKey(group_id) in self.under_way
         for begin in range(0, len(places), DELETED_STEP):
             is_last = begin + DELETED_STEP >= len(places)
             changes: list[Change] = [
@@ -312,6 +323,58 @@ class GroupShard:
         elif not places:
             _tell(done, ErrorCode.NONE)
         self._take_out(hosted)
+
+    def _places_of(self, group_id: str) -> list[tuple[str, int]]:
+        """Return where a group has, or may have in a moment, an offset."""
+        known = self.offsets.of_group(group_id)
+        coming = (name for name in self.under_way.of_owner(group_id) if not isinstance(name, GroupKey | ConsumerKey))
+        others = (*self.staging.staged.of_group(group_id), *(name[1:3] for name in coming))
+        return [*known, *dict.fromkeys(place for place in others if place not in known)]
+
+    def remove(self, hosted: HostedGroup | HostedConsumers, done: Done | None = None) -> None:
+        """Delete an empty group of either kind, as `remove_group` does."""
+        if isinstance(hosted, HostedGroup):
+            self.remove_group(hosted, done)
+            return
+        assert not hosted.group.members
+        hosted.is_deleting = True
+        self.runtime.in_slices(self._remove_consumers(hosted, done))
+
+    def _remove_consumers(self, hosted: HostedConsumers, done: Done | None) -> Steps:
+        places = self._places_of(hosted.group_id)
+        for begin in range(0, len(places), DELETED_STEP):
+            some = places[begin : begin + DELETED_STEP]
+            if not self.write_offsets([(OffsetKey(hosted.group_id, *place), None) for place in some], None):
+                hosted.is_deleting = False
+                _tell(done, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                return
+            yield
+        if self.consumers.remove(hosted, done) is not ErrorCode.NONE:
+            hosted.is_deleting = False
+
+    def make_way_for_classic(self, group_id: str) -> bool:
+        """Let an empty group of KIP-848 become a classic one, of which nothing is saved yet; its offsets stay.
+
+        False: there is no way. Who joins a group that has members of the other protocol must be of that one, too.
+        """
+        hosted = self.consumers.hosted(group_id)
+        if hosted is None:
+            return group_id not in self.consumers.groups
+        if hosted.group.members or self.consumers.remove(hosted, None) is not ErrorCode.NONE:
+            return False
+        group = ConsumerGroup(group_id, self._config)
+        self.groups[group_id] = HostedGroup(group_id, group)
+        self._account(self.groups[group_id])
+        return True
+
+    def _make_way(self, group_id: str) -> Callable[[], None] | None:
+        """Say whether a name may become a group of KIP-848, and what is to be done when it is one (`Consumers`)."""
+        hosted = self.groups.get(group_id)
+        if hosted is None:
+            return _nothing
+        if hosted.is_deleting or hosted.group.state is not GroupState.EMPTY:
+            return None
+        return partial(self._take_out, hosted)
 
     def _take_out(self, hosted: HostedGroup) -> None:
         hosted.is_removed = True
@@ -440,6 +503,10 @@ def _give(answers: Collection[Answer]) -> Steps:
 
 def _give_one(answer: Answer) -> None:
     cast("Parked", answer.ticket).on_answer(answer)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _tell(done: Done | None, error: ErrorCode) -> None:

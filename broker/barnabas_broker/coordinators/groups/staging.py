@@ -28,9 +28,9 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.records.markers import EndMarker
 
 from .state_machine.offsets import in_batches
-from .state_machine.records import CommittedOffset, GroupKey, Name, OffsetKey
+from .state_machine.records import CommittedOffset, OffsetKey
 from .state_machine.staged import StagedOffsets
-from .table import GroupTable
+from .table import GroupTable, TableName
 
 __all__ = ["WRITERS_MAX", "StagedName", "Staging"]
 
@@ -81,9 +81,9 @@ class Staging:
         """Tell whether a transaction that has not ended has written an offset of that name."""
         return key in self._coming or bool(self.staged.producers_of(key))
 
-    def is_ending(self, name: Name) -> bool:
+    def is_ending(self, name: TableName) -> bool:
         """Tell whether a transaction with an offset of that name is being committed."""
-        if isinstance(name, GroupKey):
+        if not isinstance(name, OffsetKey):
             return False
         # What is committed stands before every marker under way.
         written = [*((producer_id, 0) for producer_id in self.staged.producers_of(name)), *self._coming.get(name, ())]

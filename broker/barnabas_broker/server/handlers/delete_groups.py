@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from barnabas_broker.coordinators.groups.hosted_group import HostedGroup
 from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.coordinators.groups.state_machine.states import GroupState
 from barnabas_broker.server.connections import Exchange
@@ -41,9 +42,10 @@ def refuse(request: DeleteGroupsRequest, code: ErrorCode) -> DeleteGroupsRespons
 
 
 async def _delete(shard: GroupShard, group_id: str) -> ErrorCode:
-    hosted = shard.group(group_id)
+    hosted = shard.group(group_id) or shard.consumers.hosted(group_id)
     if hosted is None:
         return ErrorCode.GROUP_ID_NOT_FOUND
-    if hosted.group.state is not GroupState.EMPTY:
+    is_classic = isinstance(hosted, HostedGroup)
+    if hosted.group.state is not GroupState.EMPTY if is_classic else hosted.group.members:
         return ErrorCode.NON_EMPTY_GROUP
-    return await has_outcome(partial(shard.remove_group, hosted))
+    return await has_outcome(partial(shard.remove, hosted))

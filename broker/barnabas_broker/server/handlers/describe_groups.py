@@ -1,7 +1,8 @@
 """DescribeGroups: show members and assignments of groups that this broker coordinates.
 
 Subscriptions and assignments are shown of a stable group only, as in Kafka: in between they belong to two generations.
-A group that does not exist is "Dead" without an error before version 6, and GROUP_ID_NOT_FOUND since.
+A group that does not exist is "Dead" without an error before version 6, and GROUP_ID_NOT_FOUND since. So is a group of
+KIP-848, which ConsumerGroupDescribe shows.
 """
 
 from barnabas_broker.coordinators.groups.state_machine.group import ConsumerGroup
@@ -40,7 +41,8 @@ async def handle(broker: BrokerContext, exchange: Exchange, request: DescribeGro
             continue
         hosted = shard.group(group_id)
         if hosted is None:
-            described.append(_missing(group_id, exchange.version))
+            is_other = shard.consumers.hosted(group_id) is not None
+            described.append(_missing(group_id, exchange.version, is_other=is_other))
             continue
         result = await _described(group_id, hosted.group, slices)
         if request.include_authorized_operations:
@@ -56,11 +58,11 @@ def refuse(request: DescribeGroupsRequest, code: ErrorCode) -> DescribeGroupsRes
     )
 
 
-def _missing(group_id: str, version: int) -> DescribedGroup:
+def _missing(group_id: str, version: int, *, is_other: bool) -> DescribedGroup:
     result = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
     if version >= NOT_FOUND_SINCE:
         result.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-        result.error_message = in_words(f"Group {group_id} not found.")
+        result.error_message = in_words(f"Group {group_id} {'is not a classic group' if is_other else 'not found'}.")
     return result
 
 

@@ -103,8 +103,13 @@ def _join(
     broker: BrokerContext, exchange: Exchange, request: JoinGroupRequest, shard: GroupShard
 ) -> JoinGroupResponse | None:
     hosted = shard.group(request.group_id)
+    consumers = shard.consumers.hosted(request.group_id)
+    if consumers is not None and consumers.group.members:
+        return refuse(request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if hosted is None and request.member_id:
         return refuse(request, ErrorCode.UNKNOWN_MEMBER_ID)
+    if not shard.make_way_for_classic(request.group_id):
+        return refuse(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     hosted = hosted or shard.make_group(request.group_id)
     if hosted is None:
         return refuse(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Iterable, Sequence
 
+from barnabas_broker.coordinators.groups.consumer.saved import ASSIGNING, RECONCILING
 from barnabas_broker.coordinators.groups.hosted_group import HostedGroup
 from barnabas_broker.coordinators.groups.state_machine.states import GroupState
 from barnabas_broker.server.connections import Exchange
@@ -11,8 +12,8 @@ from barnabas_clients.protocol.list_groups import ListedGroup, ListGroupsRequest
 
 __all__ = ["handle", "refuse"]
 
-CLASSIC = "classic"
-STATES = frozenset(state.value for state in GroupState)
+CLASSIC, CONSUMER = "classic", "consumer"
+STATES = frozenset((*(state.value for state in GroupState), ASSIGNING, RECONCILING))
 PIECE = 100  # groups, or names of a filter, between two yields
 
 
@@ -22,16 +23,24 @@ def handle(broker: BrokerContext, _: Exchange, request: ListGroupsRequest) -> Ge
     if coordinator.is_loading:
         return refuse(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     states = yield from _meant(request.states_filter, STATES)
-    types = yield from _meant(request.types_filter, (CLASSIC,))
+    types = yield from _meant(request.types_filter, (CLASSIC, CONSUMER))
     response = ListGroupsResponse()
-    if CLASSIC not in types:
-        return response
     for shard in list(coordinator.active_shards()):
-        for number, (group_id, hosted) in enumerate(list(shard.groups.items())):
+        classic = list(shard.groups.items()) if CLASSIC in types else []
+        for number, (group_id, hosted) in enumerate(classic):
             if not number % PIECE:
                 yield
             if hosted.group.state.value in states:
                 response.groups.append(_listed(group_id, hosted))
+        consumers = shard.consumers.all_saved() if CONSUMER in types else []
+        for number, saved in enumerate(consumers):
+            if not number % PIECE:
+                yield
+            if saved.state in states:
+                row = ListedGroup(
+                    group_id=saved.group_id, protocol_type=CONSUMER, group_state=saved.state, group_type=CONSUMER
+                )
+                response.groups.append(row)
     return response
 
 

@@ -7,7 +7,7 @@ some such is told which.
 from collections.abc import Generator, Iterable
 from typing import TypeVar
 
-from barnabas_broker.coordinators.transactions.patterns import Pattern, PatternError
+from barnabas_broker.coordinators.patterns import Pattern, PatternError
 from barnabas_broker.coordinators.transactions.state_machine.states import TransactionState
 from barnabas_broker.coordinators.transactions.state_machine.views import list_filter, listed
 from barnabas_broker.server.connections import Exchange
@@ -35,7 +35,7 @@ def handle(
     if coordinator.is_loading:
         return refuse(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     try:
-        pattern = Pattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
+        pattern = Pattern.compile(request.transactional_id_pattern) if request.transactional_id_pattern else None
     except PatternError:
         return refuse(request, ErrorCode.INVALID_REGULAR_EXPRESSION)
     yield

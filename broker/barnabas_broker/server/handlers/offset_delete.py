@@ -1,5 +1,6 @@
 """OffsetDelete: forget a group's positions in some partitions, unless its members subscribe to the topic."""
 
+from collections.abc import Set as AbstractSet
 from functools import partial
 
 from barnabas_broker.coordinators.groups.shard import Change, GroupShard
@@ -29,12 +30,17 @@ async def handle(broker: BrokerContext, _: Exchange, request: OffsetDeleteReques
     shard = await certain_shard(broker, request.group_id)
     if isinstance(shard, ErrorCode):
         return refuse(request, shard)
+    subscribed: AbstractSet[str] | None
     hosted = shard.group(request.group_id)
-    if hosted is None:
+    consumers = shard.consumers.hosted(request.group_id)
+    if consumers is not None:
+        subscribed = consumers.group.subscribed()
+    elif hosted is None:
         return refuse(request, ErrorCode.GROUP_ID_NOT_FOUND)
-    subscribed = await taken(hosted.group.topics_in_steps())
-    if hosted.group.state is not GroupState.EMPTY and subscribed is None:
-        return refuse(request, ErrorCode.NON_EMPTY_GROUP)
+    else:
+        subscribed = await taken(hosted.group.topics_in_steps())
+        if hosted.group.state is not GroupState.EMPTY and subscribed is None:
+            return refuse(request, ErrorCode.NON_EMPTY_GROUP)
     deletion = _Deletion(shard, request.group_id)
     response = OffsetDeleteResponse()
     slices = Slices()

@@ -41,6 +41,7 @@ from .group_routing import CONFIRM_S, REQUEST_MS
 __all__ = ["handle", "refuse"]
 
 MANY_SINCE = 8
+MEMBERS_SINCE = 9
 IDS_SINCE = 10
 TOP_LEVEL_SINCE = 2
 PIECE = 100  # positions between two yields
@@ -73,6 +74,8 @@ async def handle(broker: BrokerContext, exchange: Exchange, request: OffsetFetch
         shard = shards[group.group_id]
         code = confirmed[shard] if isinstance(shard, GroupShard) else shard
         if isinstance(shard, GroupShard) and code is ErrorCode.NONE:
+            code = _member_refusal(shard, group, version)
+        if isinstance(shard, GroupShard) and code is ErrorCode.NONE:
             reading = _Reading(broker, shard, group.group_id, version >= IDS_SINCE, request.require_stable)
             results.append(await taken(reading.all() if group.topics is None else reading.named(group.topics)))
         else:
@@ -82,9 +85,17 @@ async def handle(broker: BrokerContext, exchange: Exchange, request: OffsetFetch
     return await taken(_single(results[0], request, version))
 
 
+def _member_refusal(shard: GroupShard, group: OffsetFetchRequestGroup, version: int) -> ErrorCode:
+    """Say whether a member of a group of KIP-848 may ask; who names none may (trap G10)."""
+    saved = shard.consumers.saved(group.group_id)
+    if saved is None or version < MEMBERS_SINCE:
+        return ErrorCode.NONE
+    return saved.fetch_refusal(group.member_id, group.member_epoch)
+
+
 def _key(group: OffsetFetchRequestGroup) -> Hashable:
     """Return its key among those that are answered once: many that ask for everything take few bytes."""
-    return group.group_id if group.topics is None else id(group)
+    return (group.group_id, group.member_id, group.member_epoch) if group.topics is None else id(group)
 
 
 def refuse(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:

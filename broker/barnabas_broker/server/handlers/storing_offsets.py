@@ -92,6 +92,10 @@ class Storing(ABC):
     def may(self, shard: GroupShard) -> ErrorCode:
         """Say whether the one who asks may store anything now."""
 
+    def may_store(self, topic_id: bytes, index: int) -> ErrorCode:
+        """Say whether a position in one partition may be stored, of somebody who may store some."""
+        return ErrorCode.NONE
+
     @abstractmethod
     def find(self, topic: Any) -> HostedTopic | ErrorCode:
         """Return a topic of the request, or what is said because there is none."""
@@ -160,6 +164,9 @@ class Storing(ABC):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if len(note.encode()) > self.broker.config.offset_metadata_max_bytes:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        code = self.may_store(hosted.topic.topic_id, asked.partition_index)
+        if code is not ErrorCode.NONE:
+            return code
         # The image's own string: a million offsets of one topic share it.
         key = OffsetKey(self.group_id, hosted.topic.name, asked.partition_index)
         epoch = asked.committed_leader_epoch

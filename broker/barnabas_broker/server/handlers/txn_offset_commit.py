@@ -23,6 +23,7 @@ hears INVALID_PRODUCER_EPOCH in every version, and TRANSACTION_ABORTABLE is INVA
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
+from barnabas_broker.coordinators.groups.consumer.values import Partitions
 from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.coordinators.groups.state_machine.records import CommittedOffset, OffsetKey
 from barnabas_broker.coordinators.runtime.contracts import Done, Writer
@@ -46,6 +47,7 @@ from barnabas_clients.protocol.txn_offset_commit import (
 from barnabas_raftlog.errors import NotLeaderError
 from barnabas_raftlog.steps import at_once
 
+from .consumer_offsets import may_commit, may_store
 from .group_routing import Reply, Steps, certain_shard, has_outcome
 from .storing_offsets import Forms, Place, Storing, refused
 
@@ -83,15 +85,22 @@ class _Staging(Storing):
     ) -> None:
         super().__init__(broker, exchange, request.group_id, FORMS)
         self._request = request
+        self._since: Partitions | None = None  # As in OffsetCommit.
         self._writer = Writer(request.producer_id, request.producer_epoch, guard)
 
     def may(self, shard: GroupShard) -> ErrorCode:
         request = self._request
+        if request.group_id in shard.consumers.groups:
+            code, self._since = may_commit(shard, request, None)
+            return _as_known(code)
         generation_id = request.generation_id_or_member_epoch
         hosted = shard.group(self.group_id) if generation_id >= 0 else shard.make_group(self.group_id)
         if hosted is None:
             return ErrorCode.ILLEGAL_GENERATION if generation_id >= 0 else ErrorCode.COORDINATOR_NOT_AVAILABLE
         return shard.check_staging(hosted, request.member_id, request.group_instance_id, generation_id)
+
+    def may_store(self, topic_id: bytes, index: int) -> ErrorCode:
+        return _as_known(may_store(self._since, self._request.generation_id_or_member_epoch, topic_id, index))
 
     def find(self, topic: TxnOffsetCommitRequestTopic) -> HostedTopic | ErrorCode:
         return self.broker.partitions.topics.get(topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -101,6 +110,11 @@ class _Staging(Storing):
 
     def write(self, shard: GroupShard, places: Sequence[Place], done: Done) -> None:
         shard.staging.write(self._writer, places, done)
+
+
+def _as_known(code: ErrorCode) -> ErrorCode:
+    """Return the code that clients know: none of these versions has STALE_MEMBER_EPOCH (KIP-1319)."""
+    return ErrorCode.ILLEGAL_GENERATION if code is ErrorCode.STALE_MEMBER_EPOCH else code
 
 
 def handle(

@@ -6,13 +6,14 @@ Every record and every marker is looked at in its order; nothing is summed up, a
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
+from barnabas_broker.coordinators.groups.consumer.records import decode_consumer_key, decode_consumer_value
+from barnabas_broker.coordinators.groups.consumer.values import ConsumerKey, ConsumerValue
 from barnabas_broker.coordinators.groups.staging import StagedName
 from barnabas_broker.coordinators.groups.state_machine.messages import SavedGroup
 from barnabas_broker.coordinators.groups.state_machine.offsets import record_of
 from barnabas_broker.coordinators.groups.state_machine.records import (
     CommittedOffset,
     GroupKey,
-    Name,
     OffsetKey,
     decode_group,
     decode_key,
@@ -20,6 +21,7 @@ from barnabas_broker.coordinators.groups.state_machine.records import (
     encode_group,
     encode_group_key,
 )
+from barnabas_broker.coordinators.groups.table import TableName, record_of_consumer
 from barnabas_broker.coordinators.runtime.contracts import AGAIN
 from barnabas_raftlog.raft.messages import Entry
 from barnabas_raftlog.records.builder import NewRecord, build_batch
@@ -29,8 +31,8 @@ from barnabas_raftlog.records.reader import Record, read_batch
 
 __all__ = ["SUPERSEDED", "LogModel", "Read", "Said", "Value", "frame_of", "marker_frame", "said_in"]
 
-Value: TypeAlias = CommittedOffset | SavedGroup
-Said: TypeAlias = dict[Name | StagedName, Value | None]
+Value: TypeAlias = CommittedOffset | SavedGroup | ConsumerValue
+Said: TypeAlias = dict[TableName | StagedName, Value | None]
 SUPERSEDED = CommittedOffset(-1, metadata="superseded")
 """Stands for a staged offset that will not count, because a newer one was committed."""
 
@@ -52,10 +54,13 @@ def said_in(entry: Entry) -> Said:
     producer_id = parse_header(entry.frame).producer_id
     said: Said = {}
     for record in records_in(entry):
-        name = decode_key(bytes(record.key or b""))
+        key = bytes(record.key or b"")
+        name = decode_key(key) or decode_consumer_key(key)
         assert name is not None
         if record.value is None:
             said[name] = None
+        elif isinstance(name, ConsumerKey):
+            said[name] = decode_consumer_value(name.kind, record.value)
         elif isinstance(name, GroupKey):
             said[name] = decode_group(record.value)
         else:
@@ -63,7 +68,9 @@ def said_in(entry: Entry) -> Said:
     return said
 
 
-def frame_of(said: Mapping[Name | StagedName, Value | None], timestamp_ms: int, *, is_again: bool = False) -> bytes:
+def frame_of(
+    said: Mapping[TableName | StagedName, Value | None], timestamp_ms: int, *, is_again: bool = False
+) -> bytes:
     """Return a batch that says so; what is staged is of one producer, whose epoch is 0."""
     records = []
     producer_id = -1
@@ -71,6 +78,9 @@ def frame_of(said: Mapping[Name | StagedName, Value | None], timestamp_ms: int, 
         if isinstance(name, GroupKey):
             assert value is None or isinstance(value, SavedGroup)
             key, body = encode_group_key(name.group_id), None if value is None else encode_group(value)
+        elif isinstance(name, ConsumerKey):
+            assert not isinstance(value, CommittedOffset | SavedGroup)
+            key, body = record_of_consumer(name, value)
         else:
             assert value is None or isinstance(value, CommittedOffset)
             if isinstance(name, StagedName):
@@ -107,7 +117,7 @@ class LogModel:
     """What the entries say that were fed so far. `staged` has the batch's offset of each record beside its value."""
 
     def __init__(self) -> None:
-        self.known: dict[Name, Value] = {}
+        self.known: dict[TableName, Value] = {}
         self.staged: dict[StagedName, tuple[int, CommittedOffset]] = {}
 
     def feed(self, read: Read) -> None:
@@ -124,7 +134,7 @@ class LogModel:
         """Return the names under which something is staged."""
         return {OffsetKey(*name[:3]) for name in self.staged}
 
-    def all(self) -> dict[Name | StagedName, Value]:
+    def all(self) -> dict[TableName | StagedName, Value]:
         """Return everything that is known."""
         return self.known | {name: value for name, (_, value) in self.staged.items()}
 
@@ -136,7 +146,7 @@ class LogModel:
                 self.known[OffsetKey(*name[:3])] = value
                 self._supersede(name, before=offset)
 
-    def _put(self, name: Name, value: Value | None, *, is_again: bool) -> None:
+    def _put(self, name: TableName, value: Value | None, *, is_again: bool) -> None:
         self.known.pop(name, None)
         if value is not None:
             self.known[name] = value
@@ -146,7 +156,7 @@ class LogModel:
         elif not is_again:
             self._supersede(name, before=1 << 62)
 
-    def _supersede(self, name: Name | StagedName, *, before: int) -> None:
+    def _supersede(self, name: TableName | StagedName, *, before: int) -> None:
         for other, (offset, _) in self.staged.items():
             if other[:3] == name[:3] and offset < before:
                 self.staged[other] = offset, SUPERSEDED

@@ -20,7 +20,7 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.raft.messages import Entry
 from barnabas_raftlog.steps import at_once
 
-from .log_model import Said
+from .log_model import Said, Value
 from .shard_world import Member, Outcome, World
 
 GROUPS = ("g", "h")
@@ -346,7 +346,8 @@ class ShardMachine(RuleBasedStateMachine):
                     assert value is not None or name not in before.pending(), f"{name} was pending"
         self.looked_at = entries
 
-    def _has_outlived_its_use(self, value: CommittedOffset | SavedGroup) -> bool:
+    def _has_outlived_its_use(self, value: Value) -> bool:
+        assert isinstance(value, CommittedOffset | SavedGroup)
         if isinstance(value, SavedGroup):
             return not value.members
         is_old = value.commit_timestamp_ms + RETENTION_MS <= self.world.wall_ms()

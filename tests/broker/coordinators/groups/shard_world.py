@@ -27,14 +27,13 @@ from barnabas_broker.coordinators.groups.state_machine.messages import (
 from barnabas_broker.coordinators.groups.state_machine.offsets import size_of
 from barnabas_broker.coordinators.groups.state_machine.records import (
     GroupKey,
-    Name,
     OffsetKey,
     encode_group,
     encode_group_key,
 )
 from barnabas_broker.coordinators.groups.state_machine.room import OFFSET_BYTES, STAGED_BYTES, TRANSACTION_BYTES
 from barnabas_broker.coordinators.groups.state_machine.states import GroupState
-from barnabas_broker.coordinators.groups.table import GroupTable
+from barnabas_broker.coordinators.groups.table import GroupTable, TableName
 from barnabas_broker.partition.log_starts import encode_start
 from barnabas_broker.status.events import EventHistory
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -55,10 +54,10 @@ SETTINGS: dict[str, str | int] = {
     "group.min.session.timeout.ms": 100,
     "offsets.retention.minutes": 1,
 }
-Known: TypeAlias = dict[Name | StagedName, Value]
+Known: TypeAlias = dict[TableName | StagedName, Value]
 
 
-class World(ReplicaWorld[Name | StagedName, Value, GroupShard]):
+class World(ReplicaWorld[TableName | StagedName, Value, GroupShard]):
     """See the module."""
 
     def __init__(self, settings: Mapping[str, str | int] | None = None) -> None:
@@ -74,6 +73,8 @@ class World(ReplicaWorld[Name | StagedName, Value, GroupShard]):
             self.clocks,
             self.failures.append,
         )
+        # Tests say themselves what there is for groups of KIP-848.
+        cast("Any", self.coordinator.topics).take = lambda _: None
         self.observe(self.coordinator.runtime)
 
     def known_to(self, table: GroupTable) -> Known:
@@ -83,6 +84,13 @@ class World(ReplicaWorld[Name | StagedName, Value, GroupShard]):
             found[GroupKey(group_id)] = saved
             assert size_bytes == len(encode_group_key(group_id)) + len(encode_group(saved))
         assert table.group_bytes == sum(size_bytes for _, size_bytes in table.saved.values())
+        for group_id, records in table.consumers.items():
+            assert not records.is_empty
+            found.update({key: said for key in records.keys() if (said := records.get(key)) is not None})  # noqa: SIM118
+            assert {key.group_id for key in records.keys()} == {group_id}  # noqa: SIM118
+        consumers = table.consumers.values()
+        assert table.consumer_bytes == sum(records.held_bytes for records in consumers)
+        assert table.consumer_log_bytes == sum(records.size_bytes for records in consumers)
         staged: Known = {
             StagedName(*key, producer_id): value or SUPERSEDED
             for producer_id in table.staged.producer_ids()
@@ -140,6 +148,8 @@ class World(ReplicaWorld[Name | StagedName, Value, GroupShard]):
             table = shard.runtime.standby.table
             held_bytes += sum(recount(hosted.group) for hosted in shard.groups.values())
             held_bytes += sum(size_bytes for _, size_bytes in table.saved.values())
+            held_bytes += sum(hosted.group.held_total_bytes for hosted in shard.consumers.groups.values())
+            held_bytes += sum(records.held_bytes for records in table.consumers.values())
             for key in table.offsets.keys():  # noqa: SIM118 - it is no mapping
                 value = table.offsets.get(key)
                 assert value is not None
@@ -156,8 +166,9 @@ class World(ReplicaWorld[Name | StagedName, Value, GroupShard]):
             return
         assert shard.offsets is shard.runtime.standby.table.offsets
         coming = self.truth_of(self.all_entries())
-        nobodys = {name.group_id for name in coming} - shard.groups.keys()
+        nobodys = {name.group_id for name in coming} - shard.groups.keys() - shard.consumers.groups.keys()
         assert not nobodys, "can be neither listed, deleted nor expired"
+        assert not shard.groups.keys() & shard.consumers.groups.keys()
         if shard.runtime.standby.applied_index == len(self.history):
             self.check_pending(shard)
         for hosted in shard.groups.values():

@@ -23,12 +23,12 @@ MUTANTS = {  # what is broken: (module, the text, the text instead)
     ),
     "a deletion covers only what is committed": (
         "coordinators.groups.shard",
-        "            *(name[1:3] for name in coming if name != GroupKey(group_id)),\n",
-        "",
+        "(*self.staging.staged.of_group(group_id), *(name[1:3] for name in coming))",
+        "(*self.staging.staged.of_group(group_id),)",
     ),
     "a deletion leaves a group's record that is under way": (
         "coordinators.groups.shard",
-        "in self._table.saved or GroupKey(group_id) in coming",
+        "in self._table.saved or GroupKey(group_id) in self.under_way",
         "in self._table.saved",
     ),
     "a group is forgotten while something of it is under way": (
@@ -43,8 +43,8 @@ MUTANTS = {  # what is broken: (module, the text, the text instead)
     ),
     "a group that is in use expires": (
         "coordinators.groups.expiry",
-        "and not coming and not pending and not hosted.saves:",
-        "and not pending and not hosted.saves:",
+        "and not coming and not pending:",
+        "and not pending:",
     ),
     "nobody is listened to anew after a stall": (
         "coordinators.groups.shard",

@@ -1,10 +1,12 @@
-"""A shard of groups between its log and its clients, step by step."""
+"""A shard of groups between its log and its clients: step by step, and with all that can happen, against a model."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
 
 from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.coordinators.groups.state_machine.group import ConsumerGroup
@@ -27,7 +29,9 @@ from barnabas_broker.partition.record_rules import RecordRules
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.steps import at_once
 
+from .shard_machine import ShardMachine, make_small
 from .shard_world import Member, Outcome, World
+from .staging.transaction_machine import TransactionMachine
 
 KEY = OffsetKey("g", "t", 0)
 NONE = ErrorCode.NONE
@@ -543,3 +547,12 @@ def test_what_waits_to_be_saved_is_none_of_those_that_have_given_up(world: World
         partition.forget(cast("PendingAppend", gone))
     world.commit()
     assert outcome.code is NONE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("machine", [ShardMachine, TransactionMachine])
+def test_a_coordinator_knows_what_the_log_says_whatever_happens(
+    machine: type[ShardMachine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_small(monkeypatch)
+    run_state_machine_as_test(machine, settings=settings(max_examples=100, stateful_step_count=50, deadline=None))

@@ -16,6 +16,7 @@ Limit: none of its own; offsets count towards that of all groups of a node (`roo
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple, TypeVar
 
 from .records import NO_TIMESTAMP, NO_TOPIC_ID, CommittedOffset, OffsetKey, encode_offset, encode_offset_key
@@ -41,7 +42,7 @@ class Membership(NamedTuple):
 
     has_members: bool
     empty_since_ms: int | None = None
-    subscribed: frozenset[str] | None = None
+    subscribed: AbstractSet[str] | None = None
 
 
 class OffsetTable:

@@ -7,6 +7,7 @@ from typing import Any
 from zlib import crc32
 
 import pytest
+from broker.coordinators.groups.consumer.live.consumer_client import ConsumerClient, settle
 from broker.coordinators.groups.group_client import GroupClient, rebalance
 
 from barnabas_broker.coordinators.groups.shard import GroupShard
@@ -314,6 +315,31 @@ class TestWhoMay:
         assert stage(client, topic, {1: 21}, producer_epoch=2) == [ErrorCode.INVALID_PRODUCER_EPOCH]
         end(brokers, client.group_id, epoch=3)
         assert fetch(client, topic, 0, 1) == {0: (20, NONE), 1: (-1, NONE)}
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_a_member_of_a_group_of_kip_848_stages_what_it_has(
+    brokers: RunningCluster, topic: str, transactions: Transactions, version: int
+) -> None:
+    """Who says nothing of a member may, too; no version up to 5 knows that an epoch is stale."""
+    assert transactions.code is NONE
+    group_id = f"{topic}-848"
+    one, two = (ConsumerClient(brokers.bootstrap, group_id, topic, member_id=name) for name in "ab")
+    one.beat_surely()
+    settle(one, two, partitions=4)
+    for member_id, epoch, codes in (
+        ("a", one.epoch, [NONE, NONE]),
+        ("a", 1, [NONE, ErrorCode.ILLEGAL_GENERATION]),
+        ("a", one.epoch + 1, [ErrorCode.ILLEGAL_GENERATION] * 2),
+        ("x", one.epoch, [ErrorCode.UNKNOWN_MEMBER_ID] * 2),
+        ("", -1, [NONE, NONE]),
+    ):
+        who = {"member_id": member_id, "generation_id_or_member_epoch": epoch}
+        assert stage(one, topic, {one.numbers[0]: 7, two.numbers[0]: 8}, version=version, **who) == codes
+    end(brokers, group_id)
+    assert one.committed() == {(topic, one.numbers[0]): 7, (topic, two.numbers[0]): 8}
+    for member in (one, two):
+        member.lose()
 
 
 def test_each_partition_is_checked_for_itself(client: GroupClient, topic: str, transactions: Transactions) -> None:

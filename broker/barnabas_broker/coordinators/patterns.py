@@ -6,10 +6,11 @@ state, and states that follow on a character are remembered (a lazy automaton, a
 done on each character is bounded by `NODES_MAX`, and long matches yield in between.
 
 The syntax is RE2's: alternatives, groups, `* + ? {n,m}` also as lazy ones, classes with ranges and `[:alpha:]` and the
-like, `. ^ $ \A \z \b \B`, `\d \s \w` and their opposites (ASCII, as in RE2), `\Q..\E`, `\x`, octal and control escapes,
-the flags `i m s U`. A pattern matches whole names. Refused, as there: references, look-around, possessive repetition,
-more than a thousand repetitions. Refused, though RE2 knows it: `\p` and `\C`, nesting beyond `DEPTH_MAX`, and what
-makes more than `NODES_MAX` nodes or is longer than `CHARACTERS_MAX`.
+like, `. ^ $ \A \z \b \B`, `\d \s \w` and their opposites (ASCII, as in RE2), `\pL` and `\p{Lu}` for the general
+categories of Unicode, `\Q..\E`, `\x`, octal and control escapes, the flags `i m s U`. A pattern matches whole names.
+Refused, as there: references, look-around, possessive repetition, more than a thousand repetitions. Refused, though RE2
+knows it: `\p` for scripts and `\C`, nesting beyond `DEPTH_MAX`, and what makes more than `NODES_MAX` nodes or is longer
+than `CHARACTERS_MAX`.
 
 Source: R. Cox, "Regular Expression Matching Can Be Simple And Fast" (2007).
 """
@@ -19,6 +20,7 @@ from bisect import bisect_right
 from collections.abc import Generator, Iterable
 from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias
+from unicodedata import category
 
 __all__ = ["CHARACTERS_MAX", "NODES_MAX", "Pattern", "PatternError"]
 
@@ -28,8 +30,12 @@ DEPTH_MAX = 100
 REPEATED_MAX = 1_000
 STATES_MAX = 1_000  # of them that are remembered
 STEPS_MAX = 10_000  # on characters, likewise
+HELD_MAX = 100_000  # nodes in those states: 6 MB
 WORK = 2_000
 """Nodes that are looked at, or characters that are passed, between two yields, and one state more: 2 ms at most."""
+PATTERN_BYTES = 2_000
+CHARACTER_BYTES = 100  # those of a class, as one of its ranges
+NODE_BYTES = 350
 LAST = 0x10FFFF
 
 
@@ -61,12 +67,31 @@ Ranges: TypeAlias = list[tuple[int, int]]
 """Code points, ends included."""
 
 
+class Property(NamedTuple):
+    """Characters of a general category, whose name may be its first letter only; or all others."""
+
+    name: str
+    is_negated: bool
+
+    def has(self, variants: Iterable[str]) -> bool:
+        """Tell whether a character, of which these are the variants, is one of them."""
+        of = [category(one) for one in variants if len(one) == 1]
+        return any(one.startswith(self.name) and one != NOT_ASSIGNED for one in of) != self.is_negated
+
+
 class Chars:
     """A set of characters."""
 
-    __slots__ = ("_ends", "_is_negated", "_starts", "folds")
+    __slots__ = ("_ends", "_is_negated", "_properties", "_starts", "folds")
 
-    def __init__(self, ranges: Iterable[tuple[int, int]], *, is_negated: bool = False, folds: bool = False) -> None:
+    def __init__(
+        self,
+        ranges: Iterable[tuple[int, int]],
+        properties: Iterable[Property] = (),
+        *,
+        is_negated: bool = False,
+        folds: bool = False,
+    ) -> None:
         merged: Ranges = []
         for start, end in sorted(ranges):
             if merged and start <= merged[-1][1] + 1:
@@ -75,12 +100,14 @@ class Chars:
                 merged.append((start, end))
         self._starts = [start for start, _ in merged]
         self._ends = [end for _, end in merged]
+        self._properties = tuple(properties)
         self._is_negated = is_negated
         self.folds = folds
 
     def has(self, character: str) -> bool:
         variants = {character, character.lower(), character.upper()} if self.folds else (character,)
-        return any(len(one) == 1 and self._lists(ord(one)) for one in variants) != self._is_negated
+        found = any(len(one) == 1 and self._lists(ord(one)) for one in variants)
+        return (found or any(one.has(variants) for one in self._properties)) != self._is_negated
 
     def _lists(self, point: int) -> bool:
         number = bisect_right(self._starts, point) - 1
@@ -120,6 +147,9 @@ SPACE: Final = [(9, 10), (12, 13), (32, 32)]
 LOWER: Final = [(97, 122)]
 UPPER: Final = [(65, 90)]
 WORD_RANGES: Final = [*DIGIT, *UPPER, (95, 95), *LOWER]
+_FURTHER: Final = {"L": "lmotu", "M": "cen", "N": "dlo", "P": "cdefios", "S": "ckmo", "Z": "lps", "C": "cfos"}
+CATEGORIES: Final = {letter + more for letter, further in _FURTHER.items() for more in ("", *further)}
+NOT_ASSIGNED: Final = "Cn"
 PERL: Final = {"d": DIGIT, "s": SPACE, "w": WORD_RANGES}
 POSIX: Final = {
     "alnum": [*DIGIT, *UPPER, *LOWER],
@@ -190,6 +220,8 @@ class _Parser:
                     items.append(self._repeated(self._literal(literal[-1])))
             elif (atom := self._atom()) is not None:
                 items.append(self._repeated(atom))
+            elif items:
+                items.append(self._repeated(items.pop()))  # Flags are nothing between a thing and its repetition.
         return Row(items)
 
     def _repeated(self, what: Tree) -> Tree:
@@ -282,6 +314,9 @@ class _Parser:
         character = self._next()
         if character in PLACES:
             return PLACES[character]
+        if character in "pP":
+            self._at -= 2
+            return Chars([], [self._property()], folds=self._flags.folds)
         if character.lower() in PERL:
             return Chars(PERL[character.lower()], is_negated=character.isupper())
         point = self._point(character)
@@ -305,24 +340,42 @@ class _Parser:
             while len(digits) < 3 and self._peek() in tuple("01234567"):
                 digits += self._next()
             return int(digits, 8)
-        if character.isascii() and not character.isalnum():
+        if not (character.isascii() and character.isalnum()):
             return ord(character)
         raise PatternError(f"\\{character} is not supported")
+
+    def _property(self) -> Property:
+        """Take in a backslash and what follows it: the name of a category, whose first letter may stand alone."""
+        is_negated = self._text[self._at + 1] == "P"
+        self._at += 2
+        if self._take("{"):
+            name, closed, _ = self._text[self._at :].partition("}")
+            self._at += len(name) + len(closed)
+            is_negated ^= name.startswith("^")
+            name = name.removeprefix("^") if closed else ""
+        else:
+            name = self._next()
+        if name not in CATEGORIES:
+            raise PatternError(f"\\p{{{name}}} is no category of characters that is supported")
+        return Property(name, is_negated)
 
     def _class(self) -> Chars:
         is_negated = self._take("^")
         ranges: Ranges = []
+        properties: list[Property] = []
         is_first = True
         while is_first or self._peek() != "]":
             if ":]" in self._text[self._at :] and self._take("[:"):
                 ranges += self._posix()
+            elif self._text.startswith(("\\p", "\\P"), self._at):
+                properties.append(self._property())
             elif self._peek() == "\\" and (more := self._perl()):
                 ranges += more
             else:
                 ranges.append(self._range())
             is_first = False
         self._at += 1
-        return Chars(ranges, is_negated=is_negated, folds=self._flags.folds)
+        return Chars(ranges, properties, is_negated=is_negated, folds=self._flags.folds)
 
     def _posix(self) -> Ranges:
         name, _, _ = self._text[self._at :].partition(":]")
@@ -435,25 +488,46 @@ class _State:
 
 
 class Pattern:
-    """One expression.
+    """One expression; `compile` makes it.
 
-    Limits: `NODES_MAX` nodes, `STATES_MAX` states and `STEPS_MAX` steps from one to another, which are forgotten when
-    there are more.
-
-    Raises:
-        PatternError: from the constructor.
+    Limits: `NODES_MAX` nodes; `STATES_MAX` states with `HELD_MAX` nodes in all of them, and `STEPS_MAX` steps from one
+    to another, which are forgotten when there are more, or by `forget`.
     """
 
-    def __init__(self, text: str) -> None:
-        if len(text) > CHARACTERS_MAX:
-            raise PatternError(f"it has more than {CHARACTERS_MAX} characters")
-        graph = _Graph(_Parser(text).parsed())
+    def __init__(self, text: str, graph: _Graph) -> None:
+        self.text = text
         self._nodes = graph.nodes
         self._has_places = graph.has_places
         self._first = frozenset({graph.start})
         self._states: dict[frozenset[int], _State] = {}
         self._steps = 0
+        self._held = 0
         self._work = 0
+
+    @classmethod
+    def compile(cls, text: str) -> "Pattern":
+        """Return the pattern of this expression, after 3 ms at most.
+
+        Raises:
+            PatternError: it is none, or one that is not supported or too large.
+        """
+        if len(text) > CHARACTERS_MAX:
+            raise PatternError(f"it has more than {CHARACTERS_MAX} characters")
+        return cls(text, _Graph(_Parser(text).parsed()))
+
+    @property
+    def node_count(self) -> int:
+        return len(self._nodes)
+
+    @property
+    def held_bytes(self) -> int:
+        """How much it takes, without states and steps; an upper bound."""
+        return PATTERN_BYTES + CHARACTER_BYTES * len(self.text) + NODE_BYTES * len(self._nodes)
+
+    def forget(self) -> None:
+        """Let go of states and steps, which may be more than all else; what is matched next finds them again."""
+        self._states = {}
+        self._steps = self._held = 0
 
     def matching(self, name: str) -> Generator[None, None, bool]:
         """Return whether the pattern matches the whole of a name; yield between pieces of work."""
@@ -477,9 +551,9 @@ class Pattern:
     def _state(self, nodes: frozenset[int]) -> _State:
         state = self._states.get(nodes)
         if state is None:
-            if len(self._states) >= STATES_MAX or self._steps >= STEPS_MAX:
-                self._states = {}
-                self._steps = 0
+            if len(self._states) >= STATES_MAX or self._steps >= STEPS_MAX or self._held >= HELD_MAX:
+                self.forget()
+            self._held += len(nodes)
             state = self._states[nodes] = _State(nodes)
         return state
 

@@ -1,5 +1,6 @@
 """Expressions of clients match what Python's `re` says, in a time that nobody can make long."""
 
+import random
 import re
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_broker.coordinators.transactions.patterns import CHARACTERS_MAX, NODES_MAX, WORK, Pattern, PatternError
+from barnabas_broker.coordinators.patterns import CHARACTERS_MAX, HELD_MAX, NODES_MAX, WORK, Pattern, PatternError
 from barnabas_raftlog.steps import at_once
 
 Two = tuple[str, str]
@@ -75,7 +76,7 @@ NAMES = st.text("abcABC1_ .-{\n", max_size=8)
 
 
 def matches(expression: str, name: str) -> bool:
-    return at_once(Pattern(expression).matching(name))
+    return at_once(Pattern.compile(expression).matching(name))
 
 
 @settings(max_examples=3_000)
@@ -86,7 +87,7 @@ def test_it_matches_what_re_matches(expression: Two, names: list[str], flags: st
     for flag in flags:
         wanted |= {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL}[flag]
     theirs = theirs.replace(DOLLAR, "$" if "m" in flags else r"\Z")
-    pattern = Pattern(f"(?{flags})(?:{ours})" if flags else ours)
+    pattern = Pattern.compile(f"(?{flags})(?:{ours})" if flags else ours)
     for name in names:
         found = at_once(pattern.matching(name))
         assert found == (re.fullmatch(theirs, name, wanted) is not None), (ours, name)
@@ -119,6 +120,20 @@ def test_it_matches_what_re_matches(expression: Two, names: list[str], flags: st
         (r"\Q.*", ".*", True),
         (r"\Qab\E*", "abbb", True),
         ("(?i)ß", "ß", True),
+        (r"\ü", "ü", True),
+        (r"\pL+", "aÄß", True),
+        (r"\pL", "1", False),
+        (r"\p{Lu}\p{Nd}", "Ä1", True),
+        (r"\p{Lu}", "ä", False),
+        (r"\PL\p{^L}\P{^L}", "1.a", True),
+        (r"(?i)\p{Lu}", "ä", True),
+        (r"(?i)\P{Lu}", "ä", False),
+        (r"[\pL\d-]+", "ä-7", True),
+        (r"[^\pL\PN]", "1", True),
+        (r"[^\pL\pN]", "-", True),
+        (r"\pC", "\x07", True),
+        (r"\pC", "\u0378", False),
+        ("a(?i)*B", "aab", True),
         ("", "", True),
         ("", "a", False),
         ("(|a)+", "aa", True),
@@ -134,20 +149,33 @@ def test_it_matches_whole_names(expression: str, name: str, is_match: bool) -> N
     [
         *("(", ")", "a)", "(a", "[", "[a", "*", "+a", "a**", "a*+", "a{2}{3}", "{2}", "|*", "(*)", "a{1001}", "a{2,1}"),
         *("\\", r"\1", r"(a)\1", "(?=a)", "(?!a)", "(?<=a)", "(?<!a)", "(?#a)", "(?", "(?x)", "(?P<a", "(?P<>a)"),
-        *("[b-a]", "[[:none:]]", r"\q", r"\pL", r"\C", r"\x", r"\xg1", r"\x{}", r"\x{110000}", "(?--i)", r"[\b]"),
+        *(
+            "[b-a]",
+            "[[:none:]]",
+            r"\q",
+            r"\C",
+            r"\x",
+            r"\xg1",
+            r"\x{}",
+            r"\x{110000}",
+            "(?--i)",
+            r"[\b]",
+            "(?i)*a",
+        ),
+        *(r"\p", r"\p{", r"\p{L", r"\p{}", r"\pX", r"\p{Greek}", r"[\pX]", r"[\p"),
         *("(?:" * 101 + ")" * 101, "a" * (CHARACTERS_MAX + 1), "(?:a{50}){50}", "a{99999}", "((a{100}){100}){100}"),
     ],
 )
 def test_what_is_no_expression_is_refused(expression: str) -> None:
     with pytest.raises(PatternError):
-        Pattern(expression)
+        Pattern.compile(expression)
 
 
 @given(st.text("ab()[]{}?*+|\\^$.:-,12PQExpi<>=!", max_size=30))
 @settings(max_examples=3_000)
 def test_whatever_comes_is_an_expression_or_is_refused(text: str) -> None:
     try:
-        pattern = Pattern(text)
+        pattern = Pattern.compile(text)
     except PatternError:
         return
     assert at_once(pattern.matching("ab12")) in {True, False}
@@ -159,7 +187,7 @@ def test_whatever_comes_is_an_expression_or_is_refused(text: str) -> None:
 )
 def test_no_expression_takes_long(expression: str) -> None:
     """Each of these holds `re` for longer than anybody lives."""
-    pattern = Pattern(expression)
+    pattern = Pattern.compile(expression)
     name = "a" * 30_000
     steps = pattern.matching(name)
     longest, is_match = _longest(pattern, steps)
@@ -169,11 +197,22 @@ def test_no_expression_takes_long(expression: str) -> None:
 
 
 def test_names_that_are_all_different_leave_little_behind() -> None:
-    pattern = Pattern("(?:(?:[ab]*a[ab]{12})|c.*)*")
+    pattern = Pattern.compile("(?:(?:[ab]*a[ab]{12})|c.*)*")
     for number in range(3_000):
         at_once(pattern.matching(f"{number:013b}".replace("0", "a").replace("1", "b") * 3))
     assert len(pattern._states) <= 1_000
     assert sum(len(state.nexts) for state in pattern._states.values()) <= 10_000
+
+
+def test_states_of_many_nodes_are_fewer() -> None:
+    """A thousand states of a thousand nodes each would be 60 MB, for each client that asks at the same time."""
+    pattern = Pattern.compile("[ab]*a[ab]{900}x|[ab]*")
+    chance = random.Random(1)
+    for _ in range(4):
+        assert at_once(pattern.matching("".join(chance.choices("ab", k=1_000))))
+        assert sum(len(nodes) for nodes in pattern._states) <= HELD_MAX + NODES_MAX
+    pattern.forget()
+    assert pattern._states == {}
 
 
 def _longest(pattern: Pattern, steps: Any) -> tuple[int, bool]:

@@ -1,0 +1,1 @@
+"""Decides for the groups of KIP-848, without clock, log or socket: pure data and rules."""

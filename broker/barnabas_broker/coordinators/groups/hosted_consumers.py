@@ -1,0 +1,74 @@
+"""Holds a group of KIP-848 for its coordinator: the rules, the answers that wait, and what is on its way to the log.
+
+Not here: anything that happens to it (`consumers`).
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from barnabas_broker.coordinators.groups.consumer.group import ConsumerProtocolGroup
+from barnabas_broker.coordinators.groups.consumer.messages import ConsumerAnswer, Heard, Refusal
+from barnabas_broker.coordinators.runtime.contracts import Done
+from barnabas_broker.timing.deadlines import Deadline
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_raftlog.callbacks import call_each
+
+__all__ = ["Flight", "HostedConsumers", "ParkedBeat", "Waiting"]
+
+
+class ParkedBeat(Protocol):
+    """A heartbeat that waits for its answer."""
+
+    def on_answer(self, answer: ConsumerAnswer | Refusal) -> None: ...
+
+
+class Waiting(NamedTuple):
+    """A member that was let in and waits for the target of an epoch."""
+
+    heard: Heard
+    ticket: ParkedBeat
+
+
+class Flight:
+    """What waits for something that was appended, the last of it: `dones` are called once."""
+
+    __slots__ = ("dones", "is_over")
+
+    def __init__(self, dones: list[Done]) -> None:
+        self.dones = dones
+        self.is_over = False
+
+    def land(self, error: ErrorCode) -> None:
+        self.is_over = True
+        call_each(self.dones, lambda done: done(error))
+
+
+class HostedConsumers:
+    """A group, with the members that wait for a target and the answers that wait for the log.
+
+    `held_bytes`: its size as last counted. `is_planning`: a target is being made; `plan_not_before_ms`: none before
+    then. `is_deleting`: its offsets are being deleted, and it goes with the last of them.
+    """
+
+    __slots__ = (
+        "deadline",
+        "flights",
+        "group",
+        "group_id",
+        "held_bytes",
+        "is_deleting",
+        "is_planning",
+        "is_removed",
+        "plan_not_before_ms",
+        "waiting",
+    )
+
+    def __init__(self, group_id: str, group: ConsumerProtocolGroup) -> None:
+        self.group_id = group_id
+        self.group = group
+        self.waiting: deque[Waiting] = deque()
+        self.flights: deque[Flight] = deque()
+        self.deadline: Deadline[Callable[[], None]] | None = None
+        self.held_bytes = self.plan_not_before_ms = 0
+        self.is_planning = self.is_deleting = self.is_removed = False

@@ -1,0 +1,44 @@
+"""Says whether members of groups of KIP-848 may store positions, for OffsetCommit and TxnOffsetCommit.
+
+A member that is in the epoch that it says may; of an older one it may store what it has had since then, or longer: it
+has been given up by nobody in between (KIP-1251).
+"""
+
+from typing import Protocol
+
+from barnabas_broker.coordinators.groups.consumer.values import Partitions
+from barnabas_broker.coordinators.groups.shard import GroupShard
+from barnabas_clients.protocol.error_codes import ErrorCode
+
+__all__ = ["may_commit", "may_store"]
+
+
+class Asked(Protocol):
+    """A request that names a member."""
+
+    group_id: str
+    member_id: str
+    group_instance_id: str | None
+    generation_id_or_member_epoch: int
+
+
+def may_commit(shard: GroupShard, request: Asked, version: int | None) -> tuple[ErrorCode, Partitions | None]:
+    """Return whether a member may store anything, and since when it has which partitions if that is to be looked at.
+
+    `version` is that of OffsetCommit; None: it is TxnOffsetCommit.
+    """
+    hosted = shard.consumers.hosted(request.group_id)
+    if hosted is None:  # It is being deleted.
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, None
+    found = hosted.group.commit_refusal(
+        request.member_id, request.group_instance_id, request.generation_id_or_member_epoch, version=version
+    )
+    return (found, None) if isinstance(found, ErrorCode) else (ErrorCode.NONE, found)
+
+
+def may_store(since: Partitions | None, epoch: int, topic_id: bytes, index: int) -> ErrorCode:
+    """Say whether a position in one partition may be stored by a member of that epoch."""
+    if since is None:
+        return ErrorCode.NONE
+    since_epoch = since.get(topic_id, {}).get(index)
+    return ErrorCode.NONE if since_epoch is not None and since_epoch <= epoch else ErrorCode.STALE_MEMBER_EPOCH

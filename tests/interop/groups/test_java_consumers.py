@@ -1,0 +1,74 @@
+"""Apache Kafka's own consumers with `group.protocol=consumer`, and its tools, work with groups of KIP-848."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from interop import runtimes
+from interop.conftest import wait_for_leaders
+from interop.console_tools import ConsoleConsumer, Tools
+from machines import cluster_handle
+
+pytestmark = [pytest.mark.interop, pytest.mark.slow]
+
+SETTINGS = {"unstable.api.versions.enable": "true"}
+LIMIT_S = 90.0
+GROUP = "java"
+
+
+@pytest.fixture(scope="module")
+def brokers() -> Iterator[str]:
+    with cluster_handle.cluster(settings=SETTINGS) as handle:
+        yield handle.bootstrap
+
+
+@pytest.fixture(scope="module")
+def tools(brokers: str) -> Tools:
+    return Tools(runtimes.kafka_jars(), brokers)
+
+
+def until(changed: threading.Condition, holds: Callable[[], bool], what: str) -> None:
+    with changed:
+        assert changed.wait_for(holds, LIMIT_S), what
+
+
+def send(bootstrap: str, first: int, count: int) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+    for number in range(first, first + count):
+        producer.produce("t", b"%d" % number, partition=number % 4)
+    assert producer.flush(LIMIT_S) == 0
+
+
+def test_two_members_share_hand_over_and_are_shown(brokers: str, tools: Tools) -> None:
+    admin = AdminClient({"bootstrap.servers": brokers})
+    admin.create_topics([NewTopic("t", 4, 3)])["t"].result(20)
+    wait_for_leaders(admin, "t", 4)
+    changed = threading.Condition()
+    words = ("--topic", "t", "--group", GROUP, "--command-property", "group.protocol=consumer", "--from-beginning")
+    members = [ConsoleConsumer(tools, changed, *words) for _ in range(2)]
+
+    def shares() -> list[str]:
+        said = tools.run("kafka-consumer-groups", "--describe", "--group", GROUP, "--members", "--verbose")
+        rows = [line.split() for line in said.splitlines() if line.startswith(GROUP)]
+        return sorted(row[6] for row in rows if row[5] == row[7])  # Those that are in the epoch of their target.
+
+    try:
+        until_s = time.monotonic() + LIMIT_S
+        while (shared := shares()) != ["t:0,1", "t:2,3"]:
+            assert time.monotonic() < until_s, shared
+        send(brokers, 0, 40)
+        until(changed, lambda: sum(len(member.received) for member in members) == 40, "all is read")
+        assert [len(member.received) for member in members] == [20, 20]
+        assert "Stable" in tools.run("kafka-consumer-groups", "--describe", "--group", GROUP, "--state")
+        assert "Consumer" in tools.run("kafka-consumer-groups", "--list", "--type", "consumer", "--state")
+        members[0].end()
+        send(brokers, 40, 4)
+        until(changed, lambda: len(members[1].received) == 24, "it goes on where the other one stopped")
+    finally:
+        for member in members:
+            member.end()
+    assert "Empty" in tools.run("kafka-consumer-groups", "--describe", "--group", GROUP, "--state")
+    assert "successful" in tools.run("kafka-consumer-groups", "--delete", "--group", GROUP)
