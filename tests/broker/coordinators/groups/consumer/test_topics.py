@@ -307,7 +307,7 @@ class TestLimits:
         assert len(topics) == 0
 
     @pytest.mark.parametrize(
-        "text", ["(a*)*b", "(a?){300}a{300}", "(?:a{0,30}){15}", "(.*)*(.*)*x", "((a|b|c){0,9}){30}"]
+        "text", ["(a*)*b", "(a?){300}a{300}", "(?:a{0,30}){15}", "(.*)*(.*)*x", "((a|b|c){0,9}){15}"]
     )
     def test_a_hostile_expression_is_done_in_pieces(self, text: str) -> None:
         topics = KnownTopics()
