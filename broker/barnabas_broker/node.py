@@ -340,6 +340,7 @@ class Node:
                 session_timeout_ms=config.broker_session_timeout_ms,
                 topics_max=config.max_topics,
                 partitions_max=config.max_partitions,
+                flush_mode=config.flush_mode,
                 founding_features=NEWEST,
             ),
             clocks=clocks,

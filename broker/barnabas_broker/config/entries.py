@@ -143,6 +143,8 @@ def _text(value: object) -> str | None:
 def _type_of(setting: Setting) -> int:
     if setting.name in _SECRETS:
         return _TYPES["PASSWORD"]
+    if setting.type == "number":
+        return _TYPES["DOUBLE"]
     if setting.type == "integer":
         return _TYPES["INT" if setting.maximum is not None and setting.maximum <= INT32_MAX else "LONG"]
     return _TYPES[{"boolean": "BOOLEAN", "table": "LIST"}.get(setting.type, "STRING")]

@@ -36,8 +36,12 @@ FIXED = frozenset({"flush.mode"})
 """Configurations that are set when a topic is created, and never again."""
 
 
-def alter_configs(image: Image, command: AlterConfigs) -> tuple[list[Record], tuple[AlteredTopic, ...]]:
+def alter_configs(
+    image: Image, command: AlterConfigs, flush_mode: str = "fsync"
+) -> tuple[list[Record], tuple[AlteredTopic, ...]]:
     """Return the records of all topics that may be changed, and the fate of each topic, in order.
+
+    `flush_mode` is that of topics that say nothing.
 
     Raises:
         Refused: POLICY_VIOLATION, too many topics in one command.
@@ -54,7 +58,7 @@ def alter_configs(image: Image, command: AlterConfigs) -> tuple[list[Record], tu
             if topic is None:
                 raise Refused(RefusalReason.UNKNOWN_TOPIC, f"The topic '{wanted.name}' does not exist.")
             configs = _changed(wanted, topic.configs)
-            complaint = check_topic_configs(wanted.name, configs, image.brokers)
+            complaint = check_topic_configs(wanted.name, configs, image.brokers, flush_mode)
             if complaint is not None:
                 raise Refused(RefusalReason.INVALID_CONFIG, complaint)
         except Refused as refused:

@@ -94,6 +94,8 @@ class ControllerConfig(msgspec.Struct, frozen=True):
     A default replication factor of 0 means three, or as many as there are registered brokers. Right after the first
     start that may be one: a program that creates topics then had better state a number.
 
+    `flush_mode` is that of topics that say nothing.
+
     A new cluster begins with `founding_features`, levels by name, if all its nodes know them (`founding`).
     """
 
@@ -102,11 +104,12 @@ class ControllerConfig(msgspec.Struct, frozen=True):
     session_timeout_ms: int = 3_000
     topics_max: int = 100_000
     partitions_max: int = 100_000
+    flush_mode: str = "fsync"
     founding_features: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
 
     @property
     def limits(self) -> ClusterLimits:
-        return ClusterLimits(self.topics_max, self.partitions_max)
+        return ClusterLimits(self.topics_max, self.partitions_max, self.flush_mode)
 
     @property
     def beat_s(self) -> float:
@@ -174,7 +177,7 @@ def decide_topics(image: Image, command: TopicCommand, config: ControllerConfig)
         case CreatePartitions():
             return (yield from _create_partitions(image, command, config))
         case AlterConfigs():
-            return _alter_configs(image, command)
+            return _alter_configs(image, command, config)
         case DeleteTopics():
             return _delete_topics(image, command)
         case _:
@@ -284,8 +287,8 @@ def _create_partitions(
     return _with_memory(records, command.command_id, CreatePartitionsAnswer(fates))
 
 
-def _alter_configs(image: Image, command: AlterConfigs) -> Decision:
-    records, fates = alter_configs(image, command)
+def _alter_configs(image: Image, command: AlterConfigs, config: ControllerConfig) -> Decision:
+    records, fates = alter_configs(image, command, config.flush_mode)
     if command.validate_only:
         records.clear()
     return _with_memory(records, command.command_id, AlterConfigsAnswer(fates))
