@@ -56,8 +56,9 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         " < replica_log"
     ),
     "barnabas_metadata_quorum": (
-        "answer_limit config_values pulse topic_names < topic_configs < image < controller leaders replica"
-        " snapshot_store < active_controller descriptions founding registration submission voters < service"
+        "answer_limit config_values pulse topic_names < resource_configs topic_configs < image"
+        " < controller leaders replica snapshot_store"
+        " < active_controller descriptions founding registration submission voters < service"
     ),
     "barnabas_broker": (
         "access config history process status timing < environment local_cluster partition < leadership < replicas"
@@ -136,7 +137,8 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_raftlog.log.replica": "compaction pending retention",
     "barnabas_raftlog.log.recovery": "forgery plan",
     "barnabas_metadata_quorum": (
-        "answer_limit config_values controller image descriptions replica topic_configs topic_names leaders.table"
+        "answer_limit config_values controller image descriptions replica resource_configs topic_configs topic_names"
+        " leaders.table"
     ),
     "barnabas_metadata_quorum.voters": "membership steps",
     "barnabas_clients": "protocol assignors arguments backoff errors place_arguments topic_partition wording",
