@@ -1,6 +1,5 @@
 """The page about the protocol shows the table of APIs. `UPDATE_PAGES=1 pytest` of this file writes it anew."""
 
-import dataclasses
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +10,19 @@ from barnabas_clients.protocol.registry import APIS
 
 PAGE = Path(__file__).parents[2] / "docs" / "protocol.md"
 BEGIN, END = "<!-- the table of APIs begins -->\n", "<!-- the table of APIs ends -->\n"
-SHUT = BrokerConfig.from_settings(
-    {"cluster.id": "c", "node.id": 1, "cluster.nodes": "1@127.0.0.1:1", "log.dir": "unused"}
-)
+
+
+def with_settings(settings: dict[str, str | int | float]) -> BrokerConfig:
+    required: dict[str, str | int | float] = {
+        "cluster.id": "c",
+        "node.id": 1,
+        "cluster.nodes": "1@127.0.0.1:1",
+        "log.dir": "d",
+    }
+    return BrokerConfig.from_settings(required | settings)
+
+
+SHUT = with_settings({})
 GATES = ("unstable_api_versions_enable", "transaction_two_phase_commit_enable")
 
 
@@ -26,7 +35,7 @@ def shown(versions: range) -> str:
 def condition(key: int) -> str:
     """Return which setting offers more of an API, and what of it; empty if none does."""
     for gate in GATES:
-        opened = ROUTES[key].offered(dataclasses.replace(SHUT, **{gate: True}))
+        opened = ROUTES[key].offered(with_settings({gate.replace("_", "."): True}))
         if opened != ROUTES[key].offered(SHUT):
             return f"{shown(opened)} with `{gate.replace('_', '.')}`"
     return ""

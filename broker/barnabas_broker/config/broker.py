@@ -6,8 +6,8 @@ name is the field's name with dots for underscores, so the two can never drift a
 `barnabas cluster start` leaves for each broker. An unknown name is an error that names the closest known one: a
 misspelt setting that is silently ignored is found in an outage.
 
-Not here: settings that may change while the broker runs. Topic configurations live in the metadata quorum; here are the
-defaults for topics that say nothing.
+Not here: which of them may change while the broker runs, and how (`dynamic`). Topic configurations live in the metadata
+quorum; here are the defaults for topics that say nothing.
 """
 
 import dataclasses
@@ -158,6 +158,12 @@ class BrokerConfig:
         64 * _MIB,
         "Bytes a second that a broker sends, and receives, of whole segments for replicas that were left behind.",
         low=64 * 1024,
+    )
+    leader_replication_throttled_rate: int = _number(
+        _LONG_MAX, "Bytes a second that a broker sends of those, if it is less.", low=1024, high=_LONG_MAX
+    )
+    follower_replication_throttled_rate: int = _number(
+        _LONG_MAX, "Bytes a second that a broker receives of those, if it is less.", low=1024, high=_LONG_MAX
     )
     log_segment_bytes: int = _number(_GIB, "Size at which a segment file is sealed.", low=64 * 1024)
     log_roll_ms: int = _number(

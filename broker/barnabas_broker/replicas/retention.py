@@ -103,8 +103,7 @@ class Retention:
                 roll_ms = settings.segment_ms
                 if settings.is_compacted:
                     roll_ms = min(roll_ms, settings.max_compaction_lag_ms)
-                segment = f"{partition} {partition.log.active.base_offset}"
-                roll_ms -= jitter_ms(segment, min(settings.segment_jitter_ms, roll_ms))
+                roll_ms -= jitter_ms(f"{partition} {begun_ms}", min(settings.segment_jitter_ms, roll_ms))
                 if begun_ms is not None and now_ms - begun_ms > roll_ms:
                     partition.log.roll()
                 if settings.retention_ms >= 0 and partition.can_serve:

@@ -269,7 +269,9 @@ class Admin:
         include_documentation: bool = False,
         timeout_s: float | None = None,
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-        """Return the configurations of topics and brokers, such as `ConfigResource.topic("orders")` or `.broker(1)`.
+        """Return configurations, such as those of `ConfigResource.topic("orders")`, `.broker(1)` or `.group("g")`.
+
+        Of `ConfigResource.all_brokers()` those are told that somebody has set for all brokers while they run.
 
         With `include_documentation` the entries have `default` and `documentation`, too.
         """
@@ -286,7 +288,10 @@ class Admin:
         validate_only: bool = False,
         timeout_s: float | None = None,
     ) -> None:
-        """Set configurations of a topic, and leave the others. None takes one back to its default.
+        """Set configurations of a topic, a broker, all brokers or a group, and leave the others.
+
+        None takes one back to its default. Of a broker those can be set that `describe_configs` does not call
+        read-only.
 
         Numbers and bools are written as brokers write them: 5 is "5", True is "true".
 
@@ -823,7 +828,7 @@ def _resource_of(value: object) -> ConfigResource:
     if not isinstance(value.type, ConfigResourceType):
         raise TypeError(f"the type of a resource is {shown(value.type)}; it must be a ConfigResourceType")
     name = text("the name of a resource", value.name)
-    if value.type is ConfigResourceType.BROKER:
+    if value.type is ConfigResourceType.BROKER and name:
         if not (name.isascii() and name.isdecimal()):
             raise ValueError(f"the name of a broker is {shown(name)}; it must be its id in decimal digits")
         whole_number("the id of a broker", int(name[:20]), 0, INT32_MAX)
