@@ -16,6 +16,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple, Self
 
 from barnabas_raftlog.records.header import BATCH_BYTES_MAX
@@ -617,6 +618,7 @@ def read_settings(values: Mapping[str, SettingValue]) -> dict[str, SettingValue]
     return read | nodes
 
 
+@cache
 def _fields() -> dict[str, "dataclasses.Field[Any]"]:
     return {field.name.replace("_", "."): field for field in dataclasses.fields(BrokerConfig)}
 

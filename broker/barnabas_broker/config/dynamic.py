@@ -13,7 +13,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .addresses import ConfigError
 from .broker import BrokerConfig, SettingValue, read_settings, settings
@@ -63,24 +63,36 @@ def settle(started: BrokerConfig, of_broker: Mapping[str, str], of_all: Mapping[
     kept: list[dict[str, str]] = []
     now = started
     for whose, values in (("all brokers", of_all), ("this broker", of_broker)):
-        holding: dict[str, str] = {}
-        try:
-            now = _with(now, values)
-        except ConfigError:
-            pass  # One by one, then.
-        else:
-            kept.append({name: text.strip() for name, text in values.items()})
-            continue
-        for name, text in sorted(values.items()):
-            try:
-                now = _with(now, {name: text})
-            except ConfigError as error:
-                ignored.append(f"{name}={text[:100]}, set for {whose}: {error}")
-            else:
-                holding[name] = text.strip()
+        now, holding, complaints = _settled(now, values)
+        ignored += [f"{name}={values[name][:100]}, set for {whose}: {text}" for name, text in complaints]
         kept.append(holding)
     of_all, of_broker = kept
     return BrokerSettings(started, now, of_broker, of_all, tuple(ignored))
+
+
+def _settled(
+    config: BrokerConfig, values: Mapping[str, str]
+) -> tuple[BrokerConfig, dict[str, str], list[tuple[str, str]]]:
+    """Return `config` with those values that can be, these, and (name, complaint) of the others."""
+    complaints: list[tuple[str, str]] = []
+    read: dict[str, SettingValue] = {}
+    for name, text in sorted(values.items()):
+        try:
+            read[name] = _read(name, text)
+        except ConfigError as error:
+            complaints.append((name, str(error)))
+    try:
+        now = _replaced(config, read)
+        fitting = list(read)
+    except ConfigError:  # Each is right for itself: so one by one, as far as they fit together.
+        now, fitting = config, []
+        for name, value in read.items():
+            try:
+                now = _replaced(now, {name: value})
+                fitting.append(name)
+            except ConfigError as error:
+                complaints.append((name, str(error)))
+    return now, {name: values[name].strip() for name in fitting}, complaints
 
 
 def complaint_about(started: BrokerConfig, values: Mapping[str, str]) -> str | None:
@@ -88,29 +100,38 @@ def complaint_about(started: BrokerConfig, values: Mapping[str, str]) -> str | N
     if fixed := sorted(values.keys() - DYNAMIC):
         return f"Cannot update these configs dynamically: {', '.join(name[:100] for name in fixed[:10])}"
     try:
-        _with(started, values)
+        _replaced(started, {name: _read(name, text) for name, text in values.items()})
     except ConfigError as error:
         return str(error)
     return None
 
 
-def _with(config: BrokerConfig, values: Mapping[str, str]) -> BrokerConfig:
+def _read(name: str, text: str) -> SettingValue:
+    """Return the value of a setting that may change.
+
+    Raises:
+        ConfigError: it may not, or the text is no value of it.
+    """
+    if name not in DYNAMIC:
+        raise ConfigError(f"{name[:100]} cannot change while a broker runs")
+    value = text.strip()
+    kind = _kinds()[name]
+    pattern = _PLAIN.get(kind)
+    if pattern is not None and not pattern.fullmatch(value):
+        raise ConfigError(f"{name} is {value[:100]!r}, not a plain {kind}")
+    return read_settings({name: value})[name]
+
+
+def _replaced(config: BrokerConfig, values: Mapping[str, SettingValue]) -> BrokerConfig:
     """Return `config` with other values of some settings.
 
     Raises:
-        ConfigError: one of them is none, or they do not fit together.
+        ConfigError: they do not fit together.
     """
-    changes: dict[str, SettingValue] = {}
-    for name, text in values.items():
-        if name not in DYNAMIC:
-            raise ConfigError(f"{name} cannot change while a broker runs")
-        value = text.strip()
-        pattern = _PLAIN.get(_kinds()[name])
-        if pattern is not None and not pattern.fullmatch(value):
-            raise ConfigError(f"{name} is {value[:100]!r}, not a plain {_kinds()[name]}")
-        changes[name.replace(".", "_")] = read_settings({name: value})[name]
-    # A checked dataclass: what does not fit is refused by its constructor.
-    return dataclasses.replace(config, **changes)  # type: ignore[arg-type]
+    if not values:
+        return config
+    changes: dict[str, Any] = {name.replace(".", "_"): value for name, value in values.items()}
+    return dataclasses.replace(config, **changes)  # Its constructor checks.
 
 
 @cache
