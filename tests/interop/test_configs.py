@@ -148,10 +148,11 @@ def taken(wire: Wire, step: Step, version: int) -> int:
 
 
 def forget(wire: Wire) -> None:
-    """Take back all that is set."""
-    for kind, name in ((TOPIC, "t"), (BROKER, ""), (BROKER, "1"), (GROUP, "g")):
+    """Take back all that is set, but for Kafka's own `min.insync.replicas` of all brokers, which has to stay."""
+    for kind, name in ((TOPIC, "t"), (BROKER, "1"), (GROUP, "g")):
         resource = AlterConfigsResource(resource_type=kind, resource_name=name)
         assert wire.ask(AlterConfigsRequest(resources=[resource]), 2).responses[0].error_code == 0
+    assert taken(wire, Step(BROKER, "", ("message.max.bytes", DELETE, None), TAKEN), 1) == 0
 
 
 def described(wire: Wire, kind: int, name: str, version: int) -> DescribeConfigsResult:
@@ -183,7 +184,7 @@ def test_changes_end_as_they_do_in_kafka(kafka: Wire, ours: Wire, version: int) 
 @pytest.mark.parametrize("version", range(3))
 @pytest.mark.parametrize("kind", [TOPIC, BROKER, GROUP])
 def test_replacements_end_as_they_do_in_kafka(kafka: Wire, ours: Wire, kind: int, version: int) -> None:
-    whose = {TOPIC: "t", BROKER: "", GROUP: "g"}[kind]
+    whose = {TOPIC: "t", BROKER: "1", GROUP: "g"}[kind]
     name, value = {TOPIC: ("segment.ms", "9000"), BROKER: ("message.max.bytes", "9000"), GROUP: (SESSION, "50000")}[
         kind
     ]
@@ -193,7 +194,7 @@ def test_replacements_end_as_they_do_in_kafka(kafka: Wire, ours: Wire, kind: int
         for wire in (kafka, ours):
             assert wire.ask(AlterConfigsRequest(resources=[resource]), version).responses[0].error_code == code
     for wire in (kafka, ours):
-        changed = {one.name for one in rows(described(wire, kind, whose, 4)).values() if one.config_source in {1, 3, 8}}
+        changed = {one.name for one in rows(described(wire, kind, whose, 4)).values() if one.config_source in {1, 2, 8}}
         assert changed == {name}
         forget(wire)
 
