@@ -226,6 +226,13 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             documentation="Age of a record at which compaction begins, however little there is to do.",
         ),
         TopicConfig(
+            name="max.decompressed.message.bytes",
+            type="INT",
+            default="2147483639",
+            complaint=only("2147483639", "all records of a batch are bounded together, decompressed, and none alone"),
+            documentation="Size limit of one record, decompressed: none but that of all records of a batch, 128 MiB.",
+        ),
+        TopicConfig(
             # A larger one would fit no frame between brokers, and its partition could not replicate it.
             name="max.message.bytes",
             type="INT",

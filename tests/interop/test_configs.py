@@ -84,6 +84,7 @@ STEPS = (
     Step(TOPIC, "t", ("file.delete.delay.ms", SET, "1"), TAKEN, CONFIG),
     Step(TOPIC, "t", ("errors.deadletterqueue.group.enable", SET, "true"), TAKEN, CONFIG),
     Step(TOPIC, "t", ("segment.index.bytes", SET, "100"), TAKEN, CONFIG),
+    Step(TOPIC, "t", ("max.decompressed.message.bytes", SET, "1000000"), TAKEN, CONFIG),
     Step(TOPIC, "nobody", ("retention.ms", SET, "5000"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     Step(BROKER, "", ("message.max.bytes", SET, "5000"), TAKEN),
     Step(BROKER, "", ("message.max.bytes", SET, "-1"), WRONG),
