@@ -28,6 +28,9 @@ from barnabas_raftlog.raft.messages import Fact
 
 __all__ = ["fact_of"]
 
+CHARACTERS_MAX = 1_000
+"""Of what was configured: a client chooses how much that is."""
+
 
 def fact_of(record: Record, term: int) -> Fact | None:
     """Return the event that this record is, or None when nobody would ask about it."""
@@ -68,7 +71,7 @@ def _kept_fact(
             kind = {BROKER: "broker", GROUP: "group"}.get(record.kind, f"resource of kind {record.kind}")
             whose = f"{kind} {record.name}" if record.name else f"all {kind}s"
             what = ", ".join(f"{name}={value}" for name, value in sorted(record.configs.items())) or "nothing is set"
-            return Fact(f"{kind} configured", term, f"{whose}: {what}")
+            return Fact(f"{kind} configured", term, f"{whose}: {what}"[:CHARACTERS_MAX])
         case _:
             assert_never(record)
 

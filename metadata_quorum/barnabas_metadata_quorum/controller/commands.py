@@ -449,7 +449,6 @@ class AlterConfigsAnswer(_Tagged, frozen=True, tag="alter_configs_answer"):
 class AlteredResource(msgspec.Struct, frozen=True):
     """The fate of one `ConfiguredResource`: changed (or able to be) when `error` is None."""
 
-    name: str
     error: RefusalReason | None = None
     message: str = ""
 

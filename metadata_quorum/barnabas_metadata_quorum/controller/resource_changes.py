@@ -28,10 +28,18 @@ from .commands import (
 )
 from .config_changes import changed
 
-__all__ = ["ALL_BYTES_MAX", "AT_ONCE_MAX", "RESOURCES_MAX", "VALUE_CHARACTERS_MAX", "alter_resources"]
+__all__ = [
+    "ALL_BYTES_MAX",
+    "AT_ONCE_MAX",
+    "NAME_CHARACTERS_MAX",
+    "RESOURCES_MAX",
+    "VALUE_CHARACTERS_MAX",
+    "alter_resources",
+]
 
 AT_ONCE_MAX = 100
 """Resources of one command: their effects are one entry of the log."""
+NAME_CHARACTERS_MAX = 1_000
 RESOURCES_MAX = 10_000
 ALL_BYTES_MAX = 4 << 20
 VALUE_CHARACTERS_MAX = 2**15 - 1  # Kafka's
@@ -57,12 +65,12 @@ def alter_resources(image: Image, command: AlterResources) -> tuple[list[Record]
                 raise Refused(RefusalReason.INVALID_REQUEST, "the request names this resource more than once")
             record = _configured(draft, wanted)
         except Refused as refused:
-            fates.append(AlteredResource(wanted.name, refused.reason, refused.message))
+            fates.append(AlteredResource(refused.reason, refused.message[:NAME_CHARACTERS_MAX]))
             continue
         if record is not None:
             draft.apply(record)
             records.append(record)
-        fates.append(AlteredResource(wanted.name))
+        fates.append(AlteredResource())
     return records, AlterResourcesAnswer(tuple(fates))
 
 
@@ -88,6 +96,9 @@ def _configured(draft: ImageBuilder, wanted: ConfiguredResource) -> ResourceConf
 
 def _check_name(wanted: ConfiguredResource) -> None:
     name = wanted.name
+    if len(name) > NAME_CHARACTERS_MAX:
+        text = f"A name of {len(name)} characters; {NAME_CHARACTERS_MAX} are the maximum"
+        raise Refused(RefusalReason.INVALID_REQUEST, text)
     if wanted.kind == BROKER:
         if name and not (name.isascii() and name.isdecimal() and int(name[:20]) < 2**31):
             raise Refused(RefusalReason.INVALID_REQUEST, f"A broker's id is a number, not {name[:100]}")

@@ -77,6 +77,7 @@ def test_lists_grow_and_shrink() -> None:
         ((BROKER, "-1"), setting("a", "1"), RefusalReason.INVALID_REQUEST),
         ((16, "metrics"), setting("a", "1"), RefusalReason.INVALID_REQUEST),
         ((GROUP, ""), setting(SESSION, "45000"), RefusalReason.INVALID_REQUEST),
+        ((GROUP, "g" * 1_001), setting(SESSION, "45000"), RefusalReason.INVALID_REQUEST),
         ((GROUP, "g"), setting(SESSION, "44999"), RefusalReason.INVALID_CONFIG),
         ((GROUP, "g"), setting("share.session.timeout.ms", "45000"), RefusalReason.INVALID_CONFIG),
     ],
@@ -147,6 +148,9 @@ def test_an_event_tells_an_operator() -> None:
     fact = fact_of(ResourceConfigured(BROKER, "", {"a": "1", "b": "2"}), 3)
     assert fact is not None
     assert (fact.kind, fact.cause) == ("broker configured", "all brokers: a=1, b=2")
+    long = fact_of(ResourceConfigured(BROKER, "1", {"a": "x" * 9_999}), 3)
+    assert long is not None
+    assert len(long.cause) == 1_000
     fact = fact_of(ResourceConfigured(GROUP, "g", {}), 3)
     assert fact is not None
     assert (fact.kind, fact.cause) == ("group configured", "group g: nothing is set")

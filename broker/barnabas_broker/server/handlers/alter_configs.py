@@ -56,6 +56,9 @@ __all__ = ["handle", "refuse"]
 TOPIC = 2  # Kafka's ConfigResource.Type
 TIMEOUT_S = 30.0  # The request names none; this is what Kafka's brokers take for it.
 
+CHARACTERS_MAX = 1 << 20
+"""Of what a request sets for brokers and groups: they go to the controller in one command."""
+
 Request = AlterConfigsRequest | IncrementalAlterConfigsRequest
 Resource = AlterConfigsResource | IncrementalAlterConfigsResource
 Response = AlterConfigsResponse | IncrementalAlterConfigsResponse
@@ -87,13 +90,15 @@ def _refusals(broker: BrokerContext, resources: Sequence[Resource]) -> Generator
     """Return the answer of each that need not go to the controller; None: it has to."""
     times = yield from times_of((resource.resource_type, resource.resource_name) for resource in resources)
     refusals = []
-    others = 0
+    others = characters = 0
     for number, resource in enumerate(resources, 1):
         refusal = _refusal(broker, resource, times[resource.resource_type, resource.resource_name])
         if refusal is None and not _is_topic(resource):
             others += 1
-            if others > AT_ONCE_MAX:
-                refusal = ErrorCode.POLICY_VIOLATION, f"More than {AT_ONCE_MAX} brokers and groups in one request"
+            characters += _characters_of(resource)
+            if others > AT_ONCE_MAX or characters > CHARACTERS_MAX:
+                most = f"{AT_ONCE_MAX} brokers and groups, and {CHARACTERS_MAX} characters of them"
+                refusal = ErrorCode.POLICY_VIOLATION, f"In one request there may be {most}"
         refusals.append(refusal)
         if not number % PIECE:
             yield
@@ -119,6 +124,11 @@ def _refusal(broker: BrokerContext, resource: Resource, times: int) -> Fate | No
     if name_complaint(resource.resource_name):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_SUCH_NAME
     return None
+
+
+def _characters_of(resource: Resource) -> int:
+    named = sum(len(config.name) + len(config.value or "") for config in resource.configs)
+    return len(resource.resource_name) + named
 
 
 def _refusal_of_broker(broker: BrokerContext, resource: Resource) -> Fate | None:

@@ -13,6 +13,11 @@ from barnabas_clients.protocol.describe_configs import (
     DescribeConfigsResourceResult,
 )
 from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.incremental_alter_configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
 from barnabas_metadata_quorum.controller.commands import AlterResources, ConfigChange, ConfiguredResource
 from broker.live.requests.test_alter_configs import BROKER, DELETE, SET, SUBTRACT, TOPIC, alter
 from broker.wire_client import Wire, batch
@@ -162,6 +167,21 @@ def test_groups_have_configurations(clean: Wire, version: int) -> None:
     assert alter(clean, "g", (SESSION, SET, "60001"), kind=GROUP) == ErrorCode.INVALID_CONFIG
     assert alter(clean, "g", ("share.session.timeout.ms", SET, "45000"), kind=GROUP) == ErrorCode.INVALID_CONFIG
     assert alter(clean, "", (SESSION, SET, "50000"), kind=GROUP) == ErrorCode.INVALID_REQUEST
+
+
+def test_a_request_sets_no_more_than_fits_one_command(clean: Wire) -> None:
+    def ask(*names: str, value: str) -> list[int]:
+        rows = [IncrementalAlterableConfig(name=SESSION, config_operation=SET, value=value)]
+        resources = [
+            IncrementalAlterConfigsResource(resource_type=GROUP, resource_name=name, configs=rows) for name in names
+        ]
+        answers = clean.ask(IncrementalAlterConfigsRequest(resources=resources, validate_only=True), 1).responses
+        return [answer.error_code for answer in answers]
+
+    codes = ask(*(f"g{number}" for number in range(101)), value="50000")
+    assert codes == [0] * 100 + [ErrorCode.POLICY_VIOLATION]
+    codes = ask(*(f"g{number}" for number in range(40)), value="5" * 32_000)
+    assert codes == [ErrorCode.INVALID_CONFIG] * 32 + [ErrorCode.POLICY_VIOLATION] * 8
 
 
 async def _set_wrong(cluster: Cluster) -> None:
