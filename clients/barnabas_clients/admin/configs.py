@@ -60,7 +60,8 @@ async def describe_configs(
             }
 
     async def attempt(deadline: float) -> None:
-        # Any broker knows all configurations but those of another broker.
+        # Any broker knows all configurations but those of another broker. Of all brokers and of groups the controller
+        # is asked: what this client has just altered is known there first.
         asked: dict[int | None, list[ConfigResource]] = {}
         for resource in resources:
             if resource not in found:
@@ -76,7 +77,9 @@ async def describe_configs(
                 include_documentation=include_documentation,
             )
             if node_id is None:
-                take(await cluster.ask_any(request, left_s(deadline)))
+                is_topics = all(resource.type is ConfigResourceType.TOPIC for resource in wanted)
+                ask = cluster.ask_any if is_topics else cluster.ask_controller
+                take(await ask(request, left_s(deadline)))
             else:
                 take(await cluster.ask_broker(node_id, request, left_s(deadline)))
 
