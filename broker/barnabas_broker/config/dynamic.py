@@ -64,7 +64,7 @@ def settle(started: BrokerConfig, of_broker: Mapping[str, str], of_all: Mapping[
     now = started
     for whose, values in (("all brokers", of_all), ("this broker", of_broker)):
         now, holding, complaints = _settled(now, values)
-        ignored += [f"{name}={values[name][:100]}, set for {whose}: {text}" for name, text in complaints]
+        ignored += [f"{name[:100]}={values[name][:100]}, set for {whose}: {text}" for name, text in complaints]
         kept.append(holding)
     of_all, of_broker = kept
     return BrokerSettings(started, now, of_broker, of_all, tuple(ignored))
