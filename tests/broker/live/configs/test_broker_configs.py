@@ -1,6 +1,6 @@
 """What is set for brokers while they run, over a real socket: stored, told, followed, and refused as in Kafka."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -217,20 +217,46 @@ def test_what_is_set_outlives_a_restart_and_what_is_wrong_harms_nobody(own_name:
                 wire = Wire("127.0.0.1", running.cluster.nodes[1].port)
 
 
-def test_every_broker_follows_and_a_new_controller_knows(three_brokers: RunningCluster) -> None:
-    wires = {node_id: Wire("127.0.0.1", node.port) for node_id, node in three_brokers.cluster.nodes.items()}
-    assert alter(wires[1], "", ("max.connections.per.ip", SET, "99"), kind=BROKER) == 0
-    assert alter(wires[2], "2", ("max.connections.per.ip", SET, "98"), kind=BROKER) == 0
-    assert alter(wires[3], "2", ("max.connections.per.ip", SET, "97"), kind=BROKER) == ErrorCode.INVALID_REQUEST
+async def _all_know(cluster: Cluster, expected: Mapping[tuple[int, str], Mapping[str, str]]) -> None:
+    for node in cluster.nodes.values():
+        await node.metadata.wait_until(lambda image: image.resource_configs == expected, 20.0)
 
-    async def settled(cluster: Cluster) -> None:
-        for node in cluster.nodes.values():
-            await node.metadata.wait_until(lambda image: len(image.resource_configs) == 2, 10.0)
 
-    three_brokers.run(settled)
-    found = {node_id: node.listener.limits.per_host_max for node_id, node in three_brokers.cluster.nodes.items()}
-    assert found == {1: 99, 2: 98, 3: 99}
-    assert alter(wires[1], "", ("max.connections.per.ip", DELETE, None), kind=BROKER) == 0
-    assert alter(wires[2], "2", ("max.connections.per.ip", DELETE, None), kind=BROKER) == 0
-    for wire in wires.values():
-        wire.close()
+async def _replace_controller(cluster: Cluster) -> int:
+    """Stop the active controller, and return it when another one is there."""
+    controller_id = next(iter(cluster.nodes.values())).metadata.leader_id
+    assert controller_id is not None
+    await cluster.stop(controller_id)
+    return controller_id
+
+
+async def _return(cluster: Cluster) -> None:
+    (away,) = {1, 2, 3} - cluster.nodes.keys()
+    await cluster.start(away)
+    await cluster.wait_ready()
+
+
+def limits_of(cluster: Cluster) -> dict[int, int]:
+    return {node_id: node.listener.limits.per_host_max for node_id, node in cluster.nodes.items()}
+
+
+def test_every_broker_follows_and_so_does_one_that_was_away() -> None:
+    name = "max.connections.per.ip"
+    with RunningCluster(3) as running:
+        cluster = running.cluster
+        wires = {node_id: Wire("127.0.0.1", node.port) for node_id, node in cluster.nodes.items()}
+        assert alter(wires[1], "", (name, SET, "99"), kind=BROKER) == 0
+        assert alter(wires[2], "2", (name, SET, "98"), kind=BROKER) == 0
+        assert alter(wires[3], "2", (name, SET, "97"), kind=BROKER) == ErrorCode.INVALID_REQUEST
+        both = {(BROKER, ""): {name: "99"}, (BROKER, "2"): {name: "98"}}
+        running.run(lambda cluster: _all_know(cluster, both))
+        assert limits_of(cluster) == {1: 99, 2: 98, 3: 99}
+        gone = running.run(_replace_controller)
+        left = min({1, 2, 3} - {gone})
+        assert alter(wires[left], "", (name, SET, "96"), kind=BROKER) == 0
+        running.run(_return)
+        later = both | {(BROKER, ""): {name: "96"}}
+        running.run(lambda cluster: _all_know(cluster, later))
+        assert limits_of(cluster) == {1: 96, 2: 98, 3: 96}
+        for wire in wires.values():
+            wire.close()
