@@ -827,8 +827,10 @@ def _resource_of(value: object) -> ConfigResource:
         raise TypeError(f"a resource is {shown(value)}; it must be a ConfigResource")
     if not isinstance(value.type, ConfigResourceType):
         raise TypeError(f"the type of a resource is {shown(value.type)}; it must be a ConfigResourceType")
+    if value == ConfigResource.all_brokers():
+        return value
     name = text("the name of a resource", value.name)
-    if value.type is ConfigResourceType.BROKER and name:
+    if value.type is ConfigResourceType.BROKER:
         if not (name.isascii() and name.isdecimal()):
             raise ValueError(f"the name of a broker is {shown(name)}; it must be its id in decimal digits")
         whole_number("the id of a broker", int(name[:20]), 0, INT32_MAX)
