@@ -288,9 +288,10 @@ def _refused(
 
 
 _SECOND: tuple[_Spoilt, ...] = (
+    _refused("record length 0", record(1, length=_size(0)), INVALID, TAKEN, _READERS),
     *(
-        _refused(f"record length {words}", record(1, length=_size(size)), INVALID, TAKEN, _READERS)
-        for size, words in ((0, "0"), (-1, "-1"), (-(2**31), "-2^31"), (INT32_MAX, "2^31-1"))
+        _refused(f"record length {words}", record(1, length=_size(size)))
+        for size, words in ((-1, "-1"), (-(2**31), "-2^31"), (INT32_MAX, "2^31-1"))
     ),
     _refused("record length of a byte more", record(1, length_more=1), INVALID, TAKEN, _READERS),
     _refused("record length of a byte less", record(1, length_more=-1), INVALID, TAKEN, _READERS),

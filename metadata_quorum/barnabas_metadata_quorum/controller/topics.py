@@ -69,10 +69,14 @@ Assignments = tuple[tuple[int, ...], ...]
 
 
 class ClusterLimits(NamedTuple):
-    """The topics and partitions that a cluster may have; internal topics are made in spite of it."""
+    """The topics and partitions that a cluster may have; internal topics are made in spite of it.
+
+    `flush_mode` is that of topics that say nothing, which bounds what else may be configured.
+    """
 
     topics_max: int
     partitions_max: int
+    flush_mode: str = "fsync"
 
     def check(self, draft: ImageBuilder, name: str, *, topics: int, partitions: int) -> None:
         """Refuse so many more of them; `name` is the topic that they are for.
@@ -162,11 +166,11 @@ def _checked_creation(
     if topic.assignments:
         assignments = yield from _manual(draft, topic)
         limits.check(draft, topic.name, topics=1, partitions=len(assignments))
-        configs = _checked_configs(draft, topic)
+        configs = _checked_configs(draft, topic, limits)
     else:
         partitions, replication_factor = _counts(draft, topic, default_partitions, default_replication_factor)
         limits.check(draft, topic.name, topics=1, partitions=partitions)
-        configs = _checked_configs(draft, topic)
+        configs = _checked_configs(draft, topic, limits)
         assignments = yield from place(partitions, replication_factor, candidates_of(draft.brokers, draft.loads))
     witnesses = yield from _witnesses_of(draft, assignments, observers_of(configs))
     yield from pause_after(len(assignments))
@@ -241,8 +245,8 @@ def _manual(draft: ImageBuilder, topic: NewTopic) -> Generator[None, None, Assig
     return assignments
 
 
-def _checked_configs(draft: ImageBuilder, topic: NewTopic) -> dict[str, str]:
-    complaint = check_topic_configs(topic.name, topic.configs, draft.brokers)
+def _checked_configs(draft: ImageBuilder, topic: NewTopic, limits: ClusterLimits) -> dict[str, str]:
+    complaint = check_topic_configs(topic.name, topic.configs, draft.brokers, limits.flush_mode)
     if complaint is not None:
         raise Refused(RefusalReason.INVALID_CONFIG, complaint)
     return {name: value for name, value in sorted(topic.configs.items()) if value is not None}

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 TIMEOUT_S = 60.0
 STATE = "__transaction_state"
-COMPLETE_COMMIT, COMPLETE_ABORT = 4, 5  # as the log numbers states
+COMPLETE_COMMIT, COMPLETE_ABORT = "CompleteCommit", "CompleteAbort"  # as the formatter names states since Kafka 4.4
 FORMATTER = "org.apache.kafka.tools.consumer.TransactionLogMessageFormatter"
 SETTINGS: dict[str, str | int | bool] = {"flush.mode": "page-cache"}
 

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 TIMEOUT_S = 60.0
 STATE = "__transaction_state"
-EMPTY, ONGOING = 0, 1  # as the log numbers states
+EMPTY, ONGOING = "Empty", "Ongoing"  # as the formatter names states since Kafka 4.4
 
 
 @pytest.fixture(scope="module")
