@@ -72,7 +72,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         " < asking hosted_transaction markers whereabouts < doubts shard < additions expiry outcomes < coordinator"
     ),
     "barnabas_broker.server": (
-        "cold_window offer transient_bytes < connections < context request_log < handlers < dispatch"
+        "cold_window fetch_sessions offer transient_bytes < connections < context request_log < handlers < dispatch"
     ),
     "barnabas_broker.cli": (
         "near_names output quick_start < errors wording"
