@@ -146,7 +146,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
         " transactions"
     ),
     "barnabas_clients.consumer": (
-        "decoder errors fetch_plan metrics partition_queue record runs settings subscription topic_places"
+        "decoder errors fetch_plan fetch_session metrics partition_queue record runs settings subscription topic_places"
     ),
     "barnabas_clients.groups": "handler member offsets_to_send",
     "barnabas_clients.admin": "offset_resets snapshot_ranges values",
