@@ -227,6 +227,9 @@ class BrokerConfig:
     fetch_sessions_max_bytes: int = _number(
         32 * _MIB, "Memory for fetch sessions, 600 bytes a partition; one of them may take a quarter.", high=_LONG_MAX
     )
+    max_request_partition_size_limit: int = _number(
+        2_000, "Partitions in one answer to DescribeTopicPartitions; the next page has the others.", low=1
+    )
     socket_request_max_bytes: int = _number(
         100 * _MIB, "Largest request; a larger one closes its connection.", low=1024
     )

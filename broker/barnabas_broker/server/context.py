@@ -35,6 +35,7 @@ from barnabas_clients.protocol.describe_log_dirs import DescribeLogDirsResponse
 from barnabas_clients.protocol.describe_offset_ranges import DescribeOffsetRangesResponse
 from barnabas_clients.protocol.describe_producers import DescribeProducersResponse
 from barnabas_clients.protocol.describe_snapshots import DescribeSnapshotsResponse
+from barnabas_clients.protocol.describe_topic_partitions import DescribeTopicPartitionsResponse
 from barnabas_clients.protocol.describe_transactions import DescribeTransactionsResponse
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.leader_hints import NodeEndpoint
@@ -74,6 +75,7 @@ _WIDE = frozenset(
         DescribeOffsetRangesResponse,
         DescribeProducersResponse,
         DescribeSnapshotsResponse,
+        DescribeTopicPartitionsResponse,
         DescribeTransactionsResponse,
         ListGroupsResponse,
         ListPartitionReassignmentsResponse,

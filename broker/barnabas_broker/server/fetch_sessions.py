@@ -106,17 +106,17 @@ class FetchRow:
         return is_news
 
     def is_quiet(self, *, is_committed: bool) -> bool:
-        """Tell whether a look at the partition would bring nothing that the client does not know."""
+        """Tell whether a look at the partition would bring nothing that the client does not know.
+
+        A leader that has just lost touch with the others counts as quiet until it is told so, which is a change.
+        """
         partition = self.partition
-        if partition is None or partition.changes != self.changes:
-            return False
-        high_watermark = partition.high_watermark
-        decided_until = partition.last_stable_offset
         return (
-            high_watermark == self.high_watermark
-            and decided_until == self.last_stable_offset
-            and self.asked.fetch_offset >= (decided_until if is_committed else high_watermark)
-            and (not partition.is_leader or partition.can_serve)
+            partition is not None
+            and partition.changes == self.changes
+            and partition.high_watermark == self.high_watermark
+            and partition.last_stable_offset == self.last_stable_offset
+            and self.asked.fetch_offset >= (self.last_stable_offset if is_committed else self.high_watermark)
         )
 
 

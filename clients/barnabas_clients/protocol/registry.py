@@ -34,6 +34,7 @@ from .describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from .describe_offset_ranges import DescribeOffsetRangesRequest, DescribeOffsetRangesResponse
 from .describe_producers import DescribeProducersRequest, DescribeProducersResponse
 from .describe_snapshots import DescribeSnapshotsRequest, DescribeSnapshotsResponse
+from .describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from .describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from .end_txn import EndTxnRequest, EndTxnResponse
 from .fetch import FetchRequest, FetchResponse
@@ -154,6 +155,7 @@ APIS: Final = {
         _api(DescribeProducersRequest, DescribeProducersResponse),
         _api(DescribeTransactionsRequest, DescribeTransactionsResponse),
         _api(ListTransactionsRequest, ListTransactionsResponse),
+        _api(DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
         _api(DescribeHealthRequest, DescribeHealthResponse),
         _api(OpenChallengeRequest, OpenChallengeResponse),
         _api(DescribeEventsRequest, DescribeEventsResponse),

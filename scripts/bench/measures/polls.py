@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas_clients.protocol.registry import Message, decode_response, encode_request
 
 from .idle import cpu_s
@@ -49,7 +49,8 @@ def fetch(topic_id: bytes, numbers: list[int], session_id: int, epoch: int) -> b
 
 
 def answer(client: Client, frame: bytes) -> FetchResponse:
-    response: FetchResponse = decode_response(FetchRequest, client.ask(frame), VERSION)
+    response = decode_response(FetchRequest, client.ask(frame), VERSION)
+    assert isinstance(response, FetchResponse)
     assert response.error_code == 0
     return response
 
@@ -61,7 +62,9 @@ class Place:
         self.client = Client(bootstrap)
         self.pid = pid
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
-        found = decode_response(MetadataRequest, self.client.ask(frame_of(request, 12)), 12).topics[0]
+        metadata = decode_response(MetadataRequest, self.client.ask(frame_of(request, 12)), 12)
+        assert isinstance(metadata, MetadataResponse)
+        found = metadata.topics[0]
         self.topic_id = found.topic_id
         self.numbers = [row.partition_index for row in found.partitions if row.leader_id == node_id]
 

@@ -147,7 +147,7 @@ def test_epochs_go_round_without_nought() -> None:
 
 
 def partition(**more: Any) -> Any:
-    values = {"changes": 1, "high_watermark": 5, "last_stable_offset": 3, "is_leader": True, "can_serve": True}
+    values = {"changes": 1, "high_watermark": 5, "last_stable_offset": 3}
     return SimpleNamespace(**(values | more))
 
 
@@ -158,7 +158,7 @@ def looked_at(fetch_offset: int, seen: Any, **result: Any) -> FetchRow:
 
 
 def test_a_row_is_quiet_until_its_partition_changes() -> None:
-    for change in ({"changes": 2}, {"high_watermark": 6}, {"last_stable_offset": 4}, {"can_serve": False}):
+    for change in ({"changes": 2}, {"high_watermark": 6}, {"last_stable_offset": 4}):
         seen = partition()
         row = looked_at(5, seen)
         assert row.is_quiet(is_committed=False)
@@ -177,7 +177,7 @@ def test_a_row_with_something_to_read_is_not_quiet_for_those_who_may_read_it() -
 
 
 @pytest.mark.parametrize("what", [{"error_code": 1}, {"preferred_read_replica": 2}])
-def test_what_must_be_told_each_time_is_not_quiet(what: dict[str, int]) -> None:
+def test_what_must_be_told_each_time_is_not_quiet(what: dict[str, Any]) -> None:
     row = looked_at(5, partition(), **what)
     assert not row.is_quiet(is_committed=False)
     assert row.tell(PartitionData(high_watermark=5, last_stable_offset=3, log_start_offset=0, **what), None)

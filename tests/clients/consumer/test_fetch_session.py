@@ -84,10 +84,13 @@ def test_what_is_asked_in_a_session_that_is_over_is_asked_again_at_once(code: Er
 
 
 def test_after_an_error_or_no_answer_everything_is_named_and_the_old_session_ended() -> None:
-    for lose in (lambda one: one.lose(), lambda one: one.take(FetchResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR))):
+    for has_answer in (False, True):
         session = opened({0: 1})
         session.request(full({0: 2}))
-        lose(session)
+        if has_answer:
+            assert session.take(FetchResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR))
+        else:
+            session.lose()
         request = session.request(full({0: 2}))
         assert (request.session_id, request.session_epoch, named(request)) == (5, 0, {0: 2})
 

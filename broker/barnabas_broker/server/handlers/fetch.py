@@ -97,6 +97,7 @@ FINAL_EPOCH = -1
 PIECE = 16  # partitions that are looked at without giving others their turn
 QUIET_PIECE = 256  # quiet rows of a session that are passed without that
 RESULTS_PIECE = 500  # whose leaders are looked up
+FREED_AT_ONCE = 2_000  # tuples
 PARKED_MAX = 5_000  # to park on as many takes up to 7 ms
 ABORTED_AT_ONCE = 500  # rows of aborted transactions: half a millisecond
 TOLD_AT_ONCE = 500  # partitions of a session that are answered without giving others their turn
@@ -215,7 +216,7 @@ class _Fetch:
             look = _Look(self.broker, self.exchange.version, self.request, self.exchange.room_bytes)
             slices = 0 if session is None else turns.slices
             if session is not None:
-                yield from look.run_rows(list(session.rows.values()))
+                yield from look.run_rows(list(session.rows.values()), is_last=self.is_last_look)
             else:
                 yield from look.run()
             if look.unread or self._is_enough(look):
@@ -474,8 +475,11 @@ class _Look:
             else:
                 self.topics.append(FetchableTopicResponse(topic=topic.topic, partitions=results))
 
-    def run_rows(self, rows: list[FetchRow]) -> Generator[None, None, None]:
-        """Look at the rows of a session in their order, those that are quiet excepted."""
+    def run_rows(self, rows: list[FetchRow], *, is_last: bool) -> Generator[None, None, None]:
+        """Look at the rows of a session in their order, those that are quiet excepted.
+
+        `is_last`: nobody is going to wait for the quiet ones.
+        """
         by_id = self.version >= IDS_SINCE
         is_committed = self.is_committed
         partitions, seen = self.partitions, self.seen
@@ -492,8 +496,9 @@ class _Look:
                 and row.is_quiet(is_committed=is_committed)
                 and not (is_redirected and partition.is_leader)
             ):
-                partitions.append(partition)
-                seen.append((row.changes, self._end_of(partition)))
+                if not is_last:
+                    partitions.append(partition)
+                    seen.append((row.changes, partition.last_stable_offset if is_committed else row.high_watermark))
                 work += 1
                 if work >= QUIET_PIECE:
                     work = 0
@@ -730,8 +735,13 @@ class _Look:
 
     def let_go(self) -> Generator[None, None, None]:
         """Free what only the look has needed; the answer is not its own any more."""
-        for rows in (self.partitions, self.seen, self.reads, self.unread, self.aborted, self.told):
-            yield from emptied(rows)
+        # The partitions are not its own, and the rows of an answer are the answer's.
+        self.partitions.clear()
+        for rows in (self.seen, self.reads, self.unread, self.aborted, self.told):
+            if len(rows) <= FREED_AT_ONCE:
+                rows.clear()
+            else:
+                yield from emptied(rows)
 
     def response_in_steps(self, client_id: str, listener: str) -> Generator[None, None, FetchResponse]:
         """Count the read, and return the answer for a client of a listener."""

@@ -50,6 +50,7 @@ from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS, name_complaint
 from barnabas_raftlog.wire.schema import NO_UUID
 
 from .create_topics import leaders_of
+from .shown_partitions import ShownPartitions
 
 __all__ = ["handle", "refuse"]
 
@@ -238,40 +239,29 @@ def _topic(
     broker: BrokerContext, exchange: Exchange, hosted: HostedTopic
 ) -> Generator[None, None, MetadataResponseTopic]:
     topic = hosted.topic
-    available = {known.node_id for known in broker.brokers()}
-    brokers = broker.image.brokers
-    hidden = {node_id for node_id in brokers if brokers[node_id].address_on(exchange.listener_name) is None}
+    shown_partitions = ShownPartitions(broker, exchange.listener_name)
     code_of_hidden = (
         ErrorCode.LISTENER_NOT_FOUND if exchange.version >= HIDDEN_SINCE else ErrorCode.LEADER_NOT_AVAILABLE
     )
     partitions = []
-    for index, desired in enumerate(topic.partitions):
+    for index in range(len(topic.partitions)):
         if not index % PIECE:
             yield
-        leader = broker.where_to_ask(hosted, index)
-        # Java's consumer reads only from brokers that it is told to be replicas, so observers are among them, last.
-        shown = (*desired.replicas, *(one for one in topic.observers if one not in desired.voters))
-        is_hidden = leader.leader_id in hidden
-        if is_hidden:
-            leader = leader._replace(leader_id=-1)
-        has_leader = leader.leader_id >= 0
-        code = ErrorCode.NONE if has_leader else code_of_hidden if is_hidden else ErrorCode.LEADER_NOT_AVAILABLE
+        shown = shown_partitions.one(hosted, index)
+        has_leader = shown.leader.leader_id >= 0
+        code = ErrorCode.NONE if has_leader else code_of_hidden if shown.is_hidden else ErrorCode.LEADER_NOT_AVAILABLE
         partitions.append(
             MetadataResponsePartition(
                 error_code=code,
                 partition_index=index,
-                leader_id=leader.leader_id,
-                leader_epoch=leader.epoch,
-                replica_nodes=shown,
-                isr_nodes=_known(leader.isr, shown),
-                offline_replicas=tuple(node_id for node_id in shown if node_id not in available),
+                leader_id=shown.leader.leader_id,
+                leader_epoch=shown.leader.epoch,
+                replica_nodes=shown.replicas,
+                isr_nodes=shown.in_sync,
+                offline_replicas=shown.offline,
             )
         )
     is_internal = topic.name in INTERNAL_TOPICS
     return MetadataResponseTopic(
         name=topic.name, topic_id=topic.topic_id, is_internal=is_internal, partitions=partitions
     )
-
-
-def _known(isr: Iterable[int], replicas: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(node_id for node_id in isr if node_id in replicas)

@@ -183,7 +183,8 @@ def test_an_error_is_told_each_time_and_what_comes_after_it_too(
     assert client.ask() == {}
     with monkeypatch.context() as patched:
         patched.setattr(Partition, "can_serve", False)
-        assert [row.error_code for row in client.ask().values()] == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
+        unsure = client.ask([(0, 0), (1, 0)])
+        assert [row.error_code for row in unsure.values()] == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
     assert list(client.ask()) == [0, 1]
     assert client.ask() == {}
 
@@ -210,9 +211,9 @@ def test_a_long_poll_of_a_session_ends_with_the_first_record(
     runs = [0]
     run_rows = fetch._Look.run_rows
 
-    def counted(self: fetch._Look, rows: list[Any]) -> Any:
+    def counted(self: fetch._Look, rows: list[Any], *, is_last: bool) -> Any:
         runs[0] += 1
-        return run_rows(self, rows)
+        return run_rows(self, rows, is_last=is_last)
 
     monkeypatch.setattr(fetch._Look, "run_rows", counted)
     assert waiting.ask(max_wait_ms=1) == {}

@@ -61,6 +61,7 @@ OFFERED = {
     61: (0, 0),
     65: (0, 0),
     66: (0, 2),
+    75: (0, 0),
     25185: (0, 0),  # our own: DescribeHealth, OpenChallenge, DescribeEvents
     25186: (0, 0),
     25187: (0, 0),
