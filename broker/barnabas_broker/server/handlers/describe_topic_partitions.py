@@ -25,6 +25,7 @@ from barnabas_clients.protocol.describe_topic_partitions import (
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS, name_complaint
 
+from . import operations
 from .shown_partitions import ShownPartitions
 
 __all__ = ["handle", "refuse"]
@@ -92,7 +93,12 @@ def _name(topic: TopicRequest) -> str:
 
 def _unknown(name: str) -> DescribedTopic:
     code = ErrorCode.INVALID_TOPIC_EXCEPTION if name_complaint(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return DescribedTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
+    return DescribedTopic(
+        error_code=code,
+        name=name,
+        is_internal=name in INTERNAL_TOPICS,
+        topic_authorized_operations=operations.OF_TOPICS,
+    )
 
 
 def _topic(
@@ -118,5 +124,9 @@ def _topic(
             yield
     topic = hosted.topic
     return DescribedTopic(
-        name=topic.name, topic_id=topic.topic_id, is_internal=topic.name in INTERNAL_TOPICS, partitions=rows
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=rows,
+        topic_authorized_operations=operations.OF_TOPICS,
     )

@@ -102,6 +102,7 @@ PARKED_MAX = 5_000  # to park on as many takes up to 7 ms
 ABORTED_AT_ONCE = 500  # rows of aborted transactions: half a millisecond
 TOLD_AT_ONCE = 500  # partitions of a session that are answered without giving others their turn
 READ_COMMITTED = 1  # the isolation level
+_UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 Hopes = tuple[list[Partition], list[Partition], list[Partition]]
 
@@ -621,13 +622,13 @@ class _Look:
         """Return how far these clients may read, now."""
         return partition.last_stable_offset if self.is_committed else partition.high_watermark
 
-    @staticmethod
-    def _result(partition: Partition, asked: FetchPartition, elsewhere: int = -1) -> PartitionData:
+    def _result(self, partition: Partition, asked: FetchPartition, elsewhere: int = -1) -> PartitionData:
         return PartitionData(
             partition_index=asked.partition,
             high_watermark=partition.high_watermark,
             last_stable_offset=partition.last_stable_offset,
             log_start_offset=partition.log.log_start_offset,
+            aborted_transactions=[] if self.is_committed else None,
             preferred_read_replica=elsewhere,
         )
 
@@ -641,9 +642,7 @@ class _Look:
         if partition.is_leader and not partition.can_serve:
             # Not an error that ends the wait: it is about to be confirmed, or deposed.
             self.unserving.append(partition)
-            result.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            result.high_watermark = result.last_stable_offset = result.log_start_offset = -1
-            return result
+            return _failed(result, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if asked.last_fetched_epoch >= 0 and (partition.is_leader or start <= partition.high_watermark):
             found = log.epoch_end_offset(asked.last_fetched_epoch)
             if found is not None and (found[0] < asked.last_fetched_epoch or found[1] < start):
@@ -653,9 +652,8 @@ class _Look:
         if not log.log_start_offset <= start <= log.log_end_offset:
             # The start of a log is committed, and so true of all replicas. The end of this one need not be.
             is_certain = partition.is_leader or start < log.log_start_offset
-            result.error_code = ErrorCode.OFFSET_OUT_OF_RANGE if is_certain else ErrorCode.OFFSET_NOT_AVAILABLE
             self.has_error = True
-            return result
+            return _failed(result, ErrorCode.OFFSET_OUT_OF_RANGE if is_certain else ErrorCode.OFFSET_NOT_AVAILABLE)
         if start < end:
             self._read_from_memory(partition, asked, result, end)
         return result
@@ -721,12 +719,13 @@ class _Look:
 
     def _fail(self, result: PartitionData) -> None:
         self.has_error = True
-        result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-        result.high_watermark = result.last_stable_offset = result.log_start_offset = -1
+        _failed(result, ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _error(self, asked: FetchPartition, code: ErrorCode, hosted: HostedTopic | None = None) -> PartitionData:
         self.has_error = True
         result = PartitionData(partition_index=asked.partition, error_code=code, high_watermark=-1)
+        if code not in _UNKNOWN:
+            result.aborted_transactions = None
         if hosted is not None and code in {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH}:
             leader = self.broker.leader_of(hosted, asked.partition)
             if leader.leader_id >= 0:
@@ -835,6 +834,14 @@ def refuse(request: FetchRequest, code: ErrorCode) -> FetchResponse:
             for topic in request.topics
         ],
     )
+
+
+def _failed(result: PartitionData, code: ErrorCode) -> PartitionData:
+    """Let a result say `code` and nothing else, with a null list of aborted transactions, as Kafka's answers do."""
+    result.error_code = code
+    result.high_watermark = result.last_stable_offset = result.log_start_offset = -1
+    result.aborted_transactions = None
+    return result
 
 
 def _end_offset(buffer: Buffer) -> int:

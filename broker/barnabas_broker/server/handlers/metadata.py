@@ -49,6 +49,7 @@ from barnabas_metadata_quorum.controller.commands import NAMED_MAX, NewTopic, Re
 from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS, name_complaint
 from barnabas_raftlog.wire.schema import NO_UUID
 
+from . import operations
 from .create_topics import leaders_of
 from .shown_partitions import ShownPartitions
 
@@ -62,7 +63,8 @@ PARTITIONS_AWAITED_MAX = 2_000  # To look whether each has a leader takes a micr
 PIECE = 32  # rows between two yields
 AUTO_SINCE = 4
 HIDDEN_SINCE = 6  # that clients know LISTENER_NOT_FOUND
-IDS_SINCE = 12
+IDS_SINCE = 12  # that topics may be asked for by them; versions 10 and 11 carry them, and may not
+CARRIED_SINCE = 10
 CODES = {
     None: ErrorCode.LEADER_NOT_AVAILABLE,
     RefusalReason.TOPIC_ALREADY_EXISTS: ErrorCode.LEADER_NOT_AVAILABLE,
@@ -76,8 +78,10 @@ def handle(broker: BrokerContext, exchange: Exchange, request: MetadataRequest) 
     """Answer now, or after creating what is missing."""
     asked = request.topics
     if asked is None or (exchange.version == 0 and not asked):
-        return (yield from _everything(broker, exchange))
+        return (yield from _everything(broker, request, exchange))
     request.topics = asked = yield from distinct(asked, _key)
+    if CARRIED_SINCE <= exchange.version < IDS_SINCE and (yield from _are_ids(asked)):
+        return refuse(request, ErrorCode.INVALID_REQUEST, broker.cluster_id)
     missing = yield from _missing(broker, asked)
     may_create = request.allow_auto_topic_creation or exchange.version < AUTO_SINCE
     if missing and may_create and broker.config.auto_create_topics_enable:
@@ -90,13 +94,23 @@ def handle(broker: BrokerContext, exchange: Exchange, request: MetadataRequest) 
     return (yield from _named(broker, request, exchange, {}))
 
 
-def refuse(request: MetadataRequest, code: ErrorCode) -> MetadataResponse:
+def refuse(request: MetadataRequest, code: ErrorCode, cluster_id: str | None = None) -> MetadataResponse:
     """Answer every named topic with `code`."""
     topics = [
         MetadataResponseTopic(name=topic.name or "", topic_id=topic.topic_id, error_code=code)
         for topic in request.topics or ()
     ]
-    return MetadataResponse(topics=topics, error_code=code)
+    return MetadataResponse(cluster_id=cluster_id, topics=topics, error_code=code)
+
+
+def _are_ids(asked: Iterable[MetadataRequestTopic]) -> Generator[None, None, bool]:
+    """Tell whether one is asked for by its id."""
+    for number, topic in enumerate(asked, 1):
+        if topic.name is None or topic.topic_id != NO_UUID:
+            return True
+        if not number % PIECE:
+            yield
+    return False
 
 
 def _key(topic: MetadataRequestTopic) -> Hashable:
@@ -182,13 +196,15 @@ def _new_topic(broker: BrokerContext, name: str) -> NewTopic:
     return NewTopic(name, broker.config.num_partitions, broker.config.replication_factor)
 
 
-def _everything(broker: BrokerContext, exchange: Exchange) -> Generator[None, None, MetadataResponse]:
+def _everything(
+    broker: BrokerContext, request: MetadataRequest, exchange: Exchange
+) -> Generator[None, None, MetadataResponse]:
     topics = []
     for name in (yield from sorted_names(broker.partitions.topics)):
         hosted = broker.partitions.topics.get(name)
         if hosted is not None:  # It may have been deleted meanwhile.
-            topics.append((yield from _topic(broker, exchange, hosted)))
-    return _response(broker, exchange, topics)
+            topics.append((yield from _topic(broker, request, exchange, hosted)))
+    return _response(broker, request, exchange, topics)
 
 
 def _named(
@@ -213,14 +229,26 @@ def _named(
             code = fates.get(topic.name, fate_of_others)
             if topic.name not in fates and name_complaint(topic.name):
                 code = ErrorCode.INVALID_TOPIC_EXCEPTION
-            unknown = MetadataResponseTopic(error_code=code, name=topic.name)
-        topics.append(unknown if found is None else (yield from _topic(broker, exchange, found)))
+            is_internal = topic.name in INTERNAL_TOPICS
+            unknown = MetadataResponseTopic(
+                error_code=code,
+                name=topic.name,
+                is_internal=is_internal,
+                topic_authorized_operations=_operations(request),
+            )
+        topics.append(unknown if found is None else (yield from _topic(broker, request, exchange, found)))
         if not len(topics) % PIECE:
             yield
-    return _response(broker, exchange, topics)
+    return _response(broker, request, exchange, topics)
 
 
-def _response(broker: BrokerContext, exchange: Exchange, topics: list[MetadataResponseTopic]) -> MetadataResponse:
+def _operations(request: MetadataRequest) -> int:
+    return operations.OF_TOPICS if request.include_topic_authorized_operations else operations.NOT_ASKED
+
+
+def _response(
+    broker: BrokerContext, request: MetadataRequest, exchange: Exchange, topics: list[MetadataResponseTopic]
+) -> MetadataResponse:
     brokers = [
         MetadataResponseBroker(node_id=known.node_id, host=address[0], port=address[1], rack=known.rack)
         for known in broker.known_brokers()
@@ -232,11 +260,14 @@ def _response(broker: BrokerContext, exchange: Exchange, topics: list[MetadataRe
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id if broker.node_id in ids else next(iter(ids), -1),
         topics=topics,
+        cluster_authorized_operations=(
+            operations.OF_CLUSTERS if request.include_cluster_authorized_operations else operations.NOT_ASKED
+        ),
     )
 
 
 def _topic(
-    broker: BrokerContext, exchange: Exchange, hosted: HostedTopic
+    broker: BrokerContext, request: MetadataRequest, exchange: Exchange, hosted: HostedTopic
 ) -> Generator[None, None, MetadataResponseTopic]:
     topic = hosted.topic
     shown_partitions = ShownPartitions(broker, exchange.listener_name)
@@ -263,5 +294,9 @@ def _topic(
         )
     is_internal = topic.name in INTERNAL_TOPICS
     return MetadataResponseTopic(
-        name=topic.name, topic_id=topic.topic_id, is_internal=is_internal, partitions=partitions
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=is_internal,
+        partitions=partitions,
+        topic_authorized_operations=_operations(request),
     )
