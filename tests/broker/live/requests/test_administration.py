@@ -104,6 +104,9 @@ class TestDeleteRecords:
         self, wire: Wire, topic: str, name: str, partition: int, offset: int, code: ErrorCode
     ) -> None:
         wire.produce(topic, batch(5))
+        # One that was never needed does not exist, and is unknown.
+        internal = MetadataRequest(topics=[MetadataRequestTopic(name="__consumer_offsets")])
+        assert wire.ask(internal, 12).topics[0].error_code == ErrorCode.NONE
         assert delete(wire, name or topic, offset, partition=partition) == (code, -1)
         assert offset_at(wire, topic, -2)[0] == 0
 

@@ -9,6 +9,7 @@ import pytest
 from barnabas_broker.partition.partition import Partition
 from barnabas_broker.server.handlers import fetch
 from barnabas_broker.testing import Cluster, RunningCluster
+from barnabas_clients import Consumer
 from barnabas_clients.protocol.delete_topics import DeleteTopicsRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
@@ -302,6 +303,42 @@ def test_nothing_of_a_session_stays_behind(wire: Wire, topic: str, one_broker: R
     client.epoch = -1
     client.ask([(0, 0)])
     assert (len(sessions), sessions.size_bytes, len(waiters)) == before
+
+
+async def read_through_the_end_of_its_sessions(wire: Wire, topic: str, one_broker: RunningCluster) -> None:
+    """Let our consumer read two records; between them the broker forgets all sessions."""
+    host, port = wire.socket.getpeername()
+    sessions = one_broker.cluster.nodes[1].broker.fetch_sessions
+
+    async def forget(_: Cluster) -> None:
+        for session in list(sessions._sessions.values()):
+            sessions.end(session)
+
+    consumer = Consumer(f"{host}:{port}", topics=[topic], auto_offset_reset="earliest", fetch_max_wait_s=0.02)
+    async with consumer:
+        for offset in range(2):
+            wire.produce(topic, batch())
+            assert (await anext(consumer)).offset == offset
+            one_broker.run(forget)
+
+
+async def test_our_consumer_reads_in_sessions_and_goes_on_when_they_are_gone(
+    wire: Wire, topic: str, one_broker: RunningCluster
+) -> None:
+    sessions = one_broker.cluster.nodes[1].broker.fetch_sessions
+    before = sessions.opened_count
+    await read_through_the_end_of_its_sessions(wire, topic, one_broker)
+    assert sessions.opened_count >= before + 2
+
+
+async def test_our_consumer_reads_where_there_is_no_room_for_sessions(
+    wire: Wire, topic: str, one_broker: RunningCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions = one_broker.cluster.nodes[1].broker.fetch_sessions
+    monkeypatch.setattr(sessions, "slots_max", 0)
+    before = sessions.opened_count
+    await read_through_the_end_of_its_sessions(wire, topic, one_broker)
+    assert sessions.opened_count == before
 
 
 def delete(wire: Wire, name: str) -> None:
