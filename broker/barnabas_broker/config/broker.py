@@ -225,7 +225,9 @@ class BrokerConfig:
         1_000, "Fetch sessions of clients; without one a client names all its partitions in each fetch.", high=10_000
     )
     fetch_sessions_max_bytes: int = _number(
-        32 * _MIB, "Memory for fetch sessions, 600 bytes a partition; one of them may take a quarter.", high=_LONG_MAX
+        32 * _MIB,
+        "Memory for fetch sessions, 400 bytes a partition; one of them may take an eighth, 4 MiB at most.",
+        high=_LONG_MAX,
     )
     max_request_partition_size_limit: int = _number(
         2_000, "Partitions in one answer to DescribeTopicPartitions; the next page has the others.", low=1

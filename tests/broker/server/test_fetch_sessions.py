@@ -89,6 +89,14 @@ def test_memory_is_bounded_for_each_session_and_for_all() -> None:
     assert count == fetch_sessions.SESSION_SHARE
 
 
+def test_a_name_of_wide_characters_counts_for_what_it_takes() -> None:
+    cache = Cache()
+    topic = FetchTopic(topic="\U0001f642" * 8_000, partitions=[FetchPartition()])
+    made = outcome(cache.make([topic], by_id=False))[0]
+    assert made is not None
+    assert made.size_bytes > topic.topic.__sizeof__()
+
+
 def test_a_session_that_grows_too_large_ends() -> None:
     cache = Cache(bytes_max=MIB)
     session = begun(cache.begin(1))
@@ -191,3 +199,6 @@ def test_many_rows_are_made_and_changed_in_pieces() -> None:
     assert outcome(cache.change(session, [rows], []))[1] >= 1_000 // fetch_sessions.PIECE
     gone = ForgottenTopic(topic="t", partitions=range(1_000))
     assert outcome(cache.change(session, [], [gone]))[1] >= 1_000 // fetch_sessions.PIECE
+    again = FetchTopic(topic="t", partitions=[FetchPartition()] * 1_000)
+    assert outcome(cache.make([again], by_id=False))[1] >= 1_000 // fetch_sessions.PIECE
+    assert outcome(cache.change(session, [FetchTopic()] * 500, [ForgottenTopic()] * 500))[1] >= 1_000
