@@ -5,6 +5,9 @@ the session's id. From then on a request names those that are new or asked for i
 no more; the broker answers about those that have something new. Where no session is opened, because the broker is too
 old or full, the id in the answer is 0, and each request names all.
 
+None is opened for fewer than `PARTITIONS_MIN` partitions: to name so few costs a broker no more than to keep a session.
+One that is open stays so when they become fewer.
+
 After a request without an answer nobody knows what the broker has heard: the next one names all again, and ends the old
 session.
 
@@ -18,6 +21,7 @@ __all__ = ["FetchSession"]
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
 EPOCH_MAX = 2**31 - 1
 _OVER = frozenset(
     {
@@ -27,15 +31,19 @@ _OVER = frozenset(
     }
 )
 
+PARTITIONS_MIN = 10
+"""Measured with Barnabas: a session costs 12 us a request, and a partition that need not be named spares 1 to 7."""
+
 _Key = tuple[str, bytes, int]
 
 
 class FetchSession:
     """The session with one broker in one lane, and what the broker knows of the partitions in it."""
 
-    __slots__ = ("_epoch", "_known", "_session_id")
+    __slots__ = ("_epoch", "_known", "_partitions_min", "_session_id")
 
-    def __init__(self) -> None:
+    def __init__(self, partitions_min: int = PARTITIONS_MIN) -> None:
+        self._partitions_min = partitions_min
         self._session_id = NO_SESSION
         self._epoch = INITIAL_EPOCH
         self._known: dict[_Key, FetchPartition] = {}
@@ -53,6 +61,8 @@ class FetchSession:
         full.session_id = self._session_id
         full.session_epoch = self._epoch
         if not self.is_open:
+            if len(wanted) < self._partitions_min:
+                full.session_epoch = FINAL_EPOCH
             return full
         topics = []
         for topic in full.topics:

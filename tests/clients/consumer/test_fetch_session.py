@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_clients.consumer.fetch_session import EPOCH_MAX, FetchSession
+from barnabas_clients.consumer.fetch_session import EPOCH_MAX, PARTITIONS_MIN, FetchSession
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
@@ -19,7 +19,7 @@ def full(wanted: Wanted, topic_id: bytes = ID) -> FetchRequest:
 
 
 def opened(wanted: Wanted, session_id: int = 5) -> FetchSession:
-    session = FetchSession()
+    session = FetchSession(partitions_min=1)
     request = session.request(full(wanted))
     assert (request.session_id, request.session_epoch) == (0, 0)
     assert session.take(FetchResponse(session_id=session_id))
@@ -57,6 +57,23 @@ def test_a_broker_that_opens_no_session_is_told_everything_each_time() -> None:
     session = opened({0: 1}, session_id=0)
     request = session.request(full({0: 1}))
     assert (request.session_id, request.session_epoch, named(request)) == (0, 0, {0: 1})
+
+
+def test_few_partitions_are_named_each_time_and_a_session_that_is_open_goes_on() -> None:
+    few = dict.fromkeys(range(PARTITIONS_MIN - 1), 1)
+    many = few | {PARTITIONS_MIN: 1}
+    session = FetchSession()
+    for _ in range(2):
+        request = session.request(full(few))
+        assert (request.session_id, request.session_epoch, named(request)) == (0, -1, few)
+        assert session.take(FetchResponse())
+    assert session.request(full(many)).session_epoch == 0
+    session.take(FetchResponse(session_id=5))
+    request = session.request(full(few))
+    assert (request.session_epoch, named(request), forgotten(request)) == (1, {}, [PARTITIONS_MIN])
+    session.lose()
+    request = session.request(full(few))
+    assert (request.session_id, request.session_epoch) == (5, -1), "it is ended, and there is no other"
 
 
 def test_a_session_that_the_broker_ends_is_begun_anew() -> None:
@@ -105,11 +122,11 @@ def test_epochs_go_round_without_nought() -> None:
 
 @given(st.lists(st.tuples(st.dictionaries(st.integers(0, 4), st.integers(0, 3), max_size=4), st.integers(0, 5))))
 def test_the_broker_always_knows_what_is_wanted(steps: list[tuple[Wanted, int]]) -> None:
-    session = FetchSession()
+    session = FetchSession(partitions_min=2)
     known: Wanted = {}
     for wanted, luck in steps:
         request = session.request(full(wanted))
-        if request.session_epoch == 0:
+        if request.session_epoch <= 0:
             known = {}
         known |= named(request)
         for number in forgotten(request):
@@ -118,4 +135,4 @@ def test_the_broker_always_knows_what_is_wanted(steps: list[tuple[Wanted, int]])
         if luck == 0:
             session.lose()
         else:
-            session.take(FetchResponse(session_id=0 if luck == 1 else 5))
+            session.take(FetchResponse(session_id=0 if luck == 1 or request.session_epoch < 0 else 5))

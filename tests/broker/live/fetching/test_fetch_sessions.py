@@ -10,6 +10,7 @@ from barnabas_broker.partition.partition import Partition
 from barnabas_broker.server.handlers import fetch
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients import Consumer
+from barnabas_clients.consumer.fetch_session import PARTITIONS_MIN
 from barnabas_clients.protocol.delete_topics import DeleteTopicsRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
@@ -314,10 +315,12 @@ async def read_through_the_end_of_its_sessions(wire: Wire, topic: str, one_broke
         for session in list(sessions._sessions.values()):
             sessions.end(session)
 
-    consumer = Consumer(f"{host}:{port}", topics=[topic], auto_offset_reset="earliest", fetch_max_wait_s=0.02)
+    name = f"{topic}-many"
+    wire.create(name, partitions=PARTITIONS_MIN)
+    consumer = Consumer(f"{host}:{port}", topics=[name], auto_offset_reset="earliest", fetch_max_wait_s=0.02)
     async with consumer:
         for offset in range(2):
-            wire.produce(topic, batch())
+            wire.produce(name, batch())
             assert (await anext(consumer)).offset == offset
             one_broker.run(forget)
 
