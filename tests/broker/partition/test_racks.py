@@ -109,9 +109,10 @@ def test_in_a_session_a_consumer_is_sent_to_its_rack_each_time_and_waits_there_t
         assert told.responses[0].partitions[0].preferred_read_replica == follower
     at_follower = open_at(follower)
     at_follower.session_epoch = 1
-    wires[follower].send(at_follower, 12)
+    waiting = wires[follower]
+    waiting.send(at_follower, 12)
     assert wires[leader].produce("session", batch()).base_offset == 1
-    found = wires[follower].receive(at_follower, 12).responses[0].partitions[0]
+    found = waiting.receive(at_follower, 12).responses[0].partitions[0]
     assert (found.preferred_read_replica, offsets_of(found.records)) == (-1, [1])
 
 
