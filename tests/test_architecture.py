@@ -74,7 +74,8 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         " < asking hosted_transaction markers whereabouts < doubts shard < additions expiry outcomes < coordinator"
     ),
     "barnabas_broker.server": (
-        "cold_window offer transient_bytes < connections < context request_log < handlers live_settings < dispatch"
+        "cold_window fetch_sessions offer transient_bytes < connections < context request_log < handlers live_settings"
+        " < dispatch"
     ),
     "barnabas_broker.cli": (
         "near_names output quick_start < errors wording"
@@ -149,7 +150,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
         " transactions"
     ),
     "barnabas_clients.consumer": (
-        "decoder errors fetch_plan metrics partition_queue record runs settings subscription topic_places"
+        "decoder errors fetch_plan fetch_session metrics partition_queue record runs settings subscription topic_places"
     ),
     "barnabas_clients.groups": "handler member offsets_to_send",
     "barnabas_clients.admin": "offset_resets snapshot_ranges values",

@@ -252,6 +252,17 @@ class BrokerConfig:
         1_048_588, "Largest record batch, as stored; 63 MiB at most.", low=61, high=BATCH_BYTES_MAX
     )
     fetch_max_bytes: int = _number(55 * _MIB, "Largest answer to one fetch; one batch may exceed it.", low=1024)
+    max_incremental_fetch_session_cache_slots: int = _number(
+        1_000, "Fetch sessions of clients; without one a client names all its partitions in each fetch.", high=10_000
+    )
+    fetch_sessions_max_bytes: int = _number(
+        32 * _MIB,
+        "Memory for fetch sessions, 400 bytes a partition; one of them may take an eighth, 4 MiB at most.",
+        high=_LONG_MAX,
+    )
+    max_request_partition_size_limit: int = _number(
+        2_000, "Partitions in one answer to DescribeTopicPartitions; the next page has the others.", low=1
+    )
     socket_request_max_bytes: int = _number(
         100 * _MIB, "Largest request; a larger one closes its connection.", low=1024
     )

@@ -22,6 +22,7 @@ from barnabas_broker.replicas.partitions import Partitions
 from barnabas_broker.replicas.retention import Retention
 from barnabas_broker.replicas.transaction_markers import MarkersHere
 from barnabas_broker.status.events import EventHistory, FetchCounters
+from barnabas_broker.timing.deadlines import Deadline
 from barnabas_broker.timing.pieces import let_go
 from barnabas_broker.timing.timers import Timers
 from barnabas_broker.timing.turns import Work
@@ -36,6 +37,7 @@ from barnabas_clients.protocol.describe_log_dirs import DescribeLogDirsResponse
 from barnabas_clients.protocol.describe_offset_ranges import DescribeOffsetRangesResponse
 from barnabas_clients.protocol.describe_producers import DescribeProducersResponse
 from barnabas_clients.protocol.describe_snapshots import DescribeSnapshotsResponse
+from barnabas_clients.protocol.describe_topic_partitions import DescribeTopicPartitionsResponse
 from barnabas_clients.protocol.describe_transactions import DescribeTransactionsResponse
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.leader_hints import NodeEndpoint
@@ -53,6 +55,7 @@ from barnabas_raftlog.loop_meter import LoopMeter
 from barnabas_raftlog.tasks import Tasks
 
 from .connections import Exchange, Listener
+from .fetch_sessions import IDLE_MS, FetchSessions
 from .offer import Offer
 
 __all__ = ["SMALL_BYTES", "BrokerContext", "Leader", "code_of", "in_words", "respond", "respond_in_steps"]
@@ -75,6 +78,7 @@ _WIDE = frozenset(
         DescribeOffsetRangesResponse,
         DescribeProducersResponse,
         DescribeSnapshotsResponse,
+        DescribeTopicPartitionsResponse,
         DescribeTransactionsResponse,
         ListGroupsResponse,
         ListPartitionReassignmentsResponse,
@@ -147,6 +151,10 @@ class BrokerContext:
         self.retention = Retention(partitions, events, self.timers, self.spawn, interval_ms)
         self.compaction = Compaction(partitions, events, self.timers, self.spawn, config)
         self.fetches = FetchCounters()
+        self.fetch_sessions = FetchSessions(
+            config.max_incremental_fetch_session_cache_slots, config.fetch_sessions_max_bytes, lambda: new_id().int
+        )
+        self._session_sweep: Deadline[Callable[[], None]] | None = None
         self.producer_ids = ProducerIds(metadata.allocate_producer_ids, self.spawn)
         self.is_stopping = False
         self.proof_refused_ms = -(1 << 62)  # when the last event told that somebody does not know the secret
@@ -246,6 +254,17 @@ class BrokerContext:
         Events about long callbacks call it `name`.
         """
         self._tasks.spawn(self.meter.measured(coroutine, name), on_done)
+
+    def sweep_fetch_sessions_later(self) -> None:
+        """Let fetch sessions that nobody uses end in time; there is at least one."""
+        if self._session_sweep is None:
+            self._session_sweep = self.timers.add(IDLE_MS, self._sweep_fetch_sessions)
+
+    def _sweep_fetch_sessions(self) -> None:
+        self._session_sweep = None
+        delay_ms = self.fetch_sessions.sweep(self.now_ms())
+        if delay_ms is not None:
+            self._session_sweep = self.timers.add(delay_ms, self._sweep_fetch_sessions)
 
     async def close(self) -> None:
         """Cancel what is still waiting."""

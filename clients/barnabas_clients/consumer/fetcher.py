@@ -9,6 +9,9 @@ is a task that ends with its answer and calls `pump` again.
 the metadata is refreshed. Pauses grow from 20 ms to 1 s for each partition. An error that no retry mends is kept as the
 partition's `failure`, and raised to the reader who gets there.
 
+*Sessions* (fetch_session.py). Each lane to a broker has one, as long as the broker keeps it. A partition that an answer
+of a session leaves out has nothing new.
+
 *Silent brokers.* If an answer is overdue by a second, the metadata is refreshed, at another broker, every second.
 Partitions that are led elsewhere by then are taken from the silent request and fetched there. Its answer, if it still
 comes, is thrown away. After `request_timeout_s` its connection is dropped.
@@ -43,6 +46,7 @@ from barnabas_raftlog.tasks import Tasks
 from .decoder import FetchedRecords
 from .errors import LogTruncatedError, NoOffsetError
 from .fetch_plan import FetchSettings, fetch_request, fetchable, hinted_address, shares, source_of
+from .fetch_session import FetchSession
 from .partition_queue import COMMITTED, PartitionQueue
 from .record import ConsumerRecord
 
@@ -89,6 +93,12 @@ class Flight:
         self.watch: asyncio.TimerHandle | None = None
         for queue in queues:
             queue.ticket = self
+
+    def give_up(self) -> None:
+        """Let its partitions be asked for again, by another request."""
+        for queue in self.queues:
+            if queue.ticket is self:
+                queue.ticket = None
 
     @property
     def is_wanted(self) -> bool:
@@ -143,6 +153,7 @@ class Fetcher:
         self._request_timeout_s = request_timeout_s
         self._ready: deque[PartitionQueue] = deque()
         self._flights: dict[tuple[int, str], Flight] = {}
+        self._sessions: dict[tuple[int, str], FetchSession] = {}  # as many as brokers and lanes were ever used
         self._asked_at: dict[int, float] = {}
         self._tasks = Tasks(self._on_bug)
         self._timer: asyncio.TimerHandle | None = None
@@ -371,12 +382,19 @@ class Fetcher:
 
     async def _fetch(self, flight: Flight, lane: str, request: FetchRequest) -> None:
         timeout_s = self._settings.max_wait_s + self._request_timeout_s
+        session = self._sessions.setdefault((flight.node_id, lane), FetchSession())
+        may_be_brief = session.is_open
         try:
-            response = await self._cluster.ask_broker(flight.node_id, request, timeout_s, lane)
-            if response.error_code:
+            sent = session.request(request)
+            response = await self._cluster.ask_broker(flight.node_id, sent, timeout_s, lane)
+            if not session.take(response):
+                flight.give_up()
+            elif response.error_code:
                 raise error_for(response.error_code, f"a fetch from broker {flight.node_id}")
-            self._take_answer(flight, request, response)
+            else:
+                self._take_answer(flight, request, response, may_be_brief=may_be_brief)
         except (ClientError, KafkaError) as error:
+            session.lose()
             self._refuse_all(flight, error)
             if isinstance(error, DeadlineExceededError):
                 await self._cluster.drop(flight.node_id, lane, f"it did not answer a fetch within {timeout_s:g} s")
@@ -386,7 +404,10 @@ class Fetcher:
             del self._flights[flight.node_id, lane]
         self.pump()
 
-    def _take_answer(self, flight: Flight, request: FetchRequest, response: FetchResponse) -> None:
+    def _take_answer(
+        self, flight: Flight, request: FetchRequest, response: FetchResponse, *, may_be_brief: bool
+    ) -> None:
+        """Divide an answer. `request` names all partitions; with `may_be_brief` those without news are left out."""
         frame_bytes = sum(
             len(cast("memoryview", row.records))
             for topic in response.responses
@@ -398,7 +419,10 @@ class Fetcher:
             if queue.ticket is not flight:
                 continue
             queue.ticket = None
-            if row is None:
+            if row is None and may_be_brief:
+                queue.recover()
+                queue.is_calm = True
+            elif row is None:
                 self._refuse(queue, error_for(ErrorCode.UNKNOWN_SERVER_ERROR, f"{queue.partition} was left out"))
             elif row.error_code:
                 self._take_error(queue, row, response)

@@ -36,6 +36,7 @@ from .describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from .describe_offset_ranges import DescribeOffsetRangesRequest, DescribeOffsetRangesResponse
 from .describe_producers import DescribeProducersRequest, DescribeProducersResponse
 from .describe_snapshots import DescribeSnapshotsRequest, DescribeSnapshotsResponse
+from .describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from .describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from .end_txn import EndTxnRequest, EndTxnResponse
 from .fetch import FetchRequest, FetchResponse
@@ -158,6 +159,7 @@ APIS: Final = {
         _api(ListTransactionsRequest, ListTransactionsResponse),
         _api(ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
         _api(ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
+        _api(DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
         _api(DescribeHealthRequest, DescribeHealthResponse),
         _api(OpenChallengeRequest, OpenChallengeResponse),
         _api(DescribeEventsRequest, DescribeEventsResponse),

@@ -85,6 +85,37 @@ def test_a_fetch_at_a_follower_waits_for_what_is_committed_next(racks: RunningCl
     assert offsets_of(parked.receive(request, 12).responses[0].partitions[0].records) == [0]
 
 
+def test_in_a_session_a_consumer_is_sent_to_its_rack_each_time_and_waits_there_too(
+    racks: RunningCluster, wires: Wires
+) -> None:
+    wires[1].create("session", factor=3)
+    leader = leader_of(wires[1], "session")
+    follower = leader % 3 + 1
+    assert wires[leader].produce("session", batch()).base_offset == 0
+    racks.run(lambda cluster: all_in_sync(cluster, "session"))
+
+    def open_at(node_id: int) -> Any:
+        request = fetch_request("session", 1, max_wait_ms=10_000, min_bytes=0)
+        request.rack_id = RACKS[follower - 1]
+        request.session_epoch = 0
+        answer = wires[node_id].ask(request, 12)
+        request.topics, request.min_bytes, request.session_id = [], 1, answer.session_id
+        return request
+
+    at_leader = open_at(leader)
+    for epoch in (1, 2):
+        at_leader.session_epoch = epoch
+        told = wires[leader].ask(at_leader, 12)
+        assert told.responses[0].partitions[0].preferred_read_replica == follower
+    at_follower = open_at(follower)
+    at_follower.session_epoch = 1
+    waiting = wires[follower]
+    waiting.send(at_follower, 12)
+    assert wires[leader].produce("session", batch()).base_offset == 1
+    found = waiting.receive(at_follower, 12).responses[0].partitions[0]
+    assert (found.preferred_read_replica, offsets_of(found.records)) == (-1, [1])
+
+
 def test_a_follower_judges_offsets_and_epochs_as_far_as_it_knows(racks: RunningCluster, wires: Wires) -> None:
     wires[1].create("judging", factor=3)
     leader = leader_of(wires[1], "judging")

@@ -8,6 +8,7 @@ import pytest
 from barnabas_broker.server.context import NOBODY, Leader
 from barnabas_broker.server.handlers import metadata
 from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.metadata import MetadataRequest
 from barnabas_metadata_quorum.image.image import PartitionPlacement, Topic
 from barnabas_raftlog.steps import at_once
 
@@ -18,7 +19,7 @@ def told(leader: Leader, *, is_hidden: bool = False) -> tuple[int, int, int]:
     image = SimpleNamespace(brokers={1: SimpleNamespace(address_on=lambda _: None if is_hidden else "here")})
     broker: Any = SimpleNamespace(brokers=list, image=image, where_to_ask=lambda *_: leader)
     exchange: Any = SimpleNamespace(listener_name="PLAINTEXT", version=9)
-    (row,) = at_once(metadata._topic(broker, exchange, hosted)).partitions
+    (row,) = at_once(metadata._topic(broker, MetadataRequest(), exchange, hosted)).partitions
     return row.error_code, row.leader_id, row.leader_epoch
 
 

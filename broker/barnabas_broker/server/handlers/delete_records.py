@@ -5,7 +5,10 @@ then on no leader of this partition will ever show a deleted record. (Kafka wait
 deleted.) A replica that is down deletes when it is back.
 
 The low watermark in the answer is where the log starts now, which may be above what was asked for. An offset of -1 is
-the high watermark; one beyond that is OFFSET_OUT_OF_RANGE; one below the present start changes nothing. Internal topics
+the high watermark; one below the present start changes nothing. One between the high watermark and the end of the log
+is that of records which are on their way to a majority, as behind a produce with acks=1: their commit is waited for
+first, up to the timeout. (Kafka refuses it, and its followers are rarely so far behind that anybody sees that.) Beyond
+the end it is OFFSET_OUT_OF_RANGE. Internal topics
 are refused: their records belong to the coordinators, which tidy up for themselves. If a partition is named twice the
 last one counts, as in Kafka.
 """
@@ -36,16 +39,24 @@ from .list_offsets import led_partition
 
 __all__ = ["handle", "refuse"]
 
+_Waits = list[tuple["_Wait", DeleteRecordsPartitionResult]]
+
 HIGH_WATERMARK = -1
 AWAITED_AT_ONCE = 500  # partitions
 
 
 class _Wait:
-    """One partition's new start, on its way to a majority (PendingAppend)."""
+    """One partition's new start, on its way to a majority (PendingAppend).
 
-    def __init__(self, partition: Partition, answered: "asyncio.Future[ErrorCode]") -> None:
+    `uncommitted_offset`: that start, if the records before it are on their way yet, and it has not been proposed.
+    """
+
+    def __init__(
+        self, partition: Partition, answered: "asyncio.Future[ErrorCode]", uncommitted_offset: int | None = None
+    ) -> None:
         self.partition = partition
         self.answered = answered
+        self.uncommitted_offset = uncommitted_offset
         self.is_closed = False
 
     def on_committed(self) -> None:
@@ -58,7 +69,7 @@ class _Wait:
 
 async def handle(broker: BrokerContext, _: Exchange, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     """Propose all, then wait for all; cancelled, proposals may still take effect."""
-    waits: list[tuple[_Wait, DeleteRecordsPartitionResult]] = []
+    waits: _Waits = []
     topics = []
     until_ms = broker.now_ms() + int(limit_s(request.timeout_ms) * 1000)
     slices = Slices()
@@ -69,9 +80,13 @@ async def handle(broker: BrokerContext, _: Exchange, request: DeleteRecordsReque
             if results:
                 topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
             await slices.yield_if_due()
-        for first in range(0, len(waits), AWAITED_AT_ONCE):
-            left_s = max(0, until_ms - broker.now_ms()) / 1000
-            await asyncio.wait([wait.answered for wait, _ in waits[first : first + AWAITED_AT_ONCE]], timeout=left_s)
+        await _all(broker, waits, until_ms)
+        late = [number for number, (wait, _) in enumerate(waits) if wait.uncommitted_offset is not None]
+        for number in late:
+            waits[number] = _propose_late(broker, *waits[number])
+            await slices.yield_if_due()
+        if late:
+            await _all(broker, waits, until_ms)
         while waits:
             _end(broker, *waits.pop())
             await slices.yield_if_due()
@@ -104,41 +119,83 @@ def _index(asked: DeleteRecordsPartition) -> int:
 def _begin(
     broker: BrokerContext,
     topic: DeleteRecordsTopic,
-    waits: list[tuple[_Wait, DeleteRecordsPartitionResult]],
+    waits: _Waits,
     asked: DeleteRecordsPartition,
 ) -> DeleteRecordsPartitionResult:
     index = asked.partition_index
-    if topic.name in INTERNAL_TOPICS:
+    hosted = broker.partitions.topics.get(topic.name)
+    if hosted is not None and topic.name in INTERNAL_TOPICS:
         return _refused(index, ErrorCode.INVALID_TOPIC_EXCEPTION)
-    partition = led_partition(broker.partitions.topics.get(topic.name), index, -1)
+    partition = led_partition(hosted, index, -1)
     if not isinstance(partition, Partition):
         return _refused(index, partition)
     # Before leadership is confirmed, the high watermark may be older than what clients have seen.
     if broker.is_stopping or not partition.can_serve:
         return _refused(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     offset = partition.high_watermark if asked.offset == HIGH_WATERMARK else asked.offset
-    if not 0 <= offset <= partition.high_watermark:
+    if not 0 <= offset <= partition.log.log_end_offset:
         return _refused(index, ErrorCode.OFFSET_OUT_OF_RANGE)
-    try:
-        awaited = partition.drop_before(offset)
-    except NotLeaderError:
-        return _refused(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    except StorageBusyError:
-        return _refused(index, ErrorCode.REQUEST_TIMED_OUT)
-    except StorageFailedError:
-        return _refused(index, ErrorCode.KAFKA_STORAGE_ERROR)
     result = DeleteRecordsPartitionResult(partition_index=index, low_watermark=partition.log.log_start_offset)
-    wait = _Wait(partition, asyncio.get_running_loop().create_future())
+    answered = asyncio.get_running_loop().create_future()
+    if offset > partition.high_watermark:
+        wait = _Wait(partition, answered, uncommitted_offset=offset)
+        if partition.wait_for(partition.log.last_index, wait):
+            waits.append((wait, result))
+            return result
+    awaited = _drop_before(partition, offset)
+    if isinstance(awaited, ErrorCode):
+        return _refused(index, awaited)
+    wait = _Wait(partition, answered)
     if partition.wait_for(awaited, wait):
         waits.append((wait, result))
     return result
+
+
+def _drop_before(partition: Partition, offset: int) -> int | ErrorCode:
+    """Propose a start; return the index to wait for, or why there is none."""
+    try:
+        return partition.drop_before(offset)
+    except NotLeaderError:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    except StorageBusyError:
+        return ErrorCode.REQUEST_TIMED_OUT
+    except StorageFailedError:
+        return ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def _all(broker: BrokerContext, waits: _Waits, until_ms: int) -> None:
+    """Wait for all, or until that time."""
+    for first in range(0, len(waits), AWAITED_AT_ONCE):
+        left_s = max(0, until_ms - broker.now_ms()) / 1000
+        await asyncio.wait([wait.answered for wait, _ in waits[first : first + AWAITED_AT_ONCE]], timeout=left_s)
+
+
+def _propose_late(
+    broker: BrokerContext, wait: _Wait, result: DeleteRecordsPartitionResult
+) -> tuple[_Wait, DeleteRecordsPartitionResult]:
+    """Go on with a partition whose records have committed by now, and return what is waited for next."""
+    partition, offset = wait.partition, wait.uncommitted_offset
+    if not wait.answered.done() or wait.answered.result() is not ErrorCode.NONE or offset is None:
+        return wait, result
+    answered = asyncio.get_running_loop().create_future()
+    next_wait = _Wait(partition, answered)
+    if broker.is_stopping or not partition.can_serve or partition.high_watermark < offset:
+        answered.set_result(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return next_wait, result
+    awaited = _drop_before(partition, offset)
+    if isinstance(awaited, ErrorCode):
+        answered.set_result(awaited)
+    elif not partition.wait_for(awaited, next_wait):
+        answered.set_result(ErrorCode.NONE)
+    return next_wait, result
 
 
 def _end(broker: BrokerContext, wait: _Wait, result: DeleteRecordsPartitionResult) -> None:
     """Wait no more, and say how it ended."""
     wait.is_closed = True
     wait.partition.forget(wait)
-    code = wait.answered.result() if wait.answered.done() else ErrorCode.REQUEST_TIMED_OUT
+    is_decided = wait.answered.done() and not (wait.answered.result() is ErrorCode.NONE and wait.uncommitted_offset)
+    code = wait.answered.result() if is_decided else ErrorCode.REQUEST_TIMED_OUT
     if code is not ErrorCode.NONE:
         result.error_code = code
         result.low_watermark = -1

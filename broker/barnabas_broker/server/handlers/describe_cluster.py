@@ -9,6 +9,8 @@ from barnabas_clients.protocol.describe_cluster import (
 )
 from barnabas_clients.protocol.error_codes import ErrorCode
 
+from . import operations
+
 __all__ = ["handle", "refuse"]
 
 BROKERS = 1
@@ -33,6 +35,9 @@ def handle(broker: BrokerContext, exchange: Exchange, request: DescribeClusterRe
             if request.include_fenced_brokers or not known.fenced
             if (address := known.address_on(exchange.listener_name)) is not None
         ],
+        cluster_authorized_operations=(
+            operations.OF_CLUSTERS if request.include_cluster_authorized_operations else operations.NOT_ASKED
+        ),
     )
 
 

@@ -19,13 +19,13 @@ from barnabas_clients.protocol.describe_groups import (
 )
 from barnabas_clients.protocol.error_codes import ErrorCode
 
+from . import operations
 from .group_routing import ShardFinder
 
 __all__ = ["handle", "refuse"]
 
 NOT_FOUND_SINCE = 6
 PIECE = 100  # members between two looks at the clock
-EVERY_OPERATION = 3400  # READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: there are no ACLs yet
 
 
 async def handle(broker: BrokerContext, exchange: Exchange, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
@@ -46,7 +46,7 @@ async def handle(broker: BrokerContext, exchange: Exchange, request: DescribeGro
             continue
         result = await _described(group_id, hosted.group, slices)
         if request.include_authorized_operations:
-            result.authorized_operations = EVERY_OPERATION
+            result.authorized_operations = operations.OF_GROUPS
         described.append(result)
     return DescribeGroupsResponse(groups=described)
 

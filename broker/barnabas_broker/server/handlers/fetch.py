@@ -35,8 +35,11 @@ again.
 *Epochs* (KIP-320, KIP-595): a client with an older leader epoch is fenced, one with a newer is told that we do not know
 it; a client whose last fetched epoch ends before its offset here gets the diverging epoch instead of records.
 
-*Sessions* (KIP-227) are never opened: the session id in the response is 0, and clients then name their partitions each
-time. A request that continues a session gets FETCH_SESSION_ID_NOT_FOUND and starts over.
+*Sessions* (KIP-227, `fetch_sessions`). A request of epoch 0 opens one with what it names, if there is room; else the
+session id in the answer is 0, and the client names its partitions each time. A later one says what has changed, and is
+answered with what has changed here. Of its partitions only those are looked at that are not quiet. While nothing at all
+happens to them, one entry stays parked on them from one request to the next (`_Watch`), and nothing is looked at before
+the end of a request's wait. A request that another one of its session has overtaken is told of no partition.
 
 *Racks* (KIP-392): a consumer that names its rack is sent to a replica there, if the leader is elsewhere and one is in
 sync (`read_replicas`); the answer has no records then, and does not wait. A replica that does not lead serves clients
@@ -56,10 +59,12 @@ from collections.abc import Callable, Generator
 from barnabas_broker.partition.aborted_index import AbortedRange
 from barnabas_broker.partition.partition import Partition
 from barnabas_broker.partition.read_replicas import ReadReplica, preferred_replica
+from barnabas_broker.partition.waiters import FetchWaiters, ParkedFetch
 from barnabas_broker.replicas.hosted_topic import HostedTopic
 from barnabas_broker.server.cold_window import ColdWindow
 from barnabas_broker.server.connections import Exchange
 from barnabas_broker.server.context import BrokerContext, code_of, respond
+from barnabas_broker.server.fetch_sessions import FetchRow, FetchSession, next_epoch
 from barnabas_broker.timing.deadlines import Deadline
 from barnabas_broker.timing.pieces import emptied
 from barnabas_broker.timing.slices import Slices, taken
@@ -90,16 +95,48 @@ REPLICA_STATE_SINCE = 15
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 PIECE = 16  # partitions that are looked at without giving others their turn
+QUIET_PIECE = 256  # quiet rows of a session that are passed without that
 RESULTS_PIECE = 500  # whose leaders are looked up
+FREED_AT_ONCE = 2_000  # tuples
 PARKED_MAX = 5_000  # to park on as many takes up to 7 ms
 ABORTED_AT_ONCE = 500  # rows of aborted transactions: half a millisecond
+TOLD_AT_ONCE = 500  # partitions of a session that are answered without giving others their turn
 READ_COMMITTED = 1  # the isolation level
+_UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 Hopes = tuple[list[Partition], list[Partition], list[Partition]]
 
 
+class _Watch:
+    """Waits on all partitions of a session until something happens to one, through one request and the next.
+
+    `fetch` is the request that waits now, if one does (SessionWatch, ParkedFetch).
+    """
+
+    __slots__ = ("fetch", "waiters")
+
+    def __init__(self, waiters: FetchWaiters[Partition, ParkedFetch]) -> None:
+        self.waiters = waiters
+        self.fetch: _Fetch | None = None
+
+    def on_woken(self) -> None:
+        if self.fetch is not None:
+            self.fetch.on_woken()
+
+    def on_error(self, error: Exception) -> None:
+        if self.fetch is not None:
+            self.fetch.on_error(error)
+
+    def end(self) -> None:
+        if self.fetch is None:
+            self.waiters.discard(self)
+
+
 class _Fetch:
-    """One request, looked at as often as needed (ParkedFetch)."""
+    """One request, looked at as often as needed (ParkedFetch).
+
+    `session` is the one that it continues; `opens`: it wants to begin one.
+    """
 
     __slots__ = (
         "broker",
@@ -108,12 +145,24 @@ class _Fetch:
         "is_cramped",
         "is_last_look",
         "is_looking",
+        "is_new",
         "is_short",
+        "opens",
         "request",
+        "session",
         "waiters",
+        "watch",
     )
 
-    def __init__(self, broker: BrokerContext, exchange: Exchange, request: FetchRequest) -> None:
+    def __init__(
+        self,
+        broker: BrokerContext,
+        exchange: Exchange,
+        request: FetchRequest,
+        session: FetchSession | None = None,
+        *,
+        opens: bool = False,
+    ) -> None:
         self.broker = broker
         self.exchange = exchange
         self.request = request
@@ -124,6 +173,12 @@ class _Fetch:
         self.is_cramped = self.is_looking = False
         topics = request.topics
         self.is_short = len(topics) < PIECE and sum([len(topic.partitions) for topic in topics]) < PIECE
+        self.session = session
+        self.opens = opens
+        self.watch: _Watch | None = None
+        self.is_new = session is not None
+        if session is not None:
+            self.is_short = self.is_short and len(session.rows) < PIECE and exchange.is_small
 
     def __repr__(self) -> str:
         return f"a fetch from {self.exchange.connection}"
@@ -148,16 +203,30 @@ class _Fetch:
         self.exchange.turns.begin(Work(self.exchange, self._look(), self.on_error, name="Fetch"))
 
     def _look(self) -> Generator[None, None, None]:
+        if self.is_new:
+            self.is_new = False
+            is_over = yield from self._go_on_with_session()
+            if is_over:
+                self.is_looking = False
+                return
         missed_bytes: int | None = 0
         hopes: Hopes | None = None
+        session = self.session
+        turns = self.exchange.turns
         while True:
             look = _Look(self.broker, self.exchange.version, self.request, self.exchange.room_bytes)
-            yield from look.run()
+            slices = 0 if session is None else turns.slices
+            if session is not None:
+                yield from look.run_rows(list(session.rows.values()), is_last=self.is_last_look)
+            else:
+                yield from look.run()
             if look.unread or self._is_enough(look):
                 break
             self._set_deadline()
             if self.is_short or len(look.partitions) > PARKED_MAX:
                 break
+            if session is not None and turns.slices == slices:
+                break  # It was one callback: nothing was missed.
             hopes = look.hopes()
             missed_bytes = look.missed_bytes(hopes)
             if missed_bytes is not None and look.size_bytes + missed_bytes < self.request.min_bytes:
@@ -182,6 +251,35 @@ class _Fetch:
         else:
             self._park(look, self.request.min_bytes - look.size_bytes - (missed_bytes or 0), hopes)
 
+    def _go_on_with_session(self) -> Generator[None, None, bool]:
+        """Follow what the request says of its session; tell whether there is nothing to look at now."""
+        session, request = self.session, self.request
+        assert session is not None
+        sessions = self.broker.fetch_sessions
+        watch = session.watch
+        if isinstance(watch, _Watch):
+            watch.fetch = None  # A request that it has waited for was overtaken, and answered at its deadline.
+        if request.topics or request.forgotten_topics_data:
+            is_kept = yield from sessions.change(session, request.topics, request.forgotten_topics_data)
+            if not is_kept:
+                respond(self.exchange, FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND), request)
+                return True
+            if not session.rows:
+                sessions.end(session)
+                self.session = None
+        elif isinstance(watch, _Watch) and self._may_wait_with(watch):
+            watch.fetch = self
+            self.watch = watch
+            self._set_deadline()
+            return True
+        return False
+
+    def _may_wait_with(self, watch: _Watch) -> bool:
+        """Tell whether nothing has happened since the last answer, and what would be enough can only come."""
+        may_wait = self.request.min_bytes > 0 and not (self.is_last_look or self.broker.is_stopping)
+        is_parked = watch.waiters is self.waiters and watch in self.waiters
+        return may_wait and is_parked and not is_elsewhere(self.broker, self.request.rack_id)
+
     def _is_enough(self, look: "_Look") -> bool:
         is_enough = look.has_error or look.is_redirecting or look.size_bytes >= self.request.min_bytes
         return is_enough or not look.partitions or self.is_last_look or self.broker.is_stopping
@@ -194,12 +292,23 @@ class _Fetch:
             return
         waiters = self.waiters
         if missing_bytes <= 1 and not (look.size_bytes or look.withheld):
-            waiters.park(self, look.partitions)
+            waiters.park(self if self.session is None else self._new_watch(self.session), look.partitions)
         else:
             gaining, eager, full = hopes or look.hopes()
             waiters.park(self, gaining, missing_bytes, eager=eager, full=full)
 
+    def _new_watch(self, session: FetchSession) -> ParkedFetch:
+        """Return what waits on the partitions of a session, in place of what has waited there before."""
+        if session.is_over:
+            return self
+        if isinstance(session.watch, _Watch):
+            session.watch.waiters.discard(session.watch)
+        session.watch = self.watch = _Watch(self.waiters)
+        self.watch.fetch = self
+        return self.watch
+
     def _on_room(self) -> None:
+        self._leave_watch()
         self.waiters.discard(self)
         call_each((self,), _Fetch.look, _Fetch.on_error)
 
@@ -216,6 +325,7 @@ class _Fetch:
 
     def _on_timeout(self) -> None:
         self.is_last_look = True
+        self._leave_watch()
         self.waiters.discard(self)
         if not self.is_looking and not self.exchange.is_answered:
             call_each((self,), _Fetch.look, _Fetch.on_error)
@@ -226,9 +336,18 @@ class _Fetch:
 
     def _stop_waiting(self) -> None:
         self._stop_awaiting_room()
+        self._leave_watch()
         self.exchange.abandon = None
         if self.deadline is not None:
             self.broker.timers.cancel(self.deadline)
+
+    def _leave_watch(self) -> None:
+        """Wait with the session's watch no more. It stays where it is, unless the session is over."""
+        watch, self.watch = self.watch, None
+        if watch is not None and watch.fetch is self:
+            watch.fetch = None
+            if self.session is None or self.session.watch is not watch:
+                watch.end()
 
     async def _read_cold(self, look: "_Look", window: ColdWindow) -> None:
         await look.read_rest()
@@ -242,18 +361,50 @@ class _Fetch:
 
     def _answer(self, look: "_Look") -> Generator[None, None, None]:
         self._stop_waiting()
-        response = yield from look.response_in_steps(self.exchange.client_id or "", self.exchange.listener_name)
+        session = self.session
+        if session is not None and session.epoch != next_epoch(self.request.session_epoch):
+            overtaken = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+            response = FetchResponse(error_code=overtaken, session_id=session.session_id)
+        else:
+            if session is not None:
+                yield from look.tell(session)
+            response = yield from look.response_in_steps(self.exchange.client_id or "", self.exchange.listener_name)
+            if session is not None:
+                response.session_id = session.session_id
+            elif self.opens and not self.exchange.is_gone:
+                response.session_id = yield from self._open_session(look)
         if not self.exchange.is_answered:
             respond(self.exchange, response, self.request, is_long=look.is_long)
         if not self.is_short:
             yield from look.let_go()
+
+    def _open_session(self, look: "_Look") -> Generator[None, None, int]:
+        """Begin a session with what was asked for and found; return its id, 0 if there is no room for it."""
+        sessions = self.broker.fetch_sessions
+        by_id = self.exchange.version >= IDS_SINCE
+        made = yield from sessions.make(self.request.topics, by_id=by_id)
+        if made is None:
+            return 0
+        for topic in look.topics:
+            name = topic.topic_id if by_id else topic.topic
+            for number, result in enumerate(topic.partitions, 1):
+                made.rows[name, result.partition_index].tell(result, None)
+                if not number % PIECE:
+                    yield
+            yield
+        session = yield from sessions.open(made, by_id=by_id, now_ms=self.broker.now_ms())
+        if session is None:
+            return 0
+        self.broker.sweep_fetch_sessions_later()
+        return session.session_id
 
 
 class _Look:
     """One pass over the partitions of a request.
 
     `unread`: those with something to read, from the first one on whose batches are not in memory. `aborted`: for each
-    of those that give something to readers of committed records, what it has of aborted transactions.
+    of those that give something to readers of committed records, what it has of aborted transactions. `told`: rows of a
+    session that are not quiet, what was found of each, and the replica with its `changes`.
     """
 
     __slots__ = (
@@ -270,6 +421,7 @@ class _Look:
         "request",
         "seen",
         "size_bytes",
+        "told",
         "topics",
         "unread",
         "unserving",
@@ -289,6 +441,7 @@ class _Look:
         self.aborted: list[tuple[PartitionData, AbortedRange]] = []
         self.rack = request.rack_id if version >= RACKS_SINCE else ""
         self.topics: list[FetchableTopicResponse] = []
+        self.told: list[tuple[FetchRow, PartitionData, tuple[Partition, int] | None]] = []
         self.partitions: list[Partition] = []
         self.seen: list[
             tuple[int, int]
@@ -300,8 +453,9 @@ class _Look:
 
     @property
     def is_long(self) -> bool:
-        """Whether an answer may have more rows of aborted transactions than are worked on at once."""
-        return sum([found.row_count_max for _, found in self.aborted]) > ABORTED_AT_ONCE
+        """Whether an answer may have more rows than are worked on at once, though the request is small."""
+        aborted_count = sum([found.row_count_max for _, found in self.aborted])
+        return aborted_count > ABORTED_AT_ONCE or len(self.told) > TOLD_AT_ONCE
 
     def run(self) -> Generator[None, None, None]:
         by_id = self.version >= IDS_SINCE
@@ -321,6 +475,66 @@ class _Look:
                 self.topics.append(FetchableTopicResponse(topic_id=topic.topic_id, partitions=results))
             else:
                 self.topics.append(FetchableTopicResponse(topic=topic.topic, partitions=results))
+
+    def run_rows(self, rows: list[FetchRow], *, is_last: bool) -> Generator[None, None, None]:
+        """Look at the rows of a session in their order, those that are quiet excepted.
+
+        `is_last`: nobody is going to wait for the quiet ones.
+        """
+        by_id = self.version >= IDS_SINCE
+        is_committed = self.is_committed
+        partitions, seen = self.partitions, self.seen
+        may_be_quiet = not self.broker.is_stopping
+        is_redirected = is_elsewhere(self.broker, self.rack)
+        name: str | bytes | None = None
+        hosted: HostedTopic | None = None
+        work = 0
+        for row in rows:
+            partition = row.partition
+            if (
+                partition is not None
+                and may_be_quiet
+                and row.is_quiet(is_committed=is_committed)
+                and not (is_redirected and partition.is_leader)
+            ):
+                if not is_last:
+                    partitions.append(partition)
+                    seen.append((row.changes, partition.last_stable_offset if is_committed else row.high_watermark))
+                work += 1
+                if work >= QUIET_PIECE:
+                    work = 0
+                    yield
+                continue
+            if row.key[0] != name or name is None:
+                name = row.key[0]
+                hosted = self._hosted(name)
+            count = len(partitions)
+            result = self._one(hosted, row.asked, by_id=by_id)
+            found = (partitions[count], seen[count][0]) if len(partitions) > count else None
+            self.told.append((row, result, found))
+            work += QUIET_PIECE // PIECE
+            if work >= QUIET_PIECE:
+                work = 0
+                yield
+
+    def _hosted(self, name: str | bytes) -> HostedTopic | None:
+        if isinstance(name, str):
+            return self.broker.topic(name, b"", by_id=False)
+        return self.broker.topic("", name, by_id=True)
+
+    def tell(self, session: FetchSession) -> Generator[None, None, None]:
+        """Keep what the client of a session must hear, and let those be the last ones that have given something."""
+        name: str | bytes | None = None
+        for number, (row, result, seen) in enumerate(self.told, 1):
+            if row.tell(result, seen):
+                if row.key[0] != name or name is None:
+                    name = row.key[0]
+                    self.topics.append(_topic_response(name))
+                self.topics[-1].partitions.append(result)
+                if result.records:
+                    session.move_to_end(row)
+            if not number % PIECE:
+                yield
 
     def missed_bytes(self, hopes: Hopes) -> int | None:
         """Return how much the partitions that may give more have gained since the look, untold.
@@ -408,13 +622,13 @@ class _Look:
         """Return how far these clients may read, now."""
         return partition.last_stable_offset if self.is_committed else partition.high_watermark
 
-    @staticmethod
-    def _result(partition: Partition, asked: FetchPartition, elsewhere: int = -1) -> PartitionData:
+    def _result(self, partition: Partition, asked: FetchPartition, elsewhere: int = -1) -> PartitionData:
         return PartitionData(
             partition_index=asked.partition,
             high_watermark=partition.high_watermark,
             last_stable_offset=partition.last_stable_offset,
             log_start_offset=partition.log.log_start_offset,
+            aborted_transactions=[] if self.is_committed else None,
             preferred_read_replica=elsewhere,
         )
 
@@ -428,9 +642,7 @@ class _Look:
         if partition.is_leader and not partition.can_serve:
             # Not an error that ends the wait: it is about to be confirmed, or deposed.
             self.unserving.append(partition)
-            result.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            result.high_watermark = result.last_stable_offset = result.log_start_offset = -1
-            return result
+            return _failed(result, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if asked.last_fetched_epoch >= 0 and (partition.is_leader or start <= partition.high_watermark):
             found = log.epoch_end_offset(asked.last_fetched_epoch)
             if found is not None and (found[0] < asked.last_fetched_epoch or found[1] < start):
@@ -440,9 +652,8 @@ class _Look:
         if not log.log_start_offset <= start <= log.log_end_offset:
             # The start of a log is committed, and so true of all replicas. The end of this one need not be.
             is_certain = partition.is_leader or start < log.log_start_offset
-            result.error_code = ErrorCode.OFFSET_OUT_OF_RANGE if is_certain else ErrorCode.OFFSET_NOT_AVAILABLE
             self.has_error = True
-            return result
+            return _failed(result, ErrorCode.OFFSET_OUT_OF_RANGE if is_certain else ErrorCode.OFFSET_NOT_AVAILABLE)
         if start < end:
             self._read_from_memory(partition, asked, result, end)
         return result
@@ -508,12 +719,13 @@ class _Look:
 
     def _fail(self, result: PartitionData) -> None:
         self.has_error = True
-        result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-        result.high_watermark = result.last_stable_offset = result.log_start_offset = -1
+        _failed(result, ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _error(self, asked: FetchPartition, code: ErrorCode, hosted: HostedTopic | None = None) -> PartitionData:
         self.has_error = True
         result = PartitionData(partition_index=asked.partition, error_code=code, high_watermark=-1)
+        if code not in _UNKNOWN:
+            result.aborted_transactions = None
         if hosted is not None and code in {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH}:
             leader = self.broker.leader_of(hosted, asked.partition)
             if leader.leader_id >= 0:
@@ -522,8 +734,13 @@ class _Look:
 
     def let_go(self) -> Generator[None, None, None]:
         """Free what only the look has needed; the answer is not its own any more."""
-        for rows in (self.partitions, self.seen, self.reads, self.unread, self.aborted):
-            yield from emptied(rows)
+        # The partitions are not its own, and the rows of an answer are the answer's.
+        self.partitions.clear()
+        for rows in (self.seen, self.reads, self.unread, self.aborted, self.told):
+            if len(rows) <= FREED_AT_ONCE:
+                rows.clear()
+            else:
+                yield from emptied(rows)
 
     def response_in_steps(self, client_id: str, listener: str) -> Generator[None, None, FetchResponse]:
         """Count the read, and return the answer for a client of a listener."""
@@ -565,15 +782,46 @@ def handle(broker: BrokerContext, exchange: Exchange, request: FetchRequest) -> 
     replica_id = request.replica_state.replica_id if version >= REPLICA_STATE_SINCE else request.replica_id
     if replica_id >= 0:
         return refuse(request, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    if version >= SESSIONS_SINCE and request.session_epoch not in {INITIAL_EPOCH, FINAL_EPOCH}:
+    if version < SESSIONS_SINCE:
+        _Fetch(broker, exchange, request).look()
+        return None
+    sessions = broker.fetch_sessions
+    session = sessions.get(request.session_id)
+    if request.session_epoch in {INITIAL_EPOCH, FINAL_EPOCH}:
+        if session is not None:
+            sessions.end(session)
+        _Fetch(broker, exchange, request, opens=request.session_epoch == INITIAL_EPOCH).look()
+        return None
+    if session is None:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-    _Fetch(broker, exchange, request).look()
+    if session.epoch != request.session_epoch:
+        return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+    if session.by_id != (version >= IDS_SINCE):
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+    sessions.use(session, broker.now_ms())
+    _Fetch(broker, exchange, request, session).look()
     return None
 
 
+def _topic_response(name: str | bytes) -> FetchableTopicResponse:
+    return FetchableTopicResponse(topic=name) if isinstance(name, str) else FetchableTopicResponse(topic_id=name)
+
+
+def is_elsewhere(broker: BrokerContext, rack: str) -> bool:
+    """Tell whether a consumer's rack is named, and not this broker's."""
+    if not rack:
+        return False
+    me = broker.image.brokers.get(broker.node_id)
+    return me is None or me.rack != rack
+
+
 def refuse(request: FetchRequest, code: ErrorCode) -> FetchResponse:
-    """Answer every partition with `code`: versions before 7 have no other place for it."""
+    """Answer every partition with `code`: versions before 7 have no other place for it.
+
+    A request that continues a session need not name any, and hears it of the whole.
+    """
     return FetchResponse(
+        error_code=code if request.session_epoch > INITIAL_EPOCH else ErrorCode.NONE,
         responses=[
             FetchableTopicResponse(
                 topic=topic.topic,
@@ -584,8 +832,16 @@ def refuse(request: FetchRequest, code: ErrorCode) -> FetchResponse:
                 ],
             )
             for topic in request.topics
-        ]
+        ],
     )
+
+
+def _failed(result: PartitionData, code: ErrorCode) -> PartitionData:
+    """Let a result say `code` and nothing else, with a null list of aborted transactions, as Kafka's answers do."""
+    result.error_code = code
+    result.high_watermark = result.last_stable_offset = result.log_start_offset = -1
+    result.aborted_transactions = None
+    return result
 
 
 def _end_offset(buffer: Buffer) -> int:

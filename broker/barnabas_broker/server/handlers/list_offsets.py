@@ -8,7 +8,7 @@ is none: -1, as Kafka says without tiering), -6 earliest that waits for tiering 
 *Isolation.* To readers of committed records the log ends at the last stable offset: that is the latest, and a record at
 or behind it is not found by its time.
 
-A partition that is asked for twice in one request is refused each time, as in Kafka.
+A partition that is asked for twice in one request is refused, once, as in Kafka.
 
 A timestamp too far ahead to be written now is answered only if a record has it: a batch that says so and cannot be read
 is answered with timestamp -1.
@@ -68,10 +68,13 @@ async def handle(broker: BrokerContext, exchange: Exchange, request: ListOffsets
     for topic in request.topics:
         result = ListOffsetsTopicResponse(name=topic.name)
         response.topics.append(result)
-        refused = twice.get(topic.name, ())
+        refused = twice.get(topic.name, {})
         for asked in topic.partitions:
             index = asked.partition_index
             if index in refused:
+                if refused[index]:
+                    continue
+                refused[index] = True
                 row = ListOffsetsPartitionResponse(partition_index=index, error_code=ErrorCode.INVALID_REQUEST)
             else:
                 hosted = broker.partitions.topics.get(topic.name)
@@ -86,16 +89,16 @@ async def handle(broker: BrokerContext, exchange: Exchange, request: ListOffsets
     return response
 
 
-def _named_twice(topics: Sequence[ListOffsetsTopic]) -> Generator[None, None, dict[str, set[int]]]:
-    """Return the partitions that are asked for more than once, of each topic."""
+def _named_twice(topics: Sequence[ListOffsetsTopic]) -> Generator[None, None, dict[str, dict[int, bool]]]:
+    """Return the partitions that are asked for more than once, of each topic; whether each was answered: not yet."""
     seen: dict[str, set[int]] = {}
-    twice: dict[str, set[int]] = {}
+    twice: dict[str, dict[int, bool]] = {}
     for topic in topics:
         known = seen.setdefault(topic.name, set())
         for number, asked in enumerate(topic.partitions, 1):
             index = asked.partition_index
             if index in known:
-                twice.setdefault(topic.name, set()).add(index)
+                twice.setdefault(topic.name, {})[index] = False
             known.add(index)
             if not number % PIECE:
                 yield

@@ -49,7 +49,9 @@ from barnabas_metadata_quorum.controller.commands import NAMED_MAX, NewTopic, Re
 from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS, name_complaint
 from barnabas_raftlog.wire.schema import NO_UUID
 
+from . import operations
 from .create_topics import leaders_of
+from .shown_partitions import ShownPartitions
 
 __all__ = ["handle", "refuse"]
 
@@ -61,7 +63,8 @@ PARTITIONS_AWAITED_MAX = 2_000  # To look whether each has a leader takes a micr
 PIECE = 32  # rows between two yields
 AUTO_SINCE = 4
 HIDDEN_SINCE = 6  # that clients know LISTENER_NOT_FOUND
-IDS_SINCE = 12
+IDS_SINCE = 12  # that topics may be asked for by them; versions 10 and 11 carry them, and may not
+CARRIED_SINCE = 10
 CODES = {
     None: ErrorCode.LEADER_NOT_AVAILABLE,
     RefusalReason.TOPIC_ALREADY_EXISTS: ErrorCode.LEADER_NOT_AVAILABLE,
@@ -75,8 +78,10 @@ def handle(broker: BrokerContext, exchange: Exchange, request: MetadataRequest) 
     """Answer now, or after creating what is missing."""
     asked = request.topics
     if asked is None or (exchange.version == 0 and not asked):
-        return (yield from _everything(broker, exchange))
+        return (yield from _everything(broker, request, exchange))
     request.topics = asked = yield from distinct(asked, _key)
+    if CARRIED_SINCE <= exchange.version < IDS_SINCE and (yield from _are_ids(asked)):
+        return refuse(request, ErrorCode.INVALID_REQUEST, broker.cluster_id)
     missing = yield from _missing(broker, asked)
     may_create = request.allow_auto_topic_creation or exchange.version < AUTO_SINCE
     if missing and may_create and broker.config.auto_create_topics_enable:
@@ -89,13 +94,23 @@ def handle(broker: BrokerContext, exchange: Exchange, request: MetadataRequest) 
     return (yield from _named(broker, request, exchange, {}))
 
 
-def refuse(request: MetadataRequest, code: ErrorCode) -> MetadataResponse:
+def refuse(request: MetadataRequest, code: ErrorCode, cluster_id: str | None = None) -> MetadataResponse:
     """Answer every named topic with `code`."""
     topics = [
         MetadataResponseTopic(name=topic.name or "", topic_id=topic.topic_id, error_code=code)
         for topic in request.topics or ()
     ]
-    return MetadataResponse(topics=topics, error_code=code)
+    return MetadataResponse(cluster_id=cluster_id, topics=topics, error_code=code)
+
+
+def _are_ids(asked: Iterable[MetadataRequestTopic]) -> Generator[None, None, bool]:
+    """Tell whether one is asked for by its id."""
+    for number, topic in enumerate(asked, 1):
+        if topic.name is None or topic.topic_id != NO_UUID:
+            return True
+        if not number % PIECE:
+            yield
+    return False
 
 
 def _key(topic: MetadataRequestTopic) -> Hashable:
@@ -181,13 +196,15 @@ def _new_topic(broker: BrokerContext, name: str) -> NewTopic:
     return NewTopic(name, broker.config.num_partitions, broker.config.replication_factor)
 
 
-def _everything(broker: BrokerContext, exchange: Exchange) -> Generator[None, None, MetadataResponse]:
+def _everything(
+    broker: BrokerContext, request: MetadataRequest, exchange: Exchange
+) -> Generator[None, None, MetadataResponse]:
     topics = []
     for name in (yield from sorted_names(broker.partitions.topics)):
         hosted = broker.partitions.topics.get(name)
         if hosted is not None:  # It may have been deleted meanwhile.
-            topics.append((yield from _topic(broker, exchange, hosted)))
-    return _response(broker, exchange, topics)
+            topics.append((yield from _topic(broker, request, exchange, hosted)))
+    return _response(broker, request, exchange, topics)
 
 
 def _named(
@@ -212,14 +229,26 @@ def _named(
             code = fates.get(topic.name, fate_of_others)
             if topic.name not in fates and name_complaint(topic.name):
                 code = ErrorCode.INVALID_TOPIC_EXCEPTION
-            unknown = MetadataResponseTopic(error_code=code, name=topic.name)
-        topics.append(unknown if found is None else (yield from _topic(broker, exchange, found)))
+            is_internal = topic.name in INTERNAL_TOPICS
+            unknown = MetadataResponseTopic(
+                error_code=code,
+                name=topic.name,
+                is_internal=is_internal,
+                topic_authorized_operations=_operations(request),
+            )
+        topics.append(unknown if found is None else (yield from _topic(broker, request, exchange, found)))
         if not len(topics) % PIECE:
             yield
-    return _response(broker, exchange, topics)
+    return _response(broker, request, exchange, topics)
 
 
-def _response(broker: BrokerContext, exchange: Exchange, topics: list[MetadataResponseTopic]) -> MetadataResponse:
+def _operations(request: MetadataRequest) -> int:
+    return operations.OF_TOPICS if request.include_topic_authorized_operations else operations.NOT_ASKED
+
+
+def _response(
+    broker: BrokerContext, request: MetadataRequest, exchange: Exchange, topics: list[MetadataResponseTopic]
+) -> MetadataResponse:
     brokers = [
         MetadataResponseBroker(node_id=known.node_id, host=address[0], port=address[1], rack=known.rack)
         for known in broker.known_brokers()
@@ -231,47 +260,43 @@ def _response(broker: BrokerContext, exchange: Exchange, topics: list[MetadataRe
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id if broker.node_id in ids else next(iter(ids), -1),
         topics=topics,
+        cluster_authorized_operations=(
+            operations.OF_CLUSTERS if request.include_cluster_authorized_operations else operations.NOT_ASKED
+        ),
     )
 
 
 def _topic(
-    broker: BrokerContext, exchange: Exchange, hosted: HostedTopic
+    broker: BrokerContext, request: MetadataRequest, exchange: Exchange, hosted: HostedTopic
 ) -> Generator[None, None, MetadataResponseTopic]:
     topic = hosted.topic
-    available = {known.node_id for known in broker.brokers()}
-    brokers = broker.image.brokers
-    hidden = {node_id for node_id in brokers if brokers[node_id].address_on(exchange.listener_name) is None}
+    shown_partitions = ShownPartitions(broker, exchange.listener_name)
     code_of_hidden = (
         ErrorCode.LISTENER_NOT_FOUND if exchange.version >= HIDDEN_SINCE else ErrorCode.LEADER_NOT_AVAILABLE
     )
     partitions = []
-    for index, desired in enumerate(topic.partitions):
+    for index in range(len(topic.partitions)):
         if not index % PIECE:
             yield
-        leader = broker.where_to_ask(hosted, index)
-        # Java's consumer reads only from brokers that it is told to be replicas, so observers are among them, last.
-        shown = (*desired.replicas, *(one for one in topic.observers if one not in desired.voters))
-        is_hidden = leader.leader_id in hidden
-        if is_hidden:
-            leader = leader._replace(leader_id=-1)
-        has_leader = leader.leader_id >= 0
-        code = ErrorCode.NONE if has_leader else code_of_hidden if is_hidden else ErrorCode.LEADER_NOT_AVAILABLE
+        shown = shown_partitions.one(hosted, index)
+        has_leader = shown.leader.leader_id >= 0
+        code = ErrorCode.NONE if has_leader else code_of_hidden if shown.is_hidden else ErrorCode.LEADER_NOT_AVAILABLE
         partitions.append(
             MetadataResponsePartition(
                 error_code=code,
                 partition_index=index,
-                leader_id=leader.leader_id,
-                leader_epoch=leader.epoch,
-                replica_nodes=shown,
-                isr_nodes=_known(leader.isr, shown),
-                offline_replicas=tuple(node_id for node_id in shown if node_id not in available),
+                leader_id=shown.leader.leader_id,
+                leader_epoch=shown.leader.epoch,
+                replica_nodes=shown.replicas,
+                isr_nodes=shown.in_sync,
+                offline_replicas=shown.offline,
             )
         )
     is_internal = topic.name in INTERNAL_TOPICS
     return MetadataResponseTopic(
-        name=topic.name, topic_id=topic.topic_id, is_internal=is_internal, partitions=partitions
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=is_internal,
+        partitions=partitions,
+        topic_authorized_operations=_operations(request),
     )
-
-
-def _known(isr: Iterable[int], replicas: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(node_id for node_id in isr if node_id in replicas)

@@ -174,21 +174,6 @@ def test_an_epoch_that_ended_earlier_here_gets_the_diverging_epoch(wire: Wire, t
     assert wire.fetch(topic, 3, last_fetched_epoch=1).diverging_epoch.epoch == -1
 
 
-def test_sessions_are_never_opened_and_never_found(wire: Wire, topic: str) -> None:
-    wire.produce(topic, batch())
-    request = fetch_request(topic, 0)
-    request.session_epoch = 0
-    response = wire.ask(request, 12)
-    assert response.session_id == 0
-    assert response.responses[0].partitions[0].records
-    request.session_id = 77
-    request.session_epoch = 1
-    response = wire.ask(request, 12)
-    assert (response.error_code, response.session_id, response.responses) == (70, 0, [])
-    request.session_epoch = -1  # the end of a session that we do not know: served without one
-    assert wire.ask(request, 12).responses[0].partitions[0].records
-
-
 @pytest.mark.parametrize("version", [12, 16])
 def test_outsiders_do_not_fetch_as_replicas(wire: Wire, topic: str, version: int) -> None:
     request = fetch_request(topic, 0)

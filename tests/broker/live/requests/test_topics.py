@@ -61,6 +61,7 @@ OFFERED = {
     61: (0, 0),
     65: (0, 0),
     66: (0, 2),
+    75: (0, 0),
     25185: (0, 0),  # our own: DescribeHealth, OpenChallenge, DescribeEvents
     25186: (0, 0),
     25187: (0, 0),
@@ -309,6 +310,6 @@ def test_a_leader_may_have_the_id_0() -> None:
         where_to_ask=lambda *_: Leader(0, 3, (0,)),
     )
     exchange: Any = SimpleNamespace(listener_name="PLAINTEXT", version=9)
-    (row,) = outcome(metadata._topic(broker, exchange, hosted))[0].partitions
+    (row,) = outcome(metadata._topic(broker, MetadataRequest(), exchange, hosted))[0].partitions
     assert (row.error_code, row.leader_id, row.leader_epoch, row.isr_nodes) == (ErrorCode.NONE, 0, 3, (0,))
     assert row.offline_replicas == (1,)
