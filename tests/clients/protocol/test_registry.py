@@ -22,13 +22,14 @@ from .kio_oracle import kio_class
 from .samples import OURS_SINCE, filled
 
 # The answer of a Kafka 4.3 broker to ApiVersions, for the APIs that we declare. It offers Produce from 0, for
-# librdkafka, and refuses 0 to 2.
+# librdkafka, and refuses 0 to 2. It offers 71 and 72 only if a plugin takes the metrics.
 KAFKA_4_3 = {
     0: (3, 13), 1: (4, 18), 2: (1, 11), 3: (0, 13), 8: (2, 10), 9: (1, 10), 10: (0, 6), 11: (0, 9), 12: (0, 4),
     13: (0, 5), 14: (0, 5), 15: (0, 6), 16: (0, 5), 18: (0, 4), 19: (2, 7), 20: (1, 6), 21: (0, 2), 22: (0, 5),
-    23: (2, 4), 24: (0, 5), 25: (0, 4), 26: (0, 5), 27: (1, 2), 28: (0, 5), 32: (1, 4), 33: (0, 2), 35: (1, 5),
-    37: (0, 3), 42: (0, 2), 44: (0, 1), 45: (0, 1), 46: (0, 0), 47: (0, 0), 57: (0, 2), 60: (0, 2), 61: (0, 0),
-    65: (0, 0), 66: (0, 2),
+    23: (2, 4), 24: (0, 5), 25: (0, 4), 26: (0, 5), 27: (1, 2), 28: (0, 5), 29: (1, 3), 30: (1, 3), 31: (1, 3),
+    32: (1, 4), 33: (0, 2), 34: (1, 2), 35: (1, 5), 37: (0, 3), 38: (1, 3), 39: (1, 2), 40: (1, 2), 41: (1, 3),
+    42: (0, 2), 43: (0, 2), 44: (0, 1), 45: (0, 1), 46: (0, 0), 47: (0, 0), 55: (0, 2), 57: (0, 2), 60: (0, 2),
+    61: (0, 0), 64: (0, 0), 65: (0, 0), 66: (0, 2), 71: (0, 0), 72: (0, 0), 74: (0, 1), 80: (0, 1), 81: (0, 0),
 }  # fmt: skip
 # Kafka's schema has these versions too, and calls them unstable: a broker offers them only if it is told to.
 UNSTABLE = {22: 6}
