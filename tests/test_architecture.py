@@ -57,7 +57,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     ),
     "barnabas_metadata_quorum": (
         "answer_limit pulse topic_names < topic_configs < image < controller leaders replica snapshot_store"
-        " < active_controller descriptions founding registration submission voters < service"
+        " < active_controller descriptions founding registration submission voters < quorum_view < service"
     ),
     "barnabas_broker": (
         "access config history process status timing < environment local_cluster partition < leadership < replicas"

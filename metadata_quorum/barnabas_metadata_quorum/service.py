@@ -43,6 +43,7 @@ from barnabas_metadata_quorum.controller.commands import (
     DeletedTopic,
     DeleteTopics,
     DeleteTopicsAnswer,
+    DescribeQuorum,
     NewTopic,
     ProducerIdBlock,
     RefusalReason,
@@ -77,6 +78,7 @@ from .active_controller import ActiveController, Clocks, not_controller
 from .descriptions import fact_of
 from .founding import Founding
 from .pulse import Pulse
+from .quorum_view import quorum_of
 from .registration import BrokerIdentity, Registration
 from .replica import APPLIED_BYTES, MetadataReplica
 from .snapshot_store import SnapshotStore
@@ -415,6 +417,10 @@ class MetadataService:
             raise not_controller(None) from error
         if self._active is None:
             raise not_controller(self.leader_id)
+        if isinstance(command, DescribeQuorum) and self._group is not None:
+            if not self._group.confirmed:
+                await self._group.confirm()
+            return Reply(0, quorum_of(self._group, self._node_id, self._clocks))
         return await self._active.carry_out(command)
 
     # Calls of the group's driver (GroupListener).

@@ -12,9 +12,11 @@ from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from barnabas_broker.coordinators.transactions.questions import CoordinatorQuestions
 from barnabas_broker.leadership.cut_off import somebody_else
+from barnabas_broker.leadership.elections import Elections
 from barnabas_broker.leadership.pings import Pings
 from barnabas_broker.partition.lanes import Lanes
 from barnabas_broker.partition.partition import Partition
+from barnabas_broker.process.volume import Volume
 from barnabas_broker.replicas.compaction import Compaction
 from barnabas_broker.replicas.hosted_topic import HostedTopic
 from barnabas_broker.replicas.partitions import Partitions
@@ -35,8 +37,10 @@ from barnabas_clients.protocol.describe_offset_ranges import DescribeOffsetRange
 from barnabas_clients.protocol.describe_producers import DescribeProducersResponse
 from barnabas_clients.protocol.describe_snapshots import DescribeSnapshotsResponse
 from barnabas_clients.protocol.describe_transactions import DescribeTransactionsResponse
+from barnabas_clients.protocol.elect_leaders import ElectLeadersResponse
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.leader_hints import NodeEndpoint
+from barnabas_clients.protocol.list_config_resources import ListConfigResourcesResponse
 from barnabas_clients.protocol.list_groups import ListGroupsResponse
 from barnabas_clients.protocol.list_partition_reassignments import ListPartitionReassignmentsResponse
 from barnabas_clients.protocol.list_transactions import ListTransactionsResponse
@@ -73,6 +77,8 @@ _WIDE = frozenset(
         DescribeProducersResponse,
         DescribeSnapshotsResponse,
         DescribeTransactionsResponse,
+        ElectLeadersResponse,
+        ListConfigResourcesResponse,
         ListGroupsResponse,
         ListPartitionReassignmentsResponse,
         ListTransactionsResponse,
@@ -98,6 +104,7 @@ class BrokerContext:
     """One broker's parts, put together by `node`. Owned by the loop."""
 
     listener: Listener
+    elections: Elections
     lanes: Lanes[Partition]
     questions: CoordinatorQuestions
     transactions: TransactionCoordinator
@@ -140,6 +147,7 @@ class BrokerContext:
         self.retention = Retention(partitions, events, self.timers, self.spawn, interval_ms)
         self.compaction = Compaction(partitions, events, self.timers, self.spawn, config)
         self.fetches = FetchCounters()
+        self.volume = Volume(config.log_dir)
         self.producer_ids = ProducerIds(metadata.allocate_producer_ids, self.spawn)
         self.is_stopping = False
         self.proof_refused_ms = -(1 << 62)  # when the last event told that somebody does not know the secret

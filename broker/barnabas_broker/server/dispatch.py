@@ -31,13 +31,16 @@ from typing import Any, NamedTuple, Protocol
 
 from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.server.handlers import (
+    acls,
     add_offsets_to_txn,
     add_partitions_to_txn,
     alter_configs,
     alter_partition_reassignments,
+    alter_replica_log_dirs,
     create_partitions,
     create_snapshot,
     create_topics,
+    delegation_tokens,
     delete_groups,
     delete_records,
     delete_snapshot,
@@ -50,8 +53,10 @@ from barnabas_broker.server.handlers import (
     describe_log_dirs,
     describe_offset_ranges,
     describe_producers,
+    describe_quorum,
     describe_snapshots,
     describe_transactions,
+    elect_leaders,
     end_txn,
     fetch,
     find_coordinator,
@@ -59,6 +64,7 @@ from barnabas_broker.server.handlers import (
     init_producer_id,
     join_group,
     leave_group,
+    list_config_resources,
     list_groups,
     list_offsets,
     list_partition_reassignments,
@@ -70,6 +76,7 @@ from barnabas_broker.server.handlers import (
     offset_for_leader_epoch,
     open_challenge,
     produce,
+    raft_voters,
     sync_group,
     txn_offset_commit,
     update_features,
@@ -138,7 +145,7 @@ class Route(NamedTuple):
 
 
 class Api(Protocol):
-    """A module of `handlers`."""
+    """A module of `handlers`, or one of the APIs in it."""
 
     def handle(self, broker: BrokerContext, exchange: Exchange, request: Any, /) -> Outcome: ...
     def refuse(self, request: Any, code: ErrorCode, /) -> Message | None: ...
@@ -187,20 +194,33 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (26, range(6), 0, end_txn),
     (27, range(1, 3), 1, write_txn_markers),
     (28, range(6), 0, txn_offset_commit),
+    (29, range(1, 4), 1, acls.DESCRIBE),
+    (30, range(1, 4), 1, acls.CREATE),
+    (31, range(1, 4), 1, acls.DELETE),
     (32, range(1, 5), 1, describe_configs),
     (33, range(3), 0, alter_configs),
+    (34, range(1, 3), 1, alter_replica_log_dirs),
     (35, range(1, 6), 1, describe_log_dirs),
     (37, range(4), 0, create_partitions),
+    (38, range(1, 4), 1, delegation_tokens.CREATE),
+    (39, range(1, 3), 1, delegation_tokens.RENEW),
+    (40, range(1, 3), 1, delegation_tokens.EXPIRE),
+    (41, range(1, 4), 1, delegation_tokens.DESCRIBE),
     (42, range(3), 0, delete_groups),
+    (43, range(3), 0, elect_leaders),
     (44, range(2), 0, alter_configs),
     (45, range(2), 0, alter_partition_reassignments),
     (46, range(1), 0, list_partition_reassignments),
     (47, range(1), 0, offset_delete),
+    (55, range(3), 0, describe_quorum),
     (57, range(3), 0, update_features),
     (60, range(3), 0, describe_cluster),
     (61, range(1), 0, describe_producers),
     (65, range(1), 0, describe_transactions),
     (66, range(3), 0, list_transactions),
+    (74, range(2), 0, list_config_resources),
+    (80, range(2), 0, raft_voters.ADD),
+    (81, range(1), 0, raft_voters.REMOVE),
     (25185, range(1), 0, describe_health),
     (25186, range(1), 0, open_challenge),
     (25187, range(1), 0, describe_events),

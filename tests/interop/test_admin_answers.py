@@ -1,0 +1,37 @@
+"""Apache Kafka answers each question of administrators as the list says; what Barnabas answers is tested without it."""
+
+from collections.abc import Iterator
+
+import pytest
+from bench import systems
+from broker.live.requests.admin_questions import QUESTIONS, TOPIC, Question, Surroundings, told
+from broker.wire_client import Wire
+from confluent_kafka.admin import AdminClient
+
+from barnabas_clients.protocol.describe_log_dirs import DescribeLogDirsRequest
+
+from . import runtimes
+from .conftest import wait_for_leaders
+
+pytestmark = [pytest.mark.interop, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[Wire]:
+    runtimes.kafka_jars()
+    with systems.kafka(synced=False, nodes=1) as peer:
+        host, port = peer.address.rsplit(":", 1)
+        wire = Wire(host, int(port))
+        wire.create(TOPIC)
+        wait_for_leaders(AdminClient({"bootstrap.servers": peer.address}), TOPIC, 1)
+        yield wire
+        wire.close()
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.name)
+def test_kafka_answers_as_the_list_says(kafka: Wire, question: Question) -> None:
+    log_dir = kafka.ask(DescribeLogDirsRequest(), 4).results[0].log_dir
+    here = Surroundings(log_dir, systems.KAFKA_CLUSTER_ID)
+    expected = question.ours if question.kafka is None else question.kafka
+    for version in question.versions:
+        assert told(kafka, question.make(here), version) == expected, version
