@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 from bench import systems
 from broker.live.requests.admin_questions import QUESTIONS, TOPIC, Question, Surroundings, told
+from broker.live.requests.topic_questions import TOPIC_QUESTIONS, TopicQuestion, codes
 from broker.wire_client import Wire
 from confluent_kafka.admin import AdminClient
 
@@ -35,3 +36,10 @@ def test_kafka_answers_as_the_list_says(kafka: Wire, question: Question) -> None
     expected = question.ours if question.kafka is None else question.kafka
     for version in question.versions:
         assert told(kafka, question.make(here), version) == expected, version
+
+
+@pytest.mark.parametrize("question", TOPIC_QUESTIONS, ids=lambda question: question.name)
+def test_kafka_checks_topics_and_partitions_as_the_list_says(kafka: Wire, question: TopicQuestion) -> None:
+    expected = question.codes if question.kafka is None else question.kafka
+    for version in question.versions:
+        assert codes(kafka, question.request, version) == expected, version

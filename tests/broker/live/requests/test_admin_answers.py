@@ -1,6 +1,7 @@
 """What administrators ask for: each question of the list is answered in every version as the list says."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from .admin_questions import (
     move,
     told,
 )
+from .topic_questions import TOPIC_QUESTIONS, TopicQuestion, codes
 
 SETTINGS = {"auto.leader.rebalance.enable": False}  # Nothing else moves leaderships.
 
@@ -44,6 +46,13 @@ def test_every_question_is_answered_as_the_list_says(alone: RunningCluster, ques
     for version in question.versions:
         assert told(wire, question.make(here), version) == question.ours, version
     wire.close()
+
+
+@pytest.mark.parametrize("question", TOPIC_QUESTIONS, ids=lambda question: question.name)
+def test_topics_and_partitions_are_checked_as_the_list_says(alone: RunningCluster, question: TopicQuestion) -> None:
+    with closing(Wire("127.0.0.1", alone.cluster.nodes[1].port)) as wire:
+        for version in question.versions:
+            assert codes(wire, question.request, version) == question.codes, version
 
 
 def test_members_of_the_quorum_are_told_with_directories_and_addresses(three_brokers: RunningCluster) -> None:
