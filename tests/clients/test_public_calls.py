@@ -84,6 +84,7 @@ SENSIBLE: dict[str, Any] = {
     "stable": False,
     "error": CorruptRecordsError(T0, 0, 1, "r"),
     "best_effort": True,
+    "unclean": True,
     "levels": {"transaction.version": 2},
     "change": FeatureChange.UPGRADE,
     "snapshot": NamedSnapshot("n", bytes(16), 0, False, 0, 0, ()),

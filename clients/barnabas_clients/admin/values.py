@@ -33,6 +33,8 @@ __all__ = [
     "PartitionLag",
     "PartitionProducer",
     "PartitionReassignment",
+    "QuorumDescription",
+    "QuorumReplica",
     "ReachableGroups",
     "ReachableTransactions",
     "ReplicaSize",
@@ -241,6 +243,30 @@ class FeaturesDescription(NamedTuple):
 
     epoch: int | None
     features: tuple[Feature, ...]
+
+
+class QuorumReplica(NamedTuple):
+    """A member of the metadata quorum, as its leader sees it.
+
+    `directory_id` has 16 bytes, zeros if it is not known. Its log ends at `end_offset`. Moments are by the leader's
+    clock, None if it has not said: when it last heard from the member, and when that last had all that there was.
+    """
+
+    node_id: int
+    directory_id: bytes
+    end_offset: int
+    heard_at_ms: int | None
+    caught_up_at_ms: int | None
+
+
+class QuorumDescription(NamedTuple):
+    """The metadata quorum, by node id. What is before `high_watermark` is committed."""
+
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    voters: tuple[QuorumReplica, ...]
+    observers: tuple[QuorumReplica, ...]
 
 
 class ListedOffset(NamedTuple):
