@@ -56,7 +56,8 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         " < replica_log"
     ),
     "barnabas_metadata_quorum": (
-        "answer_limit pulse topic_names < topic_configs < image < controller leaders replica snapshot_store"
+        "answer_limit config_values pulse topic_names < resource_configs topic_configs < image"
+        " < controller leaders replica snapshot_store"
         " < active_controller descriptions founding registration submission voters < quorum_view < service"
     ),
     "barnabas_broker": (
@@ -72,7 +73,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         " < asking hosted_transaction markers whereabouts < doubts shard < additions expiry outcomes < coordinator"
     ),
     "barnabas_broker.server": (
-        "cold_window offer transient_bytes < connections < context request_log < handlers < dispatch"
+        "cold_window offer transient_bytes < connections < context request_log < handlers live_settings < dispatch"
     ),
     "barnabas_broker.cli": (
         "near_names output quick_start < errors wording"
@@ -136,7 +137,8 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_raftlog.log.replica": "compaction pending retention",
     "barnabas_raftlog.log.recovery": "forgery plan",
     "barnabas_metadata_quorum": (
-        "answer_limit controller image descriptions replica topic_configs topic_names leaders.table"
+        "answer_limit config_values controller image descriptions replica resource_configs topic_configs topic_names"
+        " leaders.table"
     ),
     "barnabas_metadata_quorum.voters": "membership steps",
     "barnabas_clients": "protocol assignors arguments backoff errors place_arguments topic_partition wording",

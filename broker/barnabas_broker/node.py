@@ -48,6 +48,7 @@ from barnabas_broker.server import request_log
 from barnabas_broker.server.connections import Exchange, Limits, Listener
 from barnabas_broker.server.context import BrokerContext
 from barnabas_broker.server.dispatch import Dispatcher
+from barnabas_broker.server.live_settings import LiveSettings
 from barnabas_broker.status.events import EventHistory
 from barnabas_broker.status.packing import packed
 from barnabas_broker.timing.collector import put_by
@@ -130,7 +131,9 @@ class Node:
         self._make_broker(clocks)
         await self.links.start()
         await self.metadata.start()
-        self.partitions.on_image(Image(self.config.cluster_id), self.metadata.image)
+        nothing = Image(self.config.cluster_id)
+        self.live_settings.on_image(nothing, self.metadata.image)
+        self.partitions.on_image(nothing, self.metadata.image)
         self._run_parts()
         self._tell_limits()
 
@@ -309,7 +312,23 @@ class Node:
             self._on_fact,
             self.fail,
         )
+        self._limit_catch_up(config)
         self.scrub.repair = SegmentRepair(self.links, self.multiraft.groups, self.storage.shared, config.log_dir)
+
+    def _limit_catch_up(self, config: BrokerConfig) -> None:
+        rate_bytes = config.replica_catchup_rate_bytes
+        self.catch_up.limit(
+            min(rate_bytes, config.leader_replication_throttled_rate),
+            min(rate_bytes, config.follower_replication_throttled_rate),
+        )
+
+    def _on_settings(self, before: BrokerConfig, now: BrokerConfig) -> None:
+        """Let the parts of a node that no client meets go by other settings."""
+        if _rates(before) != _rates(now):
+            self._limit_catch_up(now)
+        limits = self.listener.limits
+        limits.connections_max = share(self.descriptors.limit, now.max_connections).connections
+        limits.per_host_max = now.max_connections_per_ip
 
     def _make_metadata(self, incarnation: int, clocks: Clocks) -> None:
         config = self.config
@@ -342,6 +361,7 @@ class Node:
                 session_timeout_ms=config.broker_session_timeout_ms,
                 topics_max=config.max_topics,
                 partitions_max=config.max_partitions,
+                flush_mode=config.flush_mode,
                 founding_features=NEWEST,
             ),
             clocks=clocks,
@@ -390,6 +410,8 @@ class Node:
             new_id=self._environment.new_id,
             meter=self.meter,
         )
+        self.live_settings = LiveSettings(self.broker, self._on_settings)
+        self.metadata.subscribe(self.live_settings.on_image)
         self._make_transactions(clocks)
         self._serve_elections(clocks)
         new_worker = partial(self._environment.new_worker, asyncio.get_running_loop())
@@ -677,3 +699,11 @@ class Node:
                 "storage": msgspec.structs.asdict(self.storage.stats),
             },
         }
+
+
+def _rates(config: BrokerConfig) -> tuple[int, ...]:
+    return (
+        config.replica_catchup_rate_bytes,
+        config.leader_replication_throttled_rate,
+        config.follower_replication_throttled_rate,
+    )

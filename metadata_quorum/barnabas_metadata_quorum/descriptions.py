@@ -18,13 +18,18 @@ from barnabas_metadata_quorum.image.records import (
     PartitionsAdded,
     ProducerIdsAllocated,
     Record,
+    ResourceConfigured,
     TopicConfigured,
     TopicCreated,
     TopicDeleted,
 )
+from barnabas_metadata_quorum.resource_configs import BROKER, GROUP
 from barnabas_raftlog.raft.messages import Fact
 
 __all__ = ["fact_of"]
+
+CHARACTERS_MAX = 1_000
+"""Of what was configured: a client chooses how much that is."""
 
 
 def fact_of(record: Record, term: int) -> Fact | None:
@@ -41,6 +46,18 @@ def fact_of(record: Record, term: int) -> Fact | None:
             return Fact("broker fenced", term, f"node {record.node_id}: {record.cause}")
         case BrokerShuttingDown():
             return Fact("broker shutting down", term, f"node {record.node_id} asked for it")
+        case NamedSnapshotCreated() | NamedSnapshotDeleted() | FeatureFinalized() | ResourceConfigured():
+            return _kept_fact(record, term)
+        case ProducerIdsAllocated() | CommandAnswered():
+            return None
+        case _:
+            return _topic_fact(record, term)
+
+
+def _kept_fact(
+    record: NamedSnapshotCreated | NamedSnapshotDeleted | FeatureFinalized | ResourceConfigured, term: int
+) -> Fact:
+    match record:
         case NamedSnapshotCreated():
             snapshot = record.snapshot
             partitions = sum(count_of(topic.ranges) for topic in snapshot.topics)
@@ -50,10 +67,13 @@ def fact_of(record: Record, term: int) -> Fact | None:
             return Fact("snapshot deleted", term, f"{record.name} ({record.snapshot_id.hex()})")
         case FeatureFinalized():
             return Fact("feature finalized", term, f"{record.name} is at level {record.level} now")
-        case ProducerIdsAllocated() | CommandAnswered():
-            return None
+        case ResourceConfigured():
+            kind = {BROKER: "broker", GROUP: "group"}.get(record.kind, f"resource of kind {record.kind}")
+            whose = f"{kind} {record.name}" if record.name else f"all {kind}s"
+            what = ", ".join(f"{name}={value}" for name, value in sorted(record.configs.items())) or "nothing is set"
+            return Fact(f"{kind} configured", term, f"{whose}: {what}"[:CHARACTERS_MAX])
         case _:
-            return _topic_fact(record, term)
+            assert_never(record)
 
 
 def _topic_fact(

@@ -1,8 +1,9 @@
 """The topic configurations that Barnabas supports, with Kafka's names and the values of each. Pure.
 
-A configuration that would be accepted and then ignored is worse than a refusal: a user who sets `segment.jitter.ms`
-and sees all segments closed together was lied to. So the table holds configurations that work; values that do not work
-yet are refused by name, and so are names that are not in the table.
+All that Kafka 4.4 has for topics is in the table. A configuration that would be accepted and then ignored is worse
+than a refusal, because a user who sets it is lied to. So each one works; or has one value, which says what is so
+anyway, and refuses others with the reason; or is one of those that do nothing in Kafka either, without tiered storage.
+Names that are not in the table are refused.
 
 Internal topics are kept by the brokers that write to them. Configurations that limit for how long data stays, that
 allow to lose it, or that ask for a codec, are refused for them.
@@ -11,15 +12,31 @@ Not here: how a set of configurations changes (`config_changes`), and the broker
 (`barnabas_broker/config/broker.py`).
 """
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Container, Mapping
 from typing import NamedTuple
 
 from barnabas_raftlog.records.header import BATCH_BYTES_MAX
 
+from .config_values import (
+    INT32_MAX,
+    INT64_MAX,
+    INT64_MIN,
+    Complaint,
+    boolean,
+    brokers,
+    gzip_level,
+    integer,
+    one_of,
+    only,
+    policy,
+    ratio,
+    throttled,
+)
 from .topic_names import INTERNAL_TOPICS
 
 __all__ = [
     "COMPRESSING",
+    "FLUSHES",
     "KEEPING",
     "OBSERVERS",
     "TOPIC_CONFIGS",
@@ -29,10 +46,6 @@ __all__ = [
     "validate_configs",
 ]
 
-INT32_MAX = 2**31 - 1
-INT64_MIN = -(2**63)
-INT64_MAX = 2**63 - 1
-
 
 class TopicConfig(NamedTuple):
     """One name: Kafka's type for it, its value when nobody set one, its check (text of the complaint, or None)."""
@@ -40,52 +53,8 @@ class TopicConfig(NamedTuple):
     name: str
     type: str
     default: str
-    complaint: Callable[[str], str | None]
+    complaint: Complaint
     documentation: str
-
-
-def _one_of(*allowed: str, because: str = "") -> Callable[[str], str | None]:
-    def complaint(value: str) -> str | None:
-        return None if value in allowed else f"must be {' or '.join(allowed)}{because}"
-
-    return complaint
-
-
-def _integer(low: int, high: int) -> Callable[[str], str | None]:
-    def complaint(value: str) -> str | None:
-        # isdecimal also takes other scripts' digits; int() would read them, Kafka would not.
-        digits = value.removeprefix("-")
-        if not (digits.isascii() and digits.isdecimal()):
-            return "must be an integer"
-        return None if len(digits) <= 19 and low <= int(value) <= high else f"must be between {low} and {high}"
-
-    return complaint
-
-
-def _gzip_level(value: str) -> str | None:
-    return _integer(-1, 9)(value) or ("must be -1, or between 1 and 9" if int(value) == 0 else None)
-
-
-def _policy(value: str) -> str | None:
-    items = [item.strip() for item in value.split(",")] if value.strip() else []
-    if not {*items} <= {"compact", "delete"} or len({*items}) < len(items):
-        return "must be delete, compact, both, or empty"
-    return None
-
-
-def _brokers(value: str) -> str | None:
-    items = [item.strip() for item in value.split(",")] if value.strip() else []
-    if not all(item.isascii() and item.isdecimal() and len(item) < 10 for item in items):
-        return "must be broker ids, separated by commas"
-    return None if len({int(item) for item in items}) == len(items) else "names a broker twice"
-
-
-def _ratio(value: str) -> str | None:
-    try:
-        ratio = float(value)
-    except ValueError:
-        return "must be a number"
-    return None if 0 <= ratio <= 1 else "must be between 0 and 1"
 
 
 OBSERVERS = "replica.observers"
@@ -106,6 +75,10 @@ COMPRESSING = frozenset(
 )
 """Those that say how batches of producers are compressed."""
 
+FLUSHES = ("flush.messages", "flush.ms")
+"""Those that say when a log is synced."""
+SEGMENT_INDEX_BYTES_MIN = (1 << 20) // 4096 * 8
+
 TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
     config.name: config
     for config in (
@@ -113,7 +86,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             name="cleanup.policy",
             type="LIST",
             default="delete",
-            complaint=_policy,
+            complaint=policy,
             documentation=(
                 "What happens to old data: delete by age and size, compact by key, both, or nothing if it is empty."
             ),
@@ -122,64 +95,156 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             name="compression.type",
             type="STRING",
             default="producer",
-            complaint=_one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+            complaint=one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
             documentation="The codec that batches are stored with: producer keeps what each of them came with.",
         ),
         TopicConfig(
             name="compression.gzip.level",
             type="INT",
             default="-1",
-            complaint=_gzip_level,
+            complaint=gzip_level,
             documentation="The level at which brokers compress with gzip, from 1 to 9; -1 is 6.",
         ),
         TopicConfig(
             name="compression.lz4.level",
             type="INT",
             default="9",
-            complaint=_integer(1, 17),
+            complaint=integer(1, 17),
             documentation="The level at which brokers compress with lz4: 9 is fast, the others thorough.",
         ),
         TopicConfig(
             name="compression.zstd.level",
             type="INT",
             default="3",
-            complaint=_integer(-131072, 22),
+            complaint=integer(-131072, 22),
             documentation="The level at which brokers compress with zstd.",
         ),
         TopicConfig(
             name="delete.retention.ms",
             type="LONG",
             default="86400000",
-            complaint=_integer(0, INT64_MAX),
+            complaint=integer(0, INT64_MAX),
             documentation="How long a compacted topic keeps a tombstone after it was first compacted.",
+        ),
+        TopicConfig(
+            name="errors.deadletterqueue.group.enable",
+            type="BOOLEAN",
+            default="false",
+            complaint=only("false", "there are no share groups"),
+            documentation=(
+                "Whether share groups may put records here that they cannot process; there are no share groups."
+            ),
+        ),
+        TopicConfig(
+            name="file.delete.delay.ms",
+            type="LONG",
+            default="0",
+            complaint=only("0", "files go as soon as no reader and no recovery needs them"),
+            documentation=(
+                "Time between the deletion of a segment and that of its files: none, but for readers that are in it."
+            ),
+        ),
+        TopicConfig(
+            name="flush.messages",
+            type="LONG",
+            default=str(INT64_MAX),
+            complaint=integer(1, INT64_MAX),
+            documentation=(
+                "Records after which a log is synced. With flush.mode=fsync each batch is, before it counts, which "
+                "is never later."
+            ),
         ),
         TopicConfig(
             name="flush.mode",
             type="STRING",
             default="fsync",
-            complaint=_one_of("fsync", "page-cache"),
+            complaint=one_of("fsync", "page-cache"),
             documentation="When a replica may acknowledge: after fdatasync, or when the operating system has the data.",
+        ),
+        TopicConfig(
+            name="flush.ms",
+            type="LONG",
+            default=str(INT64_MAX),
+            complaint=integer(0, INT64_MAX),
+            documentation=(
+                "Time after which a log is synced. With flush.mode=fsync each batch is, before it counts, which is "
+                "never later."
+            ),
+        ),
+        TopicConfig(
+            name="follower.replication.throttled.replicas",
+            type="LIST",
+            default="",
+            complaint=throttled,
+            documentation=(
+                "Replicas that receive no more than follower.replication.throttled.rate while they catch up; the "
+                "rate holds for all others of the broker, too."
+            ),
+        ),
+        TopicConfig(
+            name="index.interval.bytes",
+            type="INT",
+            default="4096",
+            complaint=only("4096", "the index of every segment has an entry for so many bytes"),
+            documentation="Bytes of a segment for which its index has an entry.",
+        ),
+        TopicConfig(
+            name="leader.replication.throttled.replicas",
+            type="LIST",
+            default="",
+            complaint=throttled,
+            documentation=(
+                "Replicas that send no more than leader.replication.throttled.rate to those that catch up; the rate "
+                "holds for all others of the broker, too."
+            ),
+        ),
+        TopicConfig(
+            name="local.retention.bytes",
+            type="LONG",
+            default="-2",
+            complaint=integer(-2, INT64_MAX),
+            documentation=(
+                "Size of what stays on the brokers' disks; -2: retention.bytes. It counts with "
+                "remote.storage.enable alone, which is not to be had here."
+            ),
+        ),
+        TopicConfig(
+            name="local.retention.ms",
+            type="LONG",
+            default="-2",
+            complaint=integer(-2, INT64_MAX),
+            documentation=(
+                "Age of what stays on the brokers' disks; -2: retention.ms. It counts with remote.storage.enable "
+                "alone, which is not to be had here."
+            ),
         ),
         TopicConfig(
             name="max.compaction.lag.ms",
             type="LONG",
             default=str(INT64_MAX),
-            complaint=_integer(1, INT64_MAX),
+            complaint=integer(1, INT64_MAX),
             documentation="Age of a record at which compaction begins, however little there is to do.",
+        ),
+        TopicConfig(
+            name="max.decompressed.message.bytes",
+            type="INT",
+            default="2147483639",
+            complaint=only("2147483639", "all records of a batch are bounded together, decompressed, and none alone"),
+            documentation="Size limit of one record, decompressed: none but that of all records of a batch, 128 MiB.",
         ),
         TopicConfig(
             # A larger one would fit no frame between brokers, and its partition could not replicate it.
             name="max.message.bytes",
             type="INT",
             default="1048588",
-            complaint=_integer(0, BATCH_BYTES_MAX),
+            complaint=integer(0, BATCH_BYTES_MAX),
             documentation="Size limit of one record batch.",
         ),
         TopicConfig(
             name="message.timestamp.after.max.ms",
             type="LONG",
             default="3600000",
-            complaint=_integer(0, INT64_MAX),
+            complaint=integer(0, INT64_MAX),
             documentation=(
                 "How far a timestamp may be ahead of the broker's clock; a batch with a later one is refused."
             ),
@@ -188,7 +253,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             name="message.timestamp.before.max.ms",
             type="LONG",
             default=str(INT64_MAX),
-            complaint=_integer(0, INT64_MAX),
+            complaint=integer(0, INT64_MAX),
             documentation=(
                 "How far a timestamp may be behind the broker's clock; a batch with an earlier one is refused."
             ),
@@ -197,7 +262,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             name="message.timestamp.type",
             type="STRING",
             default="CreateTime",
-            complaint=_one_of("CreateTime", "LogAppendTime"),
+            complaint=one_of("CreateTime", "LogAppendTime"),
             documentation=(
                 "Whose clock stamps the records: the producer's, or the broker's when it appends (LogAppendTime)."
             ),
@@ -206,53 +271,106 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             name="min.cleanable.dirty.ratio",
             type="DOUBLE",
             default="0.5",
-            complaint=_ratio,
+            complaint=ratio,
             documentation="Part of a partition that was never compacted at which compaction begins.",
         ),
         TopicConfig(
             name="min.compaction.lag.ms",
             type="LONG",
             default="0",
-            complaint=_integer(0, INT64_MAX),
+            complaint=integer(0, INT64_MAX),
             documentation="Age below which a record is not compacted.",
         ),
         TopicConfig(
             name="min.insync.replicas",
             type="INT",
             default="1",
-            complaint=_integer(1, INT32_MAX),
+            complaint=integer(1, INT32_MAX),
             documentation="Replicas that must have a batch before acks=all is answered.",
         ),
         TopicConfig(
             name=OBSERVERS,
             type="LIST",
             default="",
-            complaint=_brokers,
+            complaint=brokers,
             documentation=(
                 "Ids of brokers that keep a copy for consumers in their rack, beside the replicas, and never lead."
             ),
         ),
         TopicConfig(
+            name="preallocate",
+            type="BOOLEAN",
+            default="false",
+            complaint=only("false", "the journal is what is allocated ahead, once for all topics of a broker"),
+            documentation="Whether the file of a segment has its full size from the beginning.",
+        ),
+        TopicConfig(
             name="record.validation",
             type="STRING",
             default="framing",
-            complaint=_one_of("framing", "none"),
+            complaint=one_of("framing", "none"),
             documentation=(
                 "What is checked of each batch beyond its header: framing, so that every record can be read; or none."
             ),
         ),
         TopicConfig(
+            name="remote.copy.lag.bytes",
+            type="LONG",
+            default="-1",
+            complaint=integer(-1, INT64_MAX),
+            documentation=(
+                "Bytes that are not copied yet. It counts with remote.storage.enable alone, which is not to be had "
+                "here."
+            ),
+        ),
+        TopicConfig(
+            name="remote.copy.lag.ms",
+            type="LONG",
+            default="0",
+            complaint=integer(-1, INT64_MAX),
+            documentation=(
+                "Age below which nothing is copied. It counts with remote.storage.enable alone, which is not to be "
+                "had here."
+            ),
+        ),
+        TopicConfig(
+            name="remote.log.copy.disable",
+            type="BOOLEAN",
+            default="false",
+            complaint=boolean,
+            documentation=(
+                "Whether copying has ended. It counts with remote.storage.enable alone, which is not to be had here."
+            ),
+        ),
+        TopicConfig(
+            name="remote.log.delete.on.disable",
+            type="BOOLEAN",
+            default="false",
+            complaint=boolean,
+            documentation=(
+                "Whether copies go when copying ends. It counts with remote.storage.enable alone, which is not to "
+                "be had here."
+            ),
+        ),
+        TopicConfig(
+            name="remote.storage.enable",
+            type="BOOLEAN",
+            default="false",
+            complaint=only("false", "there is no tiered storage"),
+            documentation="Whether sealed segments are copied to other storage.",
+        ),
+        TopicConfig(
             name="retention.bytes",
             type="LONG",
             default="-1",
-            complaint=_integer(INT64_MIN, INT64_MAX),
+            complaint=integer(INT64_MIN, INT64_MAX),
             documentation="Size of a partition above which its oldest segments are deleted; below 0: no limit.",
         ),
         TopicConfig(
             name="retention.ms",
             type="LONG",
             default="604800000",
-            complaint=_integer(-1, INT64_MAX),
+            complaint=integer(-1, INT64_MAX),
             documentation="Age above which segments are deleted; -1: no limit.",
         ),
         TopicConfig(
@@ -260,15 +378,42 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             name="segment.bytes",
             type="INT",
             default="1073741824",
-            complaint=_integer(1 << 20, INT32_MAX),
+            complaint=integer(1 << 20, INT32_MAX),
             documentation="Size at which a new segment begins.",
+        ),
+        TopicConfig(
+            # A smaller one would make segments below the least that segment.bytes may be.
+            name="segment.index.bytes",
+            type="INT",
+            default="10485760",
+            complaint=integer(SEGMENT_INDEX_BYTES_MIN, INT32_MAX),
+            documentation=(
+                "Size of the index of a segment, eight bytes for each 4096 of data, at which a new segment begins."
+            ),
+        ),
+        TopicConfig(
+            name="segment.jitter.ms",
+            type="LONG",
+            default="0",
+            complaint=integer(0, INT64_MAX),
+            documentation=(
+                "Most time by which a segment is closed earlier than segment.ms says, so that not all are closed "
+                "together."
+            ),
         ),
         TopicConfig(
             name="segment.ms",
             type="LONG",
             default="604800000",
-            complaint=_integer(1, INT64_MAX),
+            complaint=integer(1, INT64_MAX),
             documentation="Age of its first record at which a segment is closed, although it is not full.",
+        ),
+        TopicConfig(
+            name="unclean.leader.election.enable",
+            type="BOOLEAN",
+            default="false",
+            complaint=only("false", "a leader is elected by a majority, so it has every record that was acknowledged"),
+            documentation="Whether a replica may lead that lacks acknowledged records.",
         ),
     )
 }
@@ -300,16 +445,25 @@ def observers_of(configs: Mapping[str, str | None]) -> tuple[int, ...]:
     return tuple(int(item) for item in value.split(",")) if value and value.strip() else ()
 
 
-def check_topic_configs(topic: str, configs: Mapping[str, str | None], brokers: Container[int]) -> str | None:
+def check_topic_configs(
+    topic: str, configs: Mapping[str, str | None], brokers: Container[int], flush_mode: str = "fsync"
+) -> str | None:
     """Return the first complaint about setting `configs` for the topic of that name, or None.
 
-    `brokers` are those that are registered.
+    `brokers` are those that are registered, `flush_mode` is that of topics that say nothing.
     """
     complaint = validate_configs(configs)
     if complaint is not None:
         return complaint
     if unknown := [node_id for node_id in observers_of(configs) if node_id not in brokers]:
         return f"Topic config {OBSERVERS}={configs[OBSERVERS]}: broker {unknown[0]} is not registered"
+    if (configs.get("flush.mode") or flush_mode) == "page-cache":
+        for name in FLUSHES:
+            if int(configs.get(name) or INT64_MAX) != INT64_MAX:
+                return (
+                    f"Topic config {name}={configs[name]}: with flush.mode=page-cache the operating system decides "
+                    "when data goes to the disk; fsync has each batch there before it counts"
+                )
     if topic not in INTERNAL_TOPICS:
         return None
     if configs.get("flush.mode") == "page-cache":

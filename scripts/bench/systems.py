@@ -32,6 +32,7 @@ from machines.cluster_handle import BARNABAS, cluster, free_port, link_settings
 from machines.delayed_network import address_of, namespace_of
 
 HERE = Path(__file__).resolve().parent
+KAFKA_VERSION = "4.4.0"
 NATS_VERSION = "v2.15.2"
 NODES = 3
 CODE_FOLDERS = ("raftlog", "clients", "metadata_quorum", "broker")
@@ -99,9 +100,9 @@ def install_streams() -> Path:
 
 def _install_with_java(pom: str, last: str) -> Path:
     """Return the folder with the jars of a POM. `last`: the one that is there if all are."""
-    jars = CACHE / f"{pom}-4.3.1"
-    if not (jars / f"{last}-4.3.1.jar").exists():
-        _copy_dependencies(pom, jars)
+    jars = CACHE / f"{pom}-{KAFKA_VERSION}"
+    if not (jars / f"{last}-{KAFKA_VERSION}.jar").exists():
+        _copy_dependencies(pom, jars, f"-Dkafka.version={KAFKA_VERSION}")
     if shutil.which("java") is None:
         raise NotInstalledError("no java on the PATH")
     return jars

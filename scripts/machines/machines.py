@@ -293,6 +293,10 @@ class Machines:
     def bootstrap(self) -> str:
         return ",".join(f"{machine.address}:{CLIENT_PORT}" for machine in self.all)
 
+    def pids(self) -> list[int]:
+        """Return the processes of the brokers that were started and not stopped."""
+        return [process.pid for machine in self.all if (process := machine.process) is not None]
+
     def others(self, *node_ids: int) -> list[int]:
         return [machine.node_id for machine in self.all if machine.node_id not in node_ids]
 

@@ -4,6 +4,9 @@ A replica is *excused* from the moment in which a fault strikes its broker until
 trips after the mending: then it must be back. Any other that is missing from its partition's in-sync replicas is a
 failure, as is a produce request that a broker refused for too few of them while nobody was excused.
 
+All are excused while the computer gives one of the brokers no processor (`machines/processors.py`), and as long after
+that: a broker that cannot run is silent, and what the others then see of it, or it of them, is true.
+
 A leader knows the progress of its followers only as of their last answers. Those overtake each other if records come
 more often than a round trip, and a rule for in-sync replicas must be right then, too. Producers that wait for
 acknowledgements pause in between, so `Steady` is one that does not.
@@ -15,7 +18,7 @@ partition whose leader is not known at the moment has no in-sync replicas to spe
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -23,6 +26,7 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from machines.processors import Waits, waited_s
 
 __all__ = ["Excuses", "InSync", "InSyncWatch", "Steady", "refusals"]
 
@@ -46,6 +50,19 @@ class InSync(NamedTuple):
     in_sync: frozenset[int]
 
 
+class Missing:
+    """A replica that is out of sync without a fault, from one answer to another."""
+
+    def __init__(self, name: str, node_id: int, first_s: float) -> None:
+        self.name = name
+        self.node_id = node_id
+        self.first_s = first_s
+        self.last_s: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name}: replica {self.node_id} is out of sync without a fault, at {self.first_s:.1f} s"
+
+
 class Excuses:
     """The times in which replicas may be out of sync, and the violations. Times are seconds of any one clock."""
 
@@ -53,9 +70,10 @@ class Excuses:
         self.grace_s = grace_s
         self._spans: list[tuple[int, float, float]] = []
         self._open: dict[int, float] = {}
-        self._missing: set[tuple[str, int]] = set()
+        self._missing: dict[tuple[str, int], Missing] = {}
+        self._found: list[Missing] = []
+        self._starved: list[tuple[float, float]] = []
         self.samples = 0
-        self.violations: list[str] = []
 
     def strike(self, node_ids: Iterable[int], at_s: float) -> None:
         for node_id in node_ids:
@@ -73,12 +91,12 @@ class Excuses:
                 self._spans.append((node_id, since_s, at_s))
 
     def excused(self, from_s: float, to_s: float) -> set[int]:
-        """Return the nodes that were excused at any time between."""
+        """Return the nodes that were struck, and excused for it, at any time between."""
         closed = {node_id for node_id, since_s, until_s in self._spans if since_s <= to_s and from_s <= until_s}
         return closed | {node_id for node_id, since_s in self._open.items() if since_s <= to_s}
 
     def sample(self, asked_s: float, answered_s: float, partitions: Mapping[str, InSync]) -> None:
-        """Judge one answer. One replica that stays missing is one violation."""
+        """Take in one answer. One replica that stays missing is one violation."""
         self.samples += 1
         excused = self.excused(asked_s, answered_s)
         missing = {
@@ -86,9 +104,27 @@ class Excuses:
             for name, partition in partitions.items()
             for node_id in partition.replicas - partition.in_sync - excused
         }
-        for name, node_id in sorted(missing - self._missing):
-            self.violations.append(f"{name}: replica {node_id} is out of sync without a fault, at {asked_s:.1f} s")
-        self._missing = missing
+        self._missing = {place: self._missing.get(place) or Missing(*place, asked_s) for place in sorted(missing)}
+        for found in self._missing.values():
+            if found.last_s is None:
+                self._found.append(found)
+            found.last_s = answered_s
+
+    def starve(self, spans: Iterable[tuple[float, float]]) -> None:
+        """Note when brokers had no processor; this takes the place of what was noted before."""
+        self._starved = [(since_s, until_s + self.grace_s) for since_s, until_s in spans]
+
+    def is_starved(self, from_s: float, to_s: float) -> bool:
+        """Tell whether brokers had no processor, or have had it for less than the grace, for all of that time."""
+        is_within = False
+        for since_s, until_s in self._starved:  # in the order of time
+            if since_s <= from_s <= until_s:
+                from_s, is_within = until_s, True
+        return is_within and from_s >= to_s
+
+    @property
+    def violations(self) -> list[str]:
+        return [str(one) for one in self._found if not self.is_starved(one.first_s, one.last_s or one.first_s)]
 
 
 def refusals(lines: Iterable[str]) -> list[tuple[float, str]]:
@@ -103,13 +139,30 @@ def refusals(lines: Iterable[str]) -> list[tuple[float, str]]:
 
 
 class InSyncWatch(threading.Thread):
-    """Samples until `finish`, which returns all violations. `round_trip_s`: between two brokers."""
+    """Samples until `finish`, which returns all violations.
 
-    def __init__(self, bootstrap: str, logs: Iterable[Path], lag_max_s: float, round_trip_s: float = 0.0) -> None:
+    Args:
+        bootstrap: Where the brokers are.
+        logs: What they log, where refusals are found.
+        pids: Returns the processes of those that run.
+        lag_max_s: Their `replica.lag.time.max.ms`.
+        round_trip_s: Between two of them.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        logs: Iterable[Path],
+        pids: Callable[[], Iterable[int]],
+        lag_max_s: float,
+        round_trip_s: float = 0.0,
+    ) -> None:
         super().__init__(name="in sync", daemon=True)
         self.excuses = Excuses(lag_max_s + 2 * round_trip_s)
         self.refused_in_faults = 0
         self._logs = list(logs)
+        self._pids = pids
+        self._waits = Waits()
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "socket.timeout.ms": 2_000, "log_level": 0})
         self._lock = threading.Lock()
         self._stop_asked = threading.Event()
@@ -117,6 +170,8 @@ class InSyncWatch(threading.Thread):
     def run(self) -> None:
         while not self._stop_asked.wait(INTERVAL_S):
             asked_s = time.time()
+            waits = ((pid, waited_s(pid)) for pid in self._pids())
+            self._waits.sample(asked_s, ((pid, waited) for pid, waited in waits if waited is not None))
             try:
                 topics = self._admin.list_topics(timeout=ANSWER_TIMEOUT_S).topics
             except KafkaException:
@@ -159,11 +214,12 @@ class InSyncWatch(threading.Thread):
         """Stop, read the logs, and return every replica and every refusal that had no excuse."""
         self._stop_asked.set()
         self.join()
-        wrong = list(self.excuses.violations)
+        self.excuses.starve(self._waits.spans)
+        wrong = self.excuses.violations
         for log in self._logs:
             with log.open(errors="replace") as lines:
                 for at_s, text in refusals(lines):
-                    if self.excuses.excused(at_s, at_s):
+                    if self.excuses.excused(at_s, at_s) or self.excuses.is_starved(at_s, at_s):
                         self.refused_in_faults += 1
                     else:
                         wrong.append(f"refused without a fault: {text}")
@@ -172,7 +228,8 @@ class InSyncWatch(threading.Thread):
     def summary(self) -> str:
         return (
             f"in-sync replicas sampled {self.excuses.samples:,} times; "
-            f"partitions refused acks=all {self.refused_in_faults} times during faults"
+            f"partitions refused acks=all {self.refused_in_faults} times during faults; "
+            f"brokers without a processor {len(self._waits.spans)} times"
         )
 
 

@@ -281,7 +281,7 @@ def run_rounds(options: argparse.Namespace, brokers: ClusterHandle) -> list[str]
     load = Load(brokers.bootstrap)
     watermarks = Watermarks(brokers.bootstrap)
     round_trip_s = 2 * (options.link_delay + options.link_jitter) / 1000
-    watch = InSyncWatch(brokers.bootstrap, brokers.logs, lag_max_s, round_trip_s)
+    watch = InSyncWatch(brokers.bootstrap, brokers.logs, brokers.running_pids, lag_max_s, round_trip_s)
     steady = Steady(brokers.bootstrap)
     for thread in (load, watermarks, steady, watch):
         thread.start()

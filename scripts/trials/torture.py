@@ -125,7 +125,8 @@ def run_rounds(
     create_topic(machines.bootstrap, min_insync_replicas="2")
     wait_whole(machines.bootstrap)
     lag_max_s = int(machines.settings[LAG_MAX]) / 1000
-    watch = InSyncWatch(machines.bootstrap, [one.log for one in machines.all], lag_max_s, round_trip_s(options))
+    logs = [one.log for one in machines.all]
+    watch = InSyncWatch(machines.bootstrap, logs, machines.pids, lag_max_s, round_trip_s(options))
     load = whole_load(recorder, machines.bootstrap, options.records_per_s)
     steady = Steady(machines.bootstrap)
     load.start()

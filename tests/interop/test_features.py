@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from bench import systems
-from broker.live.requests.feature_updates import FEATURE, STEPS, Outcome, features_of, taken
+from broker.live.requests.feature_updates import FEATURE, METADATA, STEPS, Outcome, features_of, taken
 from broker.wire_client import Wire
 
 from barnabas_broker.testing import RunningCluster
@@ -41,10 +41,11 @@ def ours(barnabas: RunningCluster) -> Iterator[Wire]:
 
 
 def told(wire: Wire, version: int) -> tuple[object, object, bool]:
-    """Return the rows of the feature, and whether there is an epoch."""
+    """Return the rows of the features that are here, and whether there is an epoch."""
     answer = features_of(wire, version)
-    supported = [one for one in answer.supported_features if one.name == FEATURE]
-    finalized = [one for one in answer.finalized_features if one.name == FEATURE]
+    here = {FEATURE, METADATA}
+    supported = sorted((one for one in answer.supported_features if one.name in here), key=lambda one: one.name)
+    finalized = sorted((one for one in answer.finalized_features if one.name in here), key=lambda one: one.name)
     return supported, finalized, answer.finalized_features_epoch >= 0
 
 
@@ -74,6 +75,17 @@ def test_kafkas_tool_shows_and_changes_features(barnabas: RunningCluster) -> Non
         "SupportedMaxVersion: 2",
         "FinalizedVersionLevel: 2",
     ]
+    described = tools.run("kafka-features", "describe")
+    (metadata,) = [line for line in described.splitlines() if METADATA in line]
+    assert re.split(r"\s{2,}", metadata.replace("\t", "  "))[:4] == [
+        f"Feature: {METADATA}",
+        "SupportedMinVersion: 3.3-IV3",
+        "SupportedMaxVersion: 4.4-IV2",
+        "FinalizedVersionLevel: 4.4-IV2",
+    ]
+    tools.run("kafka-features", "upgrade", "--metadata", "4.4")
+    with pytest.raises(AssertionError, match="metadata was added at level 33"):
+        tools.run("kafka-features", "downgrade", "--metadata", "4.3")
     tools.run("kafka-features", "downgrade", "--feature", f"{FEATURE}=1")
     assert "FinalizedVersionLevel: 1" in row()
     with pytest.raises(AssertionError, match="a downgrade does not get to 2"):

@@ -60,6 +60,19 @@ def test_a_fault_excuses_no_other_broker() -> None:
     assert judge.violations
 
 
+@pytest.mark.parametrize(("first_s", "last_s", "is_excused"), [(11, 12, True), (9, 12, False), (15, 17, False)])
+def test_while_brokers_have_no_processor_and_for_the_grace_after_it_all_is_excused(
+    first_s: int, last_s: int, is_excused: bool
+) -> None:
+    judge = excuses()
+    for at_s in range(first_s, last_s + 1):
+        judge.sample(at_s, at_s, {"t-0": WITHOUT_2})
+    assert len(judge.violations) == 1
+    judge.starve([(10, 10.5), (11, 12)])
+    assert (judge.violations == []) == is_excused
+    assert [judge.is_starved(at_s, at_s) for at_s in (9.9, 10, 16, 16.1)] == [False, True, True, False]
+
+
 def test_refusals_are_found_in_what_brokers_log() -> None:
     said = "2026-11-21 23:18:03,221 INFO barnabas_broker.status.events: "
     lines = [

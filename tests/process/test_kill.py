@@ -24,7 +24,8 @@ def test_nothing_acknowledged_is_lost_doubled_or_reordered_by_kills(own_cluster:
     kill_rounds.wait_whole(own_cluster)
     load = kill_rounds.Load(own_cluster.bootstrap)
     watermarks = kill_rounds.Watermarks(own_cluster.bootstrap)
-    watch = InSyncWatch(own_cluster.bootstrap, own_cluster.logs, LAG_MAX_S, round_trip_s=0.04)
+    logs, pids = own_cluster.logs, own_cluster.running_pids
+    watch = InSyncWatch(own_cluster.bootstrap, logs, pids, LAG_MAX_S, round_trip_s=0.04)
     threads = (load, watermarks, watch)
     for thread in threads:
         thread.start()

@@ -120,7 +120,7 @@ KEPT: list[Kept] = [
     Kept(
         what="what is appended to a list without a value replaces its default",
         file="metadata_quorum/barnabas_metadata_quorum/controller/config_changes.py",
-        line="items = _items(configs.get(name, known.default))",
+        line="items = _items(configs.get(name, default))",
         instead='items = _items(configs.get(name, ""))',
         test="tests/metadata_quorum/controller/test_config_changes.py",
     ),

@@ -6,8 +6,8 @@ name is the field's name with dots for underscores, so the two can never drift a
 `barnabas cluster start` leaves for each broker. An unknown name is an error that names the closest known one: a
 misspelt setting that is silently ignored is found in an outage.
 
-Not here: settings that may change while the broker runs. Topic configurations live in the metadata quorum; here are the
-defaults for topics that say nothing.
+Not here: which of them may change while the broker runs, and how (`dynamic`). Topic configurations live in the metadata
+quorum; here are the defaults for topics that say nothing.
 """
 
 import dataclasses
@@ -16,6 +16,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple, Self
 
 from barnabas_raftlog.records.header import BATCH_BYTES_MAX
@@ -41,7 +42,7 @@ __all__ = [
     "unknown_setting",
 ]
 
-SettingValue = str | int | bool
+SettingValue = str | int | float | bool
 _NODES_PREFIX = "cluster.nodes."
 _TIME_UNITS = {
     "ms": ("milliseconds", 1),
@@ -58,6 +59,7 @@ _COARSER_UNITS = (
     ("log.retention.hours", "log.retention.ms", 3_600_000),
     ("log.retention.minutes", "log.retention.ms", 60_000),
     ("log.roll.hours", "log.roll.ms", 3_600_000),
+    ("log.roll.jitter.hours", "log.roll.jitter.ms", 3_600_000),
 )
 
 
@@ -80,6 +82,11 @@ def _required(kind: type, doc: str, *, low: int | None = None, high: int | None 
 
 def _number(default: int, doc: str, *, low: int = 0, high: int = _INT_MAX, for_tests: bool = False) -> Any:
     meta = {"kind": int, "doc": doc, "low": low, "high": high, "choices": (), "for_tests": for_tests}
+    return dataclasses.field(default=default, metadata=meta)
+
+
+def _ratio(default: float, doc: str) -> Any:
+    meta = {"kind": float, "doc": doc, "low": 0, "high": 1, "choices": ()}
     return dataclasses.field(default=default, metadata=meta)
 
 
@@ -153,9 +160,23 @@ class BrokerConfig:
         "Bytes a second that a broker sends, and receives, of whole segments for replicas that were left behind.",
         low=64 * 1024,
     )
+    leader_replication_throttled_rate: int = _number(
+        _LONG_MAX, "Bytes a second that a broker sends of those, if it is less.", low=1024, high=_LONG_MAX
+    )
+    follower_replication_throttled_rate: int = _number(
+        _LONG_MAX, "Bytes a second that a broker receives of those, if it is less.", low=1024, high=_LONG_MAX
+    )
     log_segment_bytes: int = _number(_GIB, "Size at which a segment file is sealed.", low=64 * 1024)
     log_roll_ms: int = _number(
         604_800_000, "Age of its first record at which a segment is sealed, full or not.", low=1, high=_LONG_MAX
+    )
+    log_roll_jitter_ms: int = _number(
+        0,
+        "Most time by which a segment is sealed earlier than that, so that not all are sealed together.",
+        high=_LONG_MAX,
+    )
+    log_index_size_max_bytes: int = _number(
+        10 * _MIB, "Size of a segment's index, 8 bytes for each 4096 of data, at which the segment is sealed.", low=2048
     )
     log_message_timestamp_after_max_ms: int = _number(
         3_600_000, "How far a timestamp may be ahead of this broker's clock.", low=0, high=_LONG_MAX
@@ -185,6 +206,16 @@ class BrokerConfig:
         "delete",
         "Fate of old data of topics that say nothing: delete, compact, both, or nothing if empty.",
         choices=("delete", "compact", "compact,delete", "delete,compact", ""),
+    )
+    log_cleaner_delete_retention_ms: int = _number(
+        86_400_000, "How long a compacted topic keeps a tombstone after it was first compacted.", high=_LONG_MAX
+    )
+    log_cleaner_min_compaction_lag_ms: int = _number(0, "Age below which a record is not compacted.", high=_LONG_MAX)
+    log_cleaner_max_compaction_lag_ms: int = _number(
+        _LONG_MAX, "Age of a record at which compaction begins, however little there is to do.", low=1, high=_LONG_MAX
+    )
+    log_cleaner_min_cleanable_ratio: float = _ratio(
+        0.5, "Part of a partition that was never compacted at which compaction begins."
     )
     log_cleaner_backoff_ms: int = _number(15_000, "Time between two searches for logs to compact.", low=1)
     log_cleaner_dedupe_buffer_size: int = _number(
@@ -354,6 +385,11 @@ class BrokerConfig:
                 f"group.min.session.timeout.ms ({self.group_min_session_timeout_ms}) is larger than "
                 f"group.max.session.timeout.ms ({self.group_max_session_timeout_ms}): no member could join"
             )
+        if self.log_cleaner_min_compaction_lag_ms > self.log_cleaner_max_compaction_lag_ms:
+            raise ConfigError(
+                f"log.cleaner.min.compaction.lag.ms ({self.log_cleaner_min_compaction_lag_ms}) is larger than "
+                f"log.cleaner.max.compaction.lag.ms ({self.log_cleaner_max_compaction_lag_ms})"
+            )
         if self.compression_gzip_level == 0:
             raise ConfigError("compression.gzip.level is 0; it must be -1, or from 1 to 9")
         if self.message_max_bytes > self.socket_request_max_bytes:
@@ -492,7 +528,9 @@ def settings() -> list[Setting]:
     return [
         Setting(
             name=field.name.replace("_", "."),
-            type={int: "integer", str: "string", bool: "boolean", dict: "table"}[field.metadata["kind"]],
+            type={int: "integer", float: "number", str: "string", bool: "boolean", dict: "table"}[
+                field.metadata["kind"]
+            ],
             default=None if field.default is dataclasses.MISSING else field.default,
             required=field.default is dataclasses.MISSING,
             minimum=field.metadata.get("low"),
@@ -580,6 +618,7 @@ def read_settings(values: Mapping[str, SettingValue]) -> dict[str, SettingValue]
     return read | nodes
 
 
+@cache
 def _fields() -> dict[str, "dataclasses.Field[Any]"]:
     return {field.name.replace("_", "."): field for field in dataclasses.fields(BrokerConfig)}
 
@@ -591,10 +630,10 @@ def _flatten(tables: Mapping[str, Any], prefix: str) -> dict[str, SettingValue]:
             flat |= _flatten(value, f"{prefix}{key}.")
         elif isinstance(value, list):
             flat[prefix + key] = ",".join(map(str, value))
-        elif isinstance(value, str | int | bool):
+        elif isinstance(value, str | int | float | bool):
             flat[prefix + key] = value
         else:
-            raise ConfigError(f"{prefix}{key} is {value!r}; settings are strings, integers or booleans")
+            raise ConfigError(f"{prefix}{key} is {value!r}; settings are strings, numbers or booleans")
     return flat
 
 
@@ -608,13 +647,15 @@ def _check(field: "dataclasses.Field[Any]", value: object) -> None:
         raise ConfigError(f"{name} is {value!r}, not {meta['kind'].__name__}")
     if choices and value not in choices:
         raise ConfigError(f"{name} is {value!r}; it must be one of {', '.join(choices)}")
-    if isinstance(value, int) and low is not None and high is not None and not low <= value <= high:
+    if isinstance(value, int | float) and low is not None and high is not None and not low <= value <= high:
         raise ConfigError(f"{name} is {value}; it must be from {low} to {high}")
 
 
 def _parse(name: str, kind: type, value: SettingValue) -> SettingValue:
     if kind is int:
         return _integer(name, value)
+    if kind is float:
+        return _decimal(name, value)
     if kind is bool:
         known = {"true": True, "false": False}
         if str(value).lower() not in known:
@@ -640,6 +681,14 @@ def _integer(name: str, value: SettingValue) -> int:
         except ValueError as error:
             raise ConfigError(f"{name}: {error}") from error
     raise ConfigError(f"{name} is {value!r}, which is not an integer")
+
+
+def _decimal(name: str, value: SettingValue) -> float:
+    """Read a number with a point, or without."""
+    text = str(value).strip()
+    if isinstance(value, bool) or not re.fullmatch(r"[+-]?[0-9]{1,40}(\.[0-9]{0,40})?|[+-]?\.[0-9]{1,40}", text):
+        raise ConfigError(f"{name} is {value!r}, which is not a number")
+    return float(text)
 
 
 def _in_units(name: str, text: str, unit: str) -> int:

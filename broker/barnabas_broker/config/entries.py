@@ -1,9 +1,10 @@
 """Describes configurations to clients: value, source, and what else would have set it. Pure.
 
 A topic's configuration has the value that was set for it; else that of the broker's setting behind it, if there is one;
-else our default. It can be altered, unless it is fixed when a topic is created. A broker's configuration is the one
-that it was started with: all of it is read-only, which is the one thing that Kafka would say otherwise. The retention
-of internal topics is not configured at all.
+else our default. It can be altered, unless it is fixed when a topic is created. A broker's setting has the value that
+was set for this broker at run time; else for all; else the one that it was started with; else our default. Those that
+can't be set at run time are read-only. A group's configuration has the value that was set for it, else that of the
+broker's setting behind it. The retention of internal topics is not configured at all.
 
 Values of secrets are never told, not even whether there is one. One entry of a topic is no setting: who the witnesses
 of its partitions are (`witness_rows`).
@@ -13,12 +14,22 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from barnabas_metadata_quorum.controller.config_changes import FIXED
+from barnabas_metadata_quorum.resource_configs import GROUP_CONFIGS
 from barnabas_metadata_quorum.topic_configs import TOPIC_CONFIGS
 
-from .broker import BrokerConfig, Setting, settings
+from .broker import Setting, settings
+from .dynamic import DYNAMIC, BrokerSettings
 from .topic import BEHIND_TOPICS, kept_by_itself
 
-__all__ = ["ConfigEntry", "ConfigSource", "broker_entries", "topic_entries", "witness_entries"]
+__all__ = [
+    "ConfigEntry",
+    "ConfigSource",
+    "all_brokers_entries",
+    "broker_entries",
+    "group_entries",
+    "topic_entries",
+    "witness_entries",
+]
 
 INT32_MAX = 2**31 - 1
 # Kafka's ConfigType.
@@ -30,8 +41,11 @@ class ConfigSource:
     """Kafka's numbers for where a value comes from."""
 
     TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 class ConfigEntry(NamedTuple):
@@ -47,7 +61,7 @@ class ConfigEntry(NamedTuple):
     synonyms: tuple[tuple[str, str | None, int], ...]
 
 
-def topic_entries(topic: str, configs: Mapping[str, str], config: BrokerConfig) -> list[ConfigEntry]:
+def topic_entries(topic: str, configs: Mapping[str, str], broker: BrokerSettings) -> list[ConfigEntry]:
     """Return all configurations of the topic of that name, for which `configs` are set, in the table's order."""
     entries = []
     for name, known in TOPIC_CONFIGS.items():
@@ -61,7 +75,7 @@ def topic_entries(topic: str, configs: Mapping[str, str], config: BrokerConfig) 
         elif behind is None:
             places.append((name, known.default, ConfigSource.DEFAULT))
         else:
-            places += _places(_SETTINGS[behind], config)
+            places += _places(_SETTINGS[behind], broker)
         _, value, source = places[0]
         entries.append(
             ConfigEntry(
@@ -96,21 +110,41 @@ def witness_entries(witnesses: Mapping[str, str]) -> list[ConfigEntry]:
     ]
 
 
-def broker_entries(config: BrokerConfig) -> list[ConfigEntry]:
+def broker_entries(broker: BrokerSettings) -> list[ConfigEntry]:
     """Return all settings of a broker, in the order of their declaration."""
+    return [_broker_entry(setting, _places(setting, broker)) for setting in _SETTINGS.values()]
+
+
+def all_brokers_entries(broker: BrokerSettings) -> list[ConfigEntry]:
+    """Return what is set for all brokers at run time, and nothing else."""
+    return [
+        _broker_entry(_SETTINGS[name], [(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER)])
+        for name, value in sorted(broker.of_all.items())
+    ]
+
+
+def group_entries(configs: Mapping[str, str], broker: BrokerSettings) -> list[ConfigEntry]:
+    """Return all configurations of a group for which `configs` are set, in the table's order."""
     entries = []
-    for name, setting in _SETTINGS.items():
-        places = _places(setting, config)
+    for name, known in GROUP_CONFIGS.items():
+        places: list[tuple[str, str | None, int]] = []
+        if name in configs:
+            places.append((name, configs[name], ConfigSource.GROUP))
+        behind = _SETTINGS.get(f"group.{name}")
+        if behind is None:
+            places.append((name, known.default, ConfigSource.DEFAULT))
+        else:
+            places += _places(behind, broker)
         _, value, source = places[0]
         entries.append(
             ConfigEntry(
                 name=name,
                 value=value,
                 source=source,
-                type=_type_of(setting),
-                is_sensitive=name in _SECRETS,
-                documentation=setting.doc,
-                is_read_only=True,
+                type=_TYPES[known.type],
+                is_sensitive=False,
+                documentation=known.documentation,
+                is_read_only=False,
                 synonyms=tuple(places),
             )
         )
@@ -120,16 +154,36 @@ def broker_entries(config: BrokerConfig) -> list[ConfigEntry]:
 _SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in settings()}
 
 
-def _places(setting: Setting, config: BrokerConfig) -> list[tuple[str, str | None, int]]:
-    """Return (name, value, source) of a broker's setting, and of its default behind it."""
+def _broker_entry(setting: Setting, places: list[tuple[str, str | None, int]]) -> ConfigEntry:
+    _, value, source = places[0]
+    return ConfigEntry(
+        name=setting.name,
+        value=value,
+        source=source,
+        type=_type_of(setting),
+        is_sensitive=setting.name in _SECRETS,
+        documentation=setting.doc,
+        is_read_only=setting.name not in DYNAMIC,
+        synonyms=tuple(places),
+    )
+
+
+def _places(setting: Setting, broker: BrokerSettings) -> list[tuple[str, str | None, int]]:
+    """Return (name, value, source) of all that sets a broker's setting, and of its default behind them."""
     name = setting.name
     if name in _SECRETS:
         return [(name, None, ConfigSource.STATIC_BROKER)]
-    value = getattr(config, name.replace(".", "_"))
-    default = [] if setting.default is None else [(name, _text(setting.default), ConfigSource.DEFAULT)]
-    if value == setting.default:
-        return default
-    return [(name, _text(value), ConfigSource.STATIC_BROKER), *default]
+    places: list[tuple[str, str | None, int]] = []
+    if name in broker.of_broker:
+        places.append((name, broker.of_broker[name], ConfigSource.DYNAMIC_BROKER))
+    if name in broker.of_all:
+        places.append((name, broker.of_all[name], ConfigSource.DYNAMIC_DEFAULT_BROKER))
+    value = getattr(broker.started, name.replace(".", "_"))
+    if value != setting.default:
+        places.append((name, _text(value), ConfigSource.STATIC_BROKER))
+    if setting.default is not None:
+        places.append((name, _text(setting.default), ConfigSource.DEFAULT))
+    return places
 
 
 def _text(value: object) -> str | None:
@@ -143,6 +197,8 @@ def _text(value: object) -> str | None:
 def _type_of(setting: Setting) -> int:
     if setting.name in _SECRETS:
         return _TYPES["PASSWORD"]
+    if setting.type == "number":
+        return _TYPES["DOUBLE"]
     if setting.type == "integer":
         return _TYPES["INT" if setting.maximum is not None and setting.maximum <= INT32_MAX else "LONG"]
     return _TYPES[{"boolean": "BOOLEAN", "table": "LIST"}.get(setting.type, "STRING")]

@@ -19,24 +19,32 @@ __all__ = ["BEHIND_TOPICS", "PAGE_CACHE", "SharedSettings", "TopicSettings", "ke
 
 PAGE_CACHE = "page-cache"
 """The `flush.mode` of a topic whose records are not synced before they count."""
+INDEX_INTERVAL_BYTES = 4096
+"""The one value of `index.interval.bytes`."""
 SETTINGS_MAX = 1_000
 """Different settings of topics that are remembered."""
 BEHIND_TOPICS: Mapping[str, str] = {
     "cleanup.policy": "log.cleanup.policy",
+    "delete.retention.ms": "log.cleaner.delete.retention.ms",
     "compression.gzip.level": "compression.gzip.level",
     "compression.lz4.level": "compression.lz4.level",
     "compression.type": "compression.type",
     "compression.zstd.level": "compression.zstd.level",
     "flush.mode": "flush.mode",
+    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
     "max.message.bytes": "message.max.bytes",
     "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
     "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
     "message.timestamp.type": "log.message.timestamp.type",
+    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
     "min.insync.replicas": "min.insync.replicas",
     "record.validation": "record.validation",
     "retention.bytes": "log.retention.bytes",
     "retention.ms": "log.retention.ms",
     "segment.bytes": "log.segment.bytes",
+    "segment.index.bytes": "log.index.size.max.bytes",
+    "segment.jitter.ms": "log.roll.jitter.ms",
     "segment.ms": "log.roll.ms",
 }
 """The broker's setting behind each configuration of a topic, where there is one."""
@@ -58,6 +66,7 @@ class TopicSettings(NamedTuple):
     min_insync_replicas: int
     segment_bytes: int
     segment_ms: int
+    segment_jitter_ms: int
     retention_ms: int
     retention_bytes: int
     is_compacted: bool
@@ -102,8 +111,9 @@ def topic_settings(topic: str, configs: Mapping[str, str], config: BrokerConfig)
         timestamp_before_max_ms=int(value("message.timestamp.before.max.ms")),
         timestamp_after_max_ms=int(value("message.timestamp.after.max.ms")),
         min_insync_replicas=int(value("min.insync.replicas")),
-        segment_bytes=int(value("segment.bytes")),
+        segment_bytes=min(int(value("segment.bytes")), _bytes_indexed_in(int(value("segment.index.bytes")))),
         segment_ms=int(value("segment.ms")),
+        segment_jitter_ms=int(value("segment.jitter.ms")),
         retention_ms=int(value("retention.ms")) if is_deleted else -1,
         retention_bytes=int(value("retention.bytes")) if is_deleted else -1,
         is_compacted="compact" in policy,
@@ -112,6 +122,14 @@ def topic_settings(topic: str, configs: Mapping[str, str], config: BrokerConfig)
         max_compaction_lag_ms=int(value("max.compaction.lag.ms")),
         min_cleanable_dirty_ratio=float(value("min.cleanable.dirty.ratio")),
     )
+
+
+def _bytes_indexed_in(index_bytes: int) -> int:
+    """Return the size of a segment whose index would be so large in Kafka, where an entry has eight bytes.
+
+    Here it has more. But a segment should be closed where a user of Kafka expects it.
+    """
+    return index_bytes // 8 * INDEX_INTERVAL_BYTES
 
 
 class SharedSettings:

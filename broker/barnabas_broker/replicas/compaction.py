@@ -50,9 +50,14 @@ class Compaction:
         self._partitions = partitions
         self._events = events
         self._rounds = Rounds(timers, spawn, config.log_cleaner_backoff_ms, self.round)
+        self._resumed_s = 0.0
+        self.configure(config)
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Go by the settings of `config` from now on: the partition that is being compacted, as to its speed alone."""
+        self._rounds.interval_ms = config.log_cleaner_backoff_ms
         self._keys_max = max(1, config.log_cleaner_dedupe_buffer_size // KEY_BYTES)
         self._bytes_per_s = config.log_cleaner_io_max_bytes_per_second
-        self._resumed_s = 0.0
 
     def start(self) -> None:
         """Begin to look."""

@@ -35,6 +35,7 @@ from barnabas_broker.partition.contracts import PartitionObserver
 from barnabas_broker.partition.partition import Partition
 from barnabas_broker.partition.record_rules import rules_of
 from barnabas_broker.timing.pieces import one_by_one
+from barnabas_broker.timing.slices import Slices
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.active_controller import Clocks
 from barnabas_metadata_quorum.image.image import Image, Topic, configured_topics, topic_changes
@@ -93,6 +94,8 @@ class Partitions:
         "_queue",
         "_queued",
         "_reconciling",
+        "_reconfigured",
+        "_reconfiguring",
         "_replicas",
         "_settings",
         "_storage",
@@ -155,6 +158,8 @@ class Partitions:
         self._unfounded: set[GroupId] = set()  # opened without members, by an image that may be old
         self._tasks = Tasks(on_fatal)
         self._reconciling: asyncio.Task[None] | None = None
+        self._reconfiguring: asyncio.Task[None] | None = None
+        self._reconfigured = config  # the settings that all topics go by, or will when they have been looked at
         self._closing = False
         self._replicas = OpenReplicas(storage, self.wall_ms, self._open_again)
         self._add_parts(announcer, links, submit)
@@ -247,6 +252,42 @@ class Partitions:
         self.known_leaders.on_topics((*created, *changed))
         self._reconcile_soon()
 
+    def configure(self, config: BrokerConfig) -> None:
+        """Go by other settings from now on: topics that are made at once, the others as their turn comes."""
+        self._config = config
+        self._settings = SharedSettings(config)
+        self._reconfigure_soon()
+
+    def _reconfigure_soon(self) -> None:
+        if self._config is not self._reconfigured and self._reconfiguring is None and not self._closing:
+            configuring = self._meter.measured(self._reconfigure(), "topics that follow the broker's settings")
+            self._reconfiguring = self._tasks.start(configuring, self._on_all_configured)
+
+    async def _reconfigure(self) -> None:
+        slices = Slices()
+        while (config := self._config) is not self._reconfigured:
+            is_everybodys = config.producer_id_expiration_ms != self._reconfigured.producer_id_expiration_ms
+            self._reconfigured = config
+            for hosted in one_by_one(self.topics_by_id.values()):
+                topic = hosted.topic
+                if is_everybodys or hosted.settings != self._settings.of(topic.name, topic.configs):
+                    self._change(hosted, topic)
+                    self._queue_up(topic)
+                    self._reconcile_soon()
+                await slices.yield_if_due()
+
+    async def configured(self) -> None:
+        """Return when all topics go by the settings, but for partitions beyond the first two hundred of one."""
+        while self._reconfiguring is not None:
+            await asyncio.wait((self._reconfiguring,))
+
+    def _on_all_configured(self, task: asyncio.Task[None]) -> None:
+        self._reconfiguring = None
+        if (error := failure_of(task)) is not None:
+            self._on_fatal(error)
+        # The settings may have changed between the task's last look at them and now.
+        self._reconfigure_soon()
+
     def _queue_up(self, topic: Topic) -> None:
         """Have every partition of a topic looked at, once however often it changes before its turn."""
         if self._queued.get(topic.topic_id) != len(topic.partitions):
@@ -275,6 +316,7 @@ class Partitions:
         placement = topic.partitions[index]
         observers = topic.observers
         settings = hosted.settings
+        partition.expiration_ms = self._config.producer_id_expiration_ms
         is_configured = partition.settings is settings or partition.settings == settings
         if is_configured and partition.placement is placement and partition.observing == observers:
             return

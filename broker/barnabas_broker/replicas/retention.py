@@ -7,8 +7,9 @@ makes it so, as when a client asks for records to be deleted: no replica starts 
 takes over knows. Replicas need not have the same segments; each deletes its files when all that they hold is below the
 start.
 
-Every replica also closes a segment whose first record is older than `segment.ms`. Otherwise a topic that is written to
-slowly would keep its oldest record for as long as its newest.
+Every replica also closes a segment whose first record is older than `segment.ms`, or by up to `segment.jitter.ms`
+younger than that, so that topics which began together do not all close their segments together. Otherwise a topic that
+is written to slowly would keep its oldest record for as long as its newest.
 
 No timestamp that a producer makes up ends this. If one is missing or lies in the future, the time of the file counts
 (looked up in a thread, only then); for closing a segment it is the time since when it was seen here.
@@ -21,6 +22,7 @@ here: compaction (`compaction`).
 """
 
 from collections.abc import Callable, Coroutine
+from hashlib import blake2b
 from typing import Any
 
 from barnabas_broker.partition.partition import Partition
@@ -35,9 +37,19 @@ from barnabas_raftlog.log.replica.retention import expired
 
 from .partitions import Partitions
 
-__all__ = ["Retention"]
+__all__ = ["Retention", "jitter_ms"]
 
 FIRST_ROUND_MS = 30_000
+
+
+def jitter_ms(segment: str, most_ms: int) -> int:
+    """Return by how much earlier a segment is closed, from 0 to less than `most_ms`: always the same for one segment.
+
+    It is drawn from what names the segment, so it needs no chance, and a restart does not draw again.
+    """
+    if not most_ms:
+        return 0
+    return int.from_bytes(blake2b(segment.encode(), digest_size=8).digest(), "big") % most_ms
 
 
 class _Moving:
@@ -91,6 +103,7 @@ class Retention:
                 roll_ms = settings.segment_ms
                 if settings.is_compacted:
                     roll_ms = min(roll_ms, settings.max_compaction_lag_ms)
+                roll_ms -= jitter_ms(f"{partition} {begun_ms}", min(settings.segment_jitter_ms, roll_ms))
                 if begun_ms is not None and now_ms - begun_ms > roll_ms:
                     partition.log.roll()
                 if settings.retention_ms >= 0 and partition.can_serve:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
 from barnabas_broker.config.broker import BrokerConfig
+from barnabas_broker.config.dynamic import BrokerSettings
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC
 from barnabas_broker.coordinators.producer_ids import ProducerIds
@@ -101,7 +102,10 @@ NOBODY = Leader(-1, -1, ())
 
 
 class BrokerContext:
-    """One broker's parts, put together by `node`. Owned by the loop."""
+    """One broker's parts, put together by `node`. Owned by the loop.
+
+    `config` is what holds now, `settings` also where it comes from.
+    """
 
     listener: Listener
     elections: Elections
@@ -124,6 +128,7 @@ class BrokerContext:
         meter: LoopMeter | None = None,
     ) -> None:
         self.config = config
+        self.settings = BrokerSettings.static(config)
         self.node_id = config.node_id
         self.cluster_id = config.cluster_id
         self.metadata = metadata
@@ -152,6 +157,15 @@ class BrokerContext:
         self.is_stopping = False
         self.proof_refused_ms = -(1 << 62)  # when the last event told that somebody does not know the secret
         self._tasks = Tasks(self.on_fatal)
+
+    def configure(self, settings: BrokerSettings) -> None:
+        """Go by other settings from now on (`live_settings`)."""
+        is_other = settings.now != self.config
+        self.settings = settings
+        if is_other:
+            self.config = settings.now
+            self.partitions.configure(settings.now)
+            self.compaction.configure(settings.now)
 
     @property
     def image(self) -> Image:

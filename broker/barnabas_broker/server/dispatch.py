@@ -86,7 +86,7 @@ from barnabas_broker.timing.turns import Work
 from barnabas_clients.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.registry import APIS, Message, read_request_header, response_frame
-from barnabas_metadata_quorum.controller.features import NEWEST
+from barnabas_metadata_quorum.controller.features import FEATURES, levels_of
 from barnabas_raftlog.errors import MalformedMessageError
 from barnabas_raftlog.printable import printable
 
@@ -257,7 +257,7 @@ class Dispatcher:
         self._broker = broker
         offered = {key: route.offered(broker.config) for key, route in sorted(ROUTES.items())}
         self._offered = {key: versions for key, versions in offered.items() if versions}
-        broker.offer = Offer(self._offered, NEWEST, lambda: broker.image)
+        broker.offer = Offer(self._offered, {name: levels_of(name) for name in FEATURES}, lambda: broker.image)
         self._counts = {
             (key, version): 0
             for key, versions in self._offered.items()

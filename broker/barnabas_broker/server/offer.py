@@ -31,13 +31,15 @@ LEVEL_0_SINCE = 4
 
 
 class Offer:
-    """What one broker says that it speaks: `versions` by the API's key, none empty; of `features` level 0 to this.
+    """What one broker says that it speaks: `versions` by the API's key, and levels of `features` by name, none empty.
 
     Floods of questions must not have the same encoded each time, so an answer is kept for each version and code that
     was asked for, ten at most, until the image is another one.
     """
 
-    def __init__(self, versions: Mapping[int, range], features: Mapping[str, int], image: Callable[[], Image]) -> None:
+    def __init__(
+        self, versions: Mapping[int, range], features: Mapping[str, range], image: Callable[[], Image]
+    ) -> None:
         self._keys = [
             ApiVersion(api_key=key, min_version=offered[0], max_version=offered[-1])
             for key, offered in sorted(versions.items())
@@ -63,12 +65,14 @@ class Offer:
         if version < FEATURES_SINCE or not self._features:
             return ApiVersionsResponse(error_code=code, api_keys=self._keys)
         image = self._image()
-        supported = sorted(self._features.items()) if version >= LEVEL_0_SINCE else ()
+        known = sorted(self._features.items())
+        supported = [(name, levels) for name, levels in known if version >= LEVEL_0_SINCE or levels[0]]
         return ApiVersionsResponse(
             error_code=code,
             api_keys=self._keys,
             supported_features=[
-                SupportedFeatureKey(name=name, min_version=0, max_version=highest) for name, highest in supported
+                SupportedFeatureKey(name=name, min_version=levels[0], max_version=levels[-1])
+                for name, levels in supported
             ],
             finalized_features_epoch=image.version,
             finalized_features=[

@@ -28,7 +28,7 @@ class Rounds:
     ) -> None:
         self._timers = timers
         self._spawn = spawn
-        self._interval_ms = interval_ms
+        self.interval_ms = interval_ms  # may be changed: from the next pause on it counts
         self._look = look
         self._first_ms = interval_ms if first_ms is None else first_ms
         self._deadline: Deadline[Callable[[], None]] | None = None
@@ -51,4 +51,4 @@ class Rounds:
 
     async def _run(self) -> None:
         await self._look()
-        self._schedule(self._interval_ms)
+        self._schedule(self.interval_ms)

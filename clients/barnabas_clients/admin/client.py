@@ -283,7 +283,9 @@ class Admin:
         include_documentation: bool = False,
         timeout_s: float | None = None,
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-        """Return the configurations of topics and brokers, such as `ConfigResource.topic("orders")` or `.broker(1)`.
+        """Return configurations, such as those of `ConfigResource.topic("orders")`, `.broker(1)` or `.group("g")`.
+
+        Of `ConfigResource.all_brokers()` those are told that somebody has set for all brokers while they run.
 
         With `include_documentation` the entries have `default` and `documentation`, too.
         """
@@ -300,7 +302,10 @@ class Admin:
         validate_only: bool = False,
         timeout_s: float | None = None,
     ) -> None:
-        """Set configurations of a topic, and leave the others. None takes one back to its default.
+        """Set configurations of a topic, a broker, all brokers or a group, and leave the others.
+
+        None takes one back to its default. Of a broker those can be set that `describe_configs` does not call
+        read-only.
 
         Numbers and bools are written as brokers write them: 5 is "5", True is "true".
 
@@ -856,6 +861,8 @@ def _resource_of(value: object) -> ConfigResource:
         raise TypeError(f"a resource is {shown(value)}; it must be a ConfigResource")
     if not isinstance(value.type, ConfigResourceType):
         raise TypeError(f"the type of a resource is {shown(value.type)}; it must be a ConfigResourceType")
+    if value == ConfigResource.all_brokers():
+        return value
     name = text("the name of a resource", value.name)
     if value.type is ConfigResourceType.BROKER:
         if not (name.isascii() and name.isdecimal()):

@@ -1,4 +1,4 @@
-"""Describes and changes the configurations of topics and brokers: functions over a `Cluster`.
+"""Describes and changes the configurations of topics, brokers and groups: functions over a `Cluster`.
 
 *Changing.* Only the named configurations change (IncrementalAlterConfigs, KIP-339). The older request, which replaces
 all of them, would undo changes that others made a moment before. Setting a value twice does no harm, so a request whose
@@ -39,7 +39,7 @@ DELETE = 1
 async def describe_configs(
     cluster: Cluster, resources: Sequence[ConfigResource], timeout_s: float, *, include_documentation: bool = False
 ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-    """Return the configurations of topics and brokers by name. A broker is asked about itself.
+    """Return the configurations of topics, brokers and groups by name. A broker is asked about itself.
 
     Raises:
         KafkaError: the first refusal, naming the resource.
@@ -60,11 +60,12 @@ async def describe_configs(
             }
 
     async def attempt(deadline: float) -> None:
-        # Any broker knows the topics' configurations. Only a broker itself knows its own.
+        # Any broker knows all configurations but those of another broker. Of all brokers and of groups the controller
+        # is asked: what this client has just altered is known there first.
         asked: dict[int | None, list[ConfigResource]] = {}
         for resource in resources:
             if resource not in found:
-                node_id = int(resource.name) if resource.type is ConfigResourceType.BROKER else None
+                node_id = _broker_of(resource)
                 asked.setdefault(node_id, []).append(resource)
         for node_id, wanted in asked.items():
             request = DescribeConfigsRequest(
@@ -76,7 +77,9 @@ async def describe_configs(
                 include_documentation=include_documentation,
             )
             if node_id is None:
-                take(await cluster.ask_any(request, left_s(deadline)))
+                is_topics = all(resource.type is ConfigResourceType.TOPIC for resource in wanted)
+                ask = cluster.ask_any if is_topics else cluster.ask_controller
+                take(await ask(request, left_s(deadline)))
             else:
                 take(await cluster.ask_broker(node_id, request, left_s(deadline)))
 
@@ -114,8 +117,8 @@ async def alter_configs(
     request = IncrementalAlterConfigsRequest(resources=[named], validate_only=validate_only)
 
     async def attempt(deadline: float) -> None:
-        if resource.type is ConfigResourceType.BROKER:
-            response = await cluster.ask_broker(int(resource.name), request, left_s(deadline))
+        if (node_id := _broker_of(resource)) is not None:
+            response = await cluster.ask_broker(node_id, request, left_s(deadline))
         else:
             response = await cluster.ask_controller(request, left_s(deadline))
         assert isinstance(response, IncrementalAlterConfigsResponse)
@@ -123,6 +126,11 @@ async def alter_configs(
             raise_for(row.error_code, row.resource_name, row.error_message)
 
     await cluster.retry(f"altering the configuration of {resource.name}", timeout_s, attempt)
+
+
+def _broker_of(resource: ConfigResource) -> int | None:
+    """Return the one broker that can be asked about a resource, and told to change it; None: any."""
+    return int(resource.name) if resource.type is ConfigResourceType.BROKER and resource.name else None
 
 
 def _entry(row: DescribeConfigsResourceResult) -> ConfigEntry:

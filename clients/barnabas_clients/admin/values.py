@@ -51,10 +51,11 @@ class ConfigResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 class ConfigResource(NamedTuple):
-    """A topic by name, or a broker by its id in decimal digits."""
+    """A topic by name, a group by its id, or a broker by its id in decimal digits; without one: all brokers."""
 
     type: ConfigResourceType
     name: str
@@ -66,6 +67,15 @@ class ConfigResource(NamedTuple):
     @classmethod
     def broker(cls, node_id: int) -> Self:
         return cls(ConfigResourceType.BROKER, str(node_id))
+
+    @classmethod
+    def all_brokers(cls) -> Self:
+        """What is set for all brokers while they run; what is set for one alone comes before it."""
+        return cls(ConfigResourceType.BROKER, "")
+
+    @classmethod
+    def group(cls, group_id: str) -> Self:
+        return cls(ConfigResourceType.GROUP, group_id)
 
 
 class OffsetSpec(IntEnum):

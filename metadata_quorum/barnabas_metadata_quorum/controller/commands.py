@@ -35,6 +35,9 @@ __all__ = [
     "AlterConfigsAnswer",
     "AlterReassignments",
     "AlterReassignmentsAnswer",
+    "AlterResources",
+    "AlterResourcesAnswer",
+    "AlteredResource",
     "AlteredTopic",
     "Answer",
     "BrokerHeartbeat",
@@ -43,6 +46,7 @@ __all__ = [
     "Command",
     "ConfigChange",
     "ConfigOperation",
+    "ConfiguredResource",
     "ConfiguredTopic",
     "ControlledShutdown",
     "CreatePartitions",
@@ -256,6 +260,26 @@ class AlterConfigs(_Tagged, frozen=True, tag="alter_configs"):
     command_id: bytes = b""
 
 
+class ConfiguredResource(msgspec.Struct, frozen=True):
+    """A broker, all brokers or a group, by Kafka's number for the kind and the name, and the changes to it.
+
+    With `replace` a configuration that is not named counts as never set.
+    """
+
+    kind: int
+    name: str
+    changes: tuple[ConfigChange, ...]
+    replace: bool = False
+
+
+class AlterResources(_Tagged, frozen=True, tag="alter_resources"):
+    """Change what is set for each resource that is no topic; with `validate_only` only say what could be."""
+
+    resources: tuple[ConfiguredResource, ...]
+    validate_only: bool = False
+    command_id: bytes = b""
+
+
 class DeleteTopics(_Tagged, frozen=True, tag="delete_topics"):
     """Delete each topic that exists. Answers come in order: names first, then ids."""
 
@@ -350,6 +374,7 @@ Command: TypeAlias = (
     | CreateTopics
     | CreatePartitions
     | AlterConfigs
+    | AlterResources
     | DeleteTopics
     | AlterReassignments
     | FinishMoves
@@ -427,6 +452,19 @@ class AlterConfigsAnswer(_Tagged, frozen=True, tag="alter_configs_answer"):
     """One fate per topic asked for, in the order of asking."""
 
     topics: tuple[AlteredTopic, ...]
+
+
+class AlteredResource(msgspec.Struct, frozen=True):
+    """The fate of one `ConfiguredResource`: changed (or able to be) when `error` is None."""
+
+    error: RefusalReason | None = None
+    message: str = ""
+
+
+class AlterResourcesAnswer(_Tagged, frozen=True, tag="alter_resources_answer"):
+    """One fate per resource asked for, in the order of asking."""
+
+    resources: tuple[AlteredResource, ...]
 
 
 class DeletedTopic(msgspec.Struct, frozen=True):
@@ -531,6 +569,7 @@ Answer: TypeAlias = (
     | CreateTopicsAnswer
     | CreatePartitionsAnswer
     | AlterConfigsAnswer
+    | AlterResourcesAnswer
     | DeleteTopicsAnswer
     | AlterReassignmentsAnswer
     | MovesFinished

@@ -13,7 +13,7 @@ configurations that limit this time are refused for them.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 
 from barnabas_metadata_quorum.image.image import Image
 from barnabas_metadata_quorum.image.records import Record, TopicConfigured
@@ -30,14 +30,19 @@ from .commands import (
     check_named,
 )
 
-__all__ = ["FIXED", "alter_configs"]
+__all__ = ["FIXED", "alter_configs", "changed"]
 
 FIXED = frozenset({"flush.mode"})
 """Configurations that are set when a topic is created, and never again."""
+LISTS: Mapping[str, str] = {name: known.default for name, known in TOPIC_CONFIGS.items() if known.type == "LIST"}
 
 
-def alter_configs(image: Image, command: AlterConfigs) -> tuple[list[Record], tuple[AlteredTopic, ...]]:
+def alter_configs(
+    image: Image, command: AlterConfigs, flush_mode: str = "fsync"
+) -> tuple[list[Record], tuple[AlteredTopic, ...]]:
     """Return the records of all topics that may be changed, and the fate of each topic, in order.
+
+    `flush_mode` is that of topics that say nothing.
 
     Raises:
         Refused: POLICY_VIOLATION, too many topics in one command.
@@ -54,7 +59,7 @@ def alter_configs(image: Image, command: AlterConfigs) -> tuple[list[Record], tu
             if topic is None:
                 raise Refused(RefusalReason.UNKNOWN_TOPIC, f"The topic '{wanted.name}' does not exist.")
             configs = _changed(wanted, topic.configs)
-            complaint = check_topic_configs(wanted.name, configs, image.brokers)
+            complaint = check_topic_configs(wanted.name, configs, image.brokers, flush_mode)
             if complaint is not None:
                 raise Refused(RefusalReason.INVALID_CONFIG, complaint)
         except Refused as refused:
@@ -67,18 +72,36 @@ def alter_configs(image: Image, command: AlterConfigs) -> tuple[list[Record], tu
 
 
 def _changed(wanted: ConfiguredTopic, before: Mapping[str, str]) -> dict[str, str]:
-    """Return the configurations after the changes, by name, or raise `Refused`."""
-    if twice := [name for name, times in Counter(change.name for change in wanted.changes).items() if times > 1]:
+    """Return a topic's configurations after the changes, by name, or raise `Refused`."""
+    configs = changed(wanted.changes, before, LISTS, kept=FIXED if wanted.replace else before.keys())
+    if fixed := [name for name in sorted(FIXED) if configs.get(name) != before.get(name)]:
+        raise Refused(RefusalReason.INVALID_CONFIG, f"{fixed[0]} is set when a topic is created, and cannot change")
+    return configs
+
+
+def changed(
+    changes: Sequence[ConfigChange], before: Mapping[str, str], lists: Mapping[str, str], *, kept: Container[str]
+) -> dict[str, str]:
+    """Return configurations after changes, by name.
+
+    Args:
+        changes: What is asked for, in order.
+        before: What is set now.
+        lists: The defaults of all configurations that are lists.
+        kept: The names of which the present value stays unless a change names it.
+
+    Raises:
+        Refused: INVALID_REQUEST or INVALID_CONFIG, one of the changes is none.
+    """
+    if twice := [name for name, times in Counter(change.name for change in changes).items() if times > 1]:
         raise Refused(RefusalReason.INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(twice)}")
-    configs = {name: value for name, value in before.items() if not wanted.replace or name in FIXED}
-    for change in wanted.changes:
-        _make(change, configs)
-    if changed := [name for name in sorted(FIXED) if configs.get(name) != before.get(name)]:
-        raise Refused(RefusalReason.INVALID_CONFIG, f"{changed[0]} is set when a topic is created, and cannot change")
+    configs = {name: value for name, value in before.items() if name in kept}
+    for change in changes:
+        _make(change, configs, lists)
     return dict(sorted(configs.items()))
 
 
-def _make(change: ConfigChange, configs: dict[str, str]) -> None:
+def _make(change: ConfigChange, configs: dict[str, str], lists: Mapping[str, str]) -> None:
     name = change.name
     value = change.value
     if change.operation == ConfigOperation.DELETE:
@@ -91,11 +114,11 @@ def _make(change: ConfigChange, configs: dict[str, str]) -> None:
     if change.operation == ConfigOperation.SET:
         configs[name] = value
         return
-    known = TOPIC_CONFIGS.get(name)
-    if known is None or known.type != "LIST":
+    default = lists.get(name)
+    if default is None:
         asked = ConfigOperation(change.operation).name
         raise Refused(RefusalReason.INVALID_CONFIG, f"Can't {asked} to key {name} because its type is not LIST.")
-    items = _items(configs.get(name, known.default))
+    items = _items(configs.get(name, default))
     named = _items(value)
     if change.operation == ConfigOperation.APPEND:
         items += [item for item in named if item not in items]

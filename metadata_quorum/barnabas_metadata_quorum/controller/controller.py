@@ -14,7 +14,8 @@ STALE_BROKER_EPOCH: another process has taken that node id. A broker that shuts 
 while its leaderships move (the broker moves them, Raft group by Raft group), then fenced.
 
 Topics are decided in `topics`, moves of partitions in `reassignments`, snapshots with a name in `named_snapshots`;
-levels of features in `features`; sessions are kept in `sessions`.
+levels of features in `features`, configurations of brokers and groups in `resource_changes`; sessions are kept in
+`sessions`.
 
 *Retries.* A command with a `command_id` whose answer is still in the image is answered from there and does nothing.
 A command that changes something leaves its answer beside its effects, in the same frame.
@@ -45,6 +46,7 @@ from .commands import (
     AlterConfigsAnswer,
     AlterReassignments,
     AlterReassignmentsAnswer,
+    AlterResources,
     Answer,
     BrokerHeartbeat,
     BrokerRegistration,
@@ -78,6 +80,7 @@ from .config_changes import alter_configs
 from .features import check_registration, update_features
 from .named_snapshots import create_snapshot, delete_snapshot
 from .reassignments import alter_reassignments, finish_moves
+from .resource_changes import alter_resources
 from .sessions import Sessions
 from .topics import ClusterLimits, create_partitions, create_topics, delete_topics
 
@@ -95,6 +98,8 @@ class ControllerConfig(msgspec.Struct, frozen=True):
     A default replication factor of 0 means three, or as many as there are registered brokers. Right after the first
     start that may be one: a program that creates topics then had better state a number.
 
+    `flush_mode` is that of topics that say nothing.
+
     A new cluster begins with `founding_features`, levels by name, if all its nodes know them (`founding`).
     """
 
@@ -103,11 +108,12 @@ class ControllerConfig(msgspec.Struct, frozen=True):
     session_timeout_ms: int = 3_000
     topics_max: int = 100_000
     partitions_max: int = 100_000
+    flush_mode: str = "fsync"
     founding_features: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
 
     @property
     def limits(self) -> ClusterLimits:
-        return ClusterLimits(self.topics_max, self.partitions_max)
+        return ClusterLimits(self.topics_max, self.partitions_max, self.flush_mode)
 
     @property
     def beat_s(self) -> float:
@@ -153,7 +159,7 @@ def decide(image: Image, sessions: Sessions, command: Command, config: Controlle
             return _move(image, command)
         case AllocateProducerIds():
             return _allocate_producer_ids(image, command)
-        case CreateSnapshot() | DeleteSnapshot() | UpdateFeatures():
+        case CreateSnapshot() | DeleteSnapshot() | UpdateFeatures() | AlterResources():
             return _keep(image, command)
         case ReadIndex():
             return Decision((), ReadIndexAnswer(image.version))
@@ -177,7 +183,7 @@ def decide_topics(image: Image, command: TopicCommand, config: ControllerConfig)
         case CreatePartitions():
             return (yield from _create_partitions(image, command, config))
         case AlterConfigs():
-            return _alter_configs(image, command)
+            return _alter_configs(image, command, config)
         case DeleteTopics():
             return _delete_topics(image, command)
         case _:
@@ -287,8 +293,8 @@ def _create_partitions(
     return _with_memory(records, command.command_id, CreatePartitionsAnswer(fates))
 
 
-def _alter_configs(image: Image, command: AlterConfigs) -> Decision:
-    records, fates = alter_configs(image, command)
+def _alter_configs(image: Image, command: AlterConfigs, config: ControllerConfig) -> Decision:
+    records, fates = alter_configs(image, command, config.flush_mode)
     if command.validate_only:
         records.clear()
     return _with_memory(records, command.command_id, AlterConfigsAnswer(fates))
@@ -310,7 +316,7 @@ def _move(image: Image, command: AlterReassignments | FinishMoves) -> Decision:
     return _with_memory(records, command.command_id, AlterReassignmentsAnswer(fates))
 
 
-def _keep(image: Image, command: CreateSnapshot | DeleteSnapshot | UpdateFeatures) -> Decision:
+def _keep(image: Image, command: CreateSnapshot | DeleteSnapshot | UpdateFeatures | AlterResources) -> Decision:
     before = _answered_before(image, command.command_id)
     if before is not None:
         return before
@@ -320,7 +326,10 @@ def _keep(image: Image, command: CreateSnapshot | DeleteSnapshot | UpdateFeature
     elif isinstance(command, DeleteSnapshot):
         records, answer = delete_snapshot(image, command)
     else:
-        records, answer = update_features(image, command)
+        if isinstance(command, UpdateFeatures):
+            records, answer = update_features(image, command)
+        else:
+            records, answer = alter_resources(image, command)
         if command.validate_only:
             records.clear()
     return _with_memory(records, command.command_id, answer)

@@ -10,6 +10,10 @@ when it came back, it would do the wrong thing.
 
 Features are changed together or not at all, as in Kafka. Levels go up unless a downgrade is asked for by name.
 
+`metadata.version` is what Kafka's tools look for first. Its levels are Kafka's: 33 is that of Kafka 4.4. Nothing that
+is stored here depends on it (`image.records` says what does). It goes up as in Kafka, and as there it does not go back
+over a level at which metadata was added.
+
 A broker that cannot read features, and registers where one is finalized, is refused: it would read the record of that
 in a moment and stop, or speak to clients on a level that they do not expect.
 """
@@ -18,17 +22,19 @@ from collections.abc import Mapping
 from typing import Final
 
 from barnabas_metadata_quorum.image.image import Image
-from barnabas_metadata_quorum.image.records import FEATURES_LEVEL, FeatureFinalized, Record
+from barnabas_metadata_quorum.image.records import CONFIGS_LEVEL, FEATURES_LEVEL, FeatureFinalized, Record
 
 from .commands import FeatureChange, FeatureUpdate, RefusalReason, Refused, UpdateFeatures, UpdateFeaturesAnswer
 
 __all__ = [
     "FEATURES",
+    "METADATA_VERSION",
     "NEWEST",
     "NO_TRANSACTIONS",
     "TRANSACTION_VERSION",
     "check_registration",
     "has_transactions",
+    "levels_of",
     "record_level_of",
     "transaction_version",
     "update_features",
@@ -36,10 +42,22 @@ __all__ = [
 
 TRANSACTION_VERSION: Final = "transaction.version"
 NO_TRANSACTIONS: Final = "the cluster has no transactions before its transaction.version is 1 or higher"
-FEATURES: Final[Mapping[str, tuple[int, ...]]] = {TRANSACTION_VERSION: (FEATURES_LEVEL, FEATURES_LEVEL)}
+METADATA_VERSION: Final = "metadata.version"
+METADATA_LEVELS: Final = range(7, 34)  # Kafka's 3.3-IV3, the first that Kafka 4 knows, to 4.4-IV2
+METADATA_ADDED: Final = frozenset({8, 11, 13, 14, 15, 17, 23, 30, 32, 33})
+"""The levels of `metadata.version` that came with metadata of their own, by Kafka."""
+FEATURES: Final[Mapping[str, tuple[int, ...]]] = {
+    METADATA_VERSION: (CONFIGS_LEVEL,) * METADATA_LEVELS[-1],
+    TRANSACTION_VERSION: (FEATURES_LEVEL, FEATURES_LEVEL),
+}
 """The record level that a broker needs for level 1 of a feature, level 2, and so on."""
 NEWEST: Final[Mapping[str, int]] = {name: len(needed) for name, needed in FEATURES.items()}
-"""The highest level of each feature that this code knows; 0 is the lowest."""
+"""The highest level of each feature that this code knows."""
+
+
+def levels_of(name: str) -> range:
+    """Return the levels of a feature that this code knows. Most have a level 0, at which they are off."""
+    return METADATA_LEVELS if name == METADATA_VERSION else range(len(FEATURES[name]) + 1)
 
 
 def transaction_version(image: Image) -> int:
@@ -97,12 +115,15 @@ def _check(image: Image, update: FeatureUpdate, now: int) -> None:
     needed = FEATURES.get(update.name)
     if needed is None:
         raise _wrong(f"there is no feature '{update.name}'; there are: {', '.join(sorted(FEATURES))}")
-    if not 0 <= update.level <= len(needed):
-        raise _wrong(f"{update.name} has the levels 0 to {len(needed)}, not {update.level}")
+    levels = levels_of(update.name)
+    if update.level not in levels:
+        raise _wrong(f"{update.name} has the levels {levels[0]} to {levels[-1]}, not {update.level}")
     if update.level < now and update.change is FeatureChange.UPGRADE:
         raise _wrong(f"{update.name} is at level {now}; ask for a downgrade to get to {update.level}")
     if update.level > now and update.change is not FeatureChange.UPGRADE:
         raise _wrong(f"{update.name} is at level {now}; a downgrade does not get to {update.level}")
+    if update.name == METADATA_VERSION and (added := METADATA_ADDED & set(range(update.level + 1, now + 1))):
+        raise _wrong(f"{update.name} does not go back to {update.level}: metadata was added at level {max(added)}")
     if update.level <= now:
         return
     for node_id, broker in sorted(image.brokers.items()):

@@ -69,10 +69,14 @@ Assignments = tuple[tuple[int, ...], ...]
 
 
 class ClusterLimits(NamedTuple):
-    """The topics and partitions that a cluster may have; internal topics are made in spite of it."""
+    """The topics and partitions that a cluster may have; internal topics are made in spite of it.
+
+    `flush_mode` is that of topics that say nothing, which bounds what else may be configured.
+    """
 
     topics_max: int
     partitions_max: int
+    flush_mode: str = "fsync"
 
     def check(self, draft: ImageBuilder, name: str, *, topics: int, partitions: int) -> None:
         """Refuse so many more of them; `name` is the topic that they are for.
@@ -159,7 +163,7 @@ def _checked_creation(
     if len(topic.topic_id) != TOPIC_ID_BYTES or topic.topic_id in draft.topics or not any(topic.topic_id):
         # The submitting node draws the id; only a faulty one can get here.
         raise Refused(RefusalReason.INVALID_REQUEST, f"topic id {topic.topic_id.hex()!r} is malformed or in use")
-    configs = _checked_configs(draft, topic)
+    configs = _checked_configs(draft, topic, limits)
     if topic.assignments:
         assignments = yield from _manual(draft, topic)
         limits.check(draft, topic.name, topics=1, partitions=len(assignments))
@@ -242,8 +246,8 @@ def _manual(draft: ImageBuilder, topic: NewTopic) -> Generator[None, None, Assig
     return assignments
 
 
-def _checked_configs(draft: ImageBuilder, topic: NewTopic) -> dict[str, str]:
-    complaint = check_topic_configs(topic.name, topic.configs, draft.brokers)
+def _checked_configs(draft: ImageBuilder, topic: NewTopic, limits: ClusterLimits) -> dict[str, str]:
+    complaint = check_topic_configs(topic.name, topic.configs, draft.brokers, limits.flush_mode)
     if complaint is not None:
         raise Refused(RefusalReason.INVALID_CONFIG, complaint)
     return {name: value for name, value in sorted(topic.configs.items()) if value is not None}

@@ -41,6 +41,7 @@ from .records import (
     PartitionsAdded,
     ProducerIdsAllocated,
     Record,
+    ResourceConfigured,
     TopicConfigured,
     TopicCreated,
     TopicDeleted,
@@ -61,6 +62,7 @@ __all__ = [
     "TopicChanges",
     "apply",
     "apply_all",
+    "configured_bytes",
     "configured_topics",
     "topic_changes",
 ]
@@ -210,6 +212,9 @@ class Image(msgspec.Struct, frozen=True):
 
     `features` are the finalized levels, all above 0; a feature that is not in it is at level 0.
 
+    `resource_configs` are what is set for brokers and groups, by kind and name (`ResourceConfigured`); one for which
+    nothing is set has no entry.
+
     `loads` is derived from `topics`, kept so that placement need not count every partition for every new topic.
     """
 
@@ -225,6 +230,10 @@ class Image(msgspec.Struct, frozen=True):
     named_snapshots: Mapping[str, NamedSnapshot] = msgspec.field(default_factory=dict[str, NamedSnapshot])
     named_snapshots_bytes: int = 0
     features: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
+    resource_configs: Mapping[tuple[int, str], Mapping[str, str]] = msgspec.field(
+        default_factory=dict[tuple[int, str], Mapping[str, str]]
+    )
+    resource_configs_bytes: int = 0
 
     def topic_named(self, name: str) -> Topic | None:
         topic_id = self.topic_ids.get(collision_key(name))
@@ -232,6 +241,11 @@ class Image(msgspec.Struct, frozen=True):
             return None
         topic = self.topics[topic_id]
         return topic if topic.name == name else None
+
+
+def configured_bytes(name: str, configs: Mapping[str, str]) -> int:
+    """Return what the configurations of a resource count for: about their encoded size, the same on every node."""
+    return 64 + len(name) + sum(16 + len(key) + len(value) for key, value in configs.items())
 
 
 class _CopyOnWrite(Generic[Key, Value]):
@@ -273,6 +287,8 @@ class ImageBuilder:
         self._named_snapshots = _CopyOnWrite(image.named_snapshots)
         self._named_snapshots_bytes = image.named_snapshots_bytes
         self._features = _CopyOnWrite(image.features)
+        self._resource_configs = _CopyOnWrite(image.resource_configs)
+        self._resource_configs_bytes = image.resource_configs_bytes
 
     @property
     def brokers(self) -> Mapping[int, Broker]:
@@ -295,6 +311,14 @@ class ImageBuilder:
     @property
     def loads(self) -> Mapping[int, BrokerLoad]:
         return self._loads.now
+
+    @property
+    def resource_configs(self) -> Mapping[tuple[int, str], Mapping[str, str]]:
+        return self._resource_configs.now
+
+    @property
+    def resource_configs_bytes(self) -> int:
+        return self._resource_configs_bytes
 
     def apply(self, record: Record) -> None:
         """Make `record` part of the next image."""
@@ -324,6 +348,8 @@ class ImageBuilder:
                 self._next_producer_id = record.next_producer_id
             case NamedSnapshotCreated() | NamedSnapshotDeleted() | FeatureFinalized():
                 self._keep_or_drop(record)
+            case ResourceConfigured():
+                self._configure(record)
             case CommandAnswered():
                 self._remember(record)
             case _:
@@ -346,6 +372,8 @@ class ImageBuilder:
             named_snapshots=self._named_snapshots.now,
             named_snapshots_bytes=self._named_snapshots_bytes,
             features=self._features.now,
+            resource_configs=self._resource_configs.now,
+            resource_configs_bytes=self._resource_configs_bytes,
         )
 
     def _broker(self, node_id: int, epoch: int) -> Broker:
@@ -398,6 +426,15 @@ class ImageBuilder:
             snapshot = snapshots.pop(record.name)
             assert snapshot.snapshot_id == record.snapshot_id
             self._named_snapshots_bytes -= snapshot.size_bytes
+
+    def _configure(self, record: ResourceConfigured) -> None:
+        resources = self._resource_configs.own()
+        before = resources.pop((record.kind, record.name), None)
+        if before is not None:
+            self._resource_configs_bytes -= configured_bytes(record.name, before)
+        if record.configs:
+            resources[record.kind, record.name] = record.configs
+            self._resource_configs_bytes += configured_bytes(record.name, record.configs)
 
     def _create(self, record: TopicCreated) -> None:
         key = collision_key(record.name)

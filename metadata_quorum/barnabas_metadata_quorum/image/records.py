@@ -19,7 +19,8 @@ Listeners came to registrations without a new version: a node that ignores them 
 
 *Rolling upgrades.* A record of a new type would stop the nodes that are still to be upgraded. So a broker says which
 `record_level` it understands, in its registration and in its heartbeats, and the controller refuses a command whose
-records somebody cannot read. Level 1 came with named snapshots, level 2 with features; 0 is a broker of before there
+records somebody cannot read. Level 1 came with named snapshots, level 2 with features, level 3 with
+configurations of what is no topic; 0 is a broker of before there
 were levels. Levels are ignored by nodes that do not know them, which is harmless: heartbeats tell the next controller
 again.
 
@@ -36,6 +37,7 @@ from barnabas_raftlog.errors import BarnabasError, MalformedMessageError
 from barnabas_raftlog.unpacking import UNREADABLE
 
 __all__ = [
+    "CONFIGS_LEVEL",
     "FEATURES_LEVEL",
     "NOBODY",
     "RECORD_LEVEL",
@@ -56,6 +58,7 @@ __all__ = [
     "PinnedTopic",
     "ProducerIdsAllocated",
     "Record",
+    "ResourceConfigured",
     "TopicConfigured",
     "TopicCreated",
     "TopicDeleted",
@@ -71,7 +74,9 @@ SNAPSHOTS_LEVEL = 1
 """The record level that a broker must have to read records of named snapshots."""
 FEATURES_LEVEL = 2
 """The record level that a broker must have to read records of features."""
-RECORD_LEVEL = FEATURES_LEVEL
+CONFIGS_LEVEL = 3
+"""The record level that a broker must have to read configurations of brokers and groups."""
+RECORD_LEVEL = CONFIGS_LEVEL
 """The record level of this code."""
 
 
@@ -261,6 +266,19 @@ class FeatureFinalized(_Record, frozen=True, tag="feature_finalized"):
     version: int = 1
 
 
+class ResourceConfigured(_Record, frozen=True, tag="resource_configured"):
+    """All configurations that are set for a resource that is no topic from now on, not only the change.
+
+    `kind` is Kafka's number for such resources: 4 is the broker with the id that `name` is, or all brokers if it is
+    empty; 32 is a group.
+    """
+
+    kind: int
+    name: str
+    configs: Mapping[str, str]
+    version: int = 1
+
+
 class CommandAnswered(_Record, frozen=True, tag="command_answered"):
     """The encoded answer to a command, so that a retry is answered the same instead of being carried out twice."""
 
@@ -283,6 +301,7 @@ Record: TypeAlias = (
     | NamedSnapshotCreated
     | NamedSnapshotDeleted
     | FeatureFinalized
+    | ResourceConfigured
     | CommandAnswered
 )
 
@@ -301,6 +320,7 @@ VERSIONS: Mapping[str, int] = {
     "named_snapshot_created": 1,
     "named_snapshot_deleted": 1,
     "feature_finalized": 1,
+    "resource_configured": 1,
     "command_answered": 1,
 }
 

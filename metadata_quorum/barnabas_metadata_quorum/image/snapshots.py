@@ -34,6 +34,7 @@ from .records import (
     PartitionsAdded,
     ProducerIdsAllocated,
     Record,
+    ResourceConfigured,
     TopicCreated,
     decode_record,
     encode_record,
@@ -148,6 +149,8 @@ def _records_of(image: Image) -> Iterator[Record]:
         yield NamedSnapshotCreated(snapshot)
     for name, level in sorted(image.features.items()):
         yield FeatureFinalized(name, level)
+    for (kind, name), configs in sorted(image.resource_configs.items()):
+        yield ResourceConfigured(kind, name, configs)
     for command_id, answer in image.answers.items():
         yield CommandAnswered(command_id, answer)
 

@@ -132,7 +132,8 @@ class CatchUp:
         self._post = multiraft.post
         self._on_fact = on_fact
         self._on_broken = on_broken
-        self.source = CatchUpSource(links, multiraft.groups, clock, Throttle(rate_bytes, clock))
+        self._sending = Throttle(rate_bytes, clock)
+        self.source = CatchUpSource(links, multiraft.groups, clock, self._sending)
         multiraft.attach(self)
         self._throttle = Throttle(rate_bytes, clock)
         self._transfers: dict[GroupId, Transfer] = {}
@@ -143,6 +144,11 @@ class CatchUp:
         self._closing = False
         self.received_bytes = 0
         self.finished = 0
+
+    def limit(self, sent_bytes: int, received_bytes: int) -> None:
+        """Send, and receive, at most so many bytes a second from now on."""
+        self._sending.limit(sent_bytes)
+        self._throttle.limit(received_bytes)
 
     def status(self) -> dict[str, Any]:
         """Return the state of all transfers, for an operator, as plain values."""

@@ -67,12 +67,16 @@ class Throttle:
     """Waits by a token bucket. One for all that a node sends, one for all that it receives."""
 
     def __init__(self, rate_bytes: int, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self.limit(rate_bytes)
+
+    def limit(self, rate_bytes: int) -> None:
+        """Go by another rate from now on. Who waits already goes on at the old one."""
         # A quarter of a second's worth: the pieces are small against the rate, or the rate would not be one.
         self.chunk_bytes = max(4096, min(CHUNK_BYTES_MAX, rate_bytes // 4))
         # As much as a round trip of a quarter of a second carries at that rate, and one more.
         self.reads_ahead = min(READS_AHEAD_MAX, 1 + rate_bytes // 4 // self.chunk_bytes)
-        self._bucket = TokenBucket(rate_bytes, self.chunk_bytes, clock())
-        self._clock = clock
+        self._bucket = TokenBucket(rate_bytes, self.chunk_bytes, self._clock())
 
     async def take(self, size_bytes: int) -> None:
         """Wait until so many bytes may go. Cancelled, they count as gone."""

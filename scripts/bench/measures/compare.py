@@ -193,7 +193,7 @@ def header_of(options: argparse.Namespace) -> Header:
         commit=git.stdout.strip() or "unknown",
         date=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         machine=f"{os.cpu_count()} cores, {platform.system()} {platform.release()}, Python {platform.python_version()}",
-        versions={"kafka": "4.3.1", "nats": systems.NATS_VERSION.removeprefix("v")},
+        versions={"kafka": systems.KAFKA_VERSION, "nats": systems.NATS_VERSION.removeprefix("v")},
         settings={name: str(value) for name, value in sorted(vars(options).items())},
     )
 

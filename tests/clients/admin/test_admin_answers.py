@@ -243,7 +243,8 @@ def test_a_broker_is_asked_about_itself_and_any_about_topics(run: Run) -> None:
         answering(1)
         answering(2)
         async with serving(first, second), client(first, second) as asking:
-            resources = [ConfigResource.broker(2), ConfigResource.topic("t"), ConfigResource.broker(1)]
+            others = [ConfigResource.topic("t"), ConfigResource.all_brokers(), ConfigResource.group("g")]
+            resources = [ConfigResource.broker(2), *others, ConfigResource.broker(1)]
             found = await describe_configs(asking, resources, FOREVER_S)
         assert list(found) == resources
         assert list(found[resources[0]]) == ["a", "b"]

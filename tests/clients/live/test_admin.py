@@ -120,6 +120,27 @@ async def test_configurations_say_where_they_come_from(bootstrap: str, make_topi
         assert found[broker]["node.id"].read_only
 
 
+async def test_brokers_and_groups_are_configured_while_they_run(bootstrap: str) -> None:
+    name = "log.cleaner.io.max.bytes.per.second"
+    session = "consumer.session.timeout.ms"
+    every, group = ConfigResource.all_brokers(), ConfigResource.group("live-configured")
+    async with Admin(bootstrap) as admin:
+        broker = ConfigResource.broker((await admin.describe_cluster()).brokers[0].node_id)
+        await admin.alter_configs(every, {name: 7_000_000})
+        await admin.alter_configs(broker, {name: 6_000_000})
+        await admin.alter_configs(group, {session: 50_000})
+        found = await admin.describe_configs([every, broker, group], include_documentation=True)
+        assert (found[every][name].value, found[every][name].source) == ("7000000", ConfigSource.DYNAMIC_DEFAULT_BROKER)
+        assert (found[broker][name].value, found[broker][name].source) == ("6000000", ConfigSource.DYNAMIC_BROKER)
+        assert not found[broker][name].read_only
+        assert (found[group][session].value, found[group][session].source) == ("50000", ConfigSource.GROUP)
+        with pytest.raises(InvalidConfigError, match="between"):
+            await admin.alter_configs(group, {session: 1})
+        for resource, taken in ((every, name), (broker, name), (group, session)):
+            await admin.alter_configs(resource, {taken: None})
+        assert name not in (await admin.describe_configs([every]))[every]
+
+
 async def test_configurations_can_be_altered_and_taken_back(bootstrap: str, make_topic: MakeTopic) -> None:
     name = await make_topic()
     resource = ConfigResource.topic(name)

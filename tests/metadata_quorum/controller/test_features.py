@@ -21,7 +21,13 @@ from barnabas_metadata_quorum.controller.commands import (
     encode_command,
 )
 from barnabas_metadata_quorum.controller.controller import ControllerConfig, decide
-from barnabas_metadata_quorum.controller.features import FEATURES, TRANSACTION_VERSION
+from barnabas_metadata_quorum.controller.features import (
+    FEATURES,
+    METADATA_VERSION,
+    NEWEST,
+    TRANSACTION_VERSION,
+    levels_of,
+)
 from barnabas_metadata_quorum.controller.sessions import Sessions
 from barnabas_metadata_quorum.image.image import Image, apply_all
 from barnabas_metadata_quorum.image.records import FEATURES_LEVEL, RECORD_LEVEL, SNAPSHOTS_LEVEL, FeatureFinalized
@@ -91,11 +97,32 @@ def test_the_level_that_is_there_changes_nothing(change: FeatureChange) -> None:
 
 def test_what_nobody_knows_is_refused_and_says_what_there_is() -> None:
     controller = Controller(RECORD_LEVEL)
-    unknown = "INVALID_UPDATE_VERSION: there is no feature 'x'; there are: transaction.version"
+    unknown = "INVALID_UPDATE_VERSION: there is no feature 'x'; there are: metadata.version, transaction.version"
     assert controller.refuses(to(1, name="x")) == unknown
     for level in (3, -1):
         range_text = f"INVALID_UPDATE_VERSION: transaction.version has the levels 0 to 2, not {level}"
         assert controller.refuses(to(level)) == range_text
+
+
+def test_the_version_of_the_metadata_has_kafkas_levels_and_does_not_go_back() -> None:
+    controller = Controller(RECORD_LEVEL)
+    levels = levels_of(METADATA_VERSION)
+    assert (levels[0], levels[-1], NEWEST[METADATA_VERSION]) == (7, 33, 33)
+    for level in (6, 34, 0):
+        assert "has the levels 7 to 33" in controller.refuses(to(level, name=METADATA_VERSION))
+    controller.update(to(31, name=METADATA_VERSION))
+    assert "ask for a downgrade" in controller.refuses(to(30, name=METADATA_VERSION))
+    controller.update(to(30, SAFE, METADATA_VERSION))
+    for change in (SAFE, LOSSY):
+        refused = controller.refuses(to(29, change, METADATA_VERSION))
+        assert refused.endswith("metadata.version does not go back to 29: metadata was added at level 30")
+    controller.update(to(33, name=METADATA_VERSION))
+    assert controller.image.features == {METADATA_VERSION: 33}
+
+
+def test_the_version_of_the_metadata_needs_brokers_that_know_it() -> None:
+    controller = Controller(RECORD_LEVEL, FEATURES_LEVEL)
+    assert "broker 2 runs, or last ran, a version without" in controller.refuses(to(33, name=METADATA_VERSION))
 
 
 def test_a_request_names_each_feature_once() -> None:

@@ -28,6 +28,7 @@ from barnabas_metadata_quorum.image.records import (
     PinnedTopic,
     ProducerIdsAllocated,
     Record,
+    ResourceConfigured,
     TopicConfigured,
     TopicCreated,
     TopicDeleted,
@@ -65,6 +66,7 @@ records: st.SearchStrategy[Record] = st.one_of(
     st.builds(NamedSnapshotCreated, st.builds(NamedSnapshot, ids, names, ints, pinned, st.booleans())),
     st.builds(NamedSnapshotDeleted, names, ids),
     st.builds(FeatureFinalized, names, ints),
+    st.builds(ResourceConfigured, ints, names, st.dictionaries(names, names)),
     st.builds(CommandAnswered, ids, st.binary()),
 )
 

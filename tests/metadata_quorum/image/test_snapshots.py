@@ -18,6 +18,7 @@ from barnabas_metadata_quorum.image.records import (
     NamedSnapshotCreated,
     NamedSnapshotDeleted,
     PinnedTopic,
+    ResourceConfigured,
     TopicCreated,
     UnknownRecordError,
 )
@@ -78,6 +79,23 @@ def test_a_snapshot_knows_finalized_features_and_none_that_is_off() -> None:
     assert image.features == {"a": 1, "b": 1}
     assert not IMAGE.features
     assert decode_snapshot(encode_snapshot(Snapshot(9, 2, image))) == Snapshot(9, 2, image)
+
+
+def test_a_snapshot_knows_what_is_set_for_brokers_and_groups() -> None:
+    sets = (
+        ResourceConfigured(4, "", {"message.max.bytes": "9"}),
+        ResourceConfigured(4, "1", {"message.max.bytes": "8"}),
+        ResourceConfigured(32, "g", {"consumer.session.timeout.ms": "50000"}),
+        ResourceConfigured(4, "1", {}),
+    )
+    image = apply_all(IMAGE, sets)
+    assert image.resource_configs == {
+        (4, ""): {"message.max.bytes": "9"},
+        (32, "g"): {"consumer.session.timeout.ms": "50000"},
+    }
+    assert decode_snapshot(encode_snapshot(Snapshot(9, 2, image))) == Snapshot(9, 2, image)
+    none = apply_all(image, (ResourceConfigured(4, "", {}), ResourceConfigured(32, "g", {})))
+    assert (none.resource_configs, none.resource_configs_bytes) == ({}, 0)
 
 
 def test_the_bytes_of_a_snapshot_never_change() -> None:

@@ -1,12 +1,12 @@
-"""Shows and changes the configurations of topics, and shows those of brokers.
+"""Shows and changes the configurations of topics, brokers and groups.
 
-Brokers of this project read their settings once, at their start; so a change of one is refused with what to do instead.
-A broker that says that a setting may be changed (Apache Kafka's do, of some) is believed.
+Some settings of brokers can be set while they run, for one broker or for all; a change of any other is refused with
+what to do instead. The brokers themselves say which those are.
 """
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from barnabas_broker.cli.commands.administration.calls import administer, for_each, usage
 from barnabas_broker.cli.commands.administration.config_values import config_values, unknown_config
@@ -15,12 +15,14 @@ from barnabas_broker.cli.commands.topic.changes import change_configs
 from barnabas_broker.cli.errors import CommandError, UsageError
 from barnabas_broker.cli.legal_names import check_topic_names
 from barnabas_broker.cli.output import print_table, say, say_json
+from barnabas_broker.cli.wording import in_words
 from barnabas_broker.config.quantities import BYTE_UNITS, TIME_UNITS_MS, UNLIMITED, shown_bytes, shown_duration_ms
 from barnabas_clients import Admin
 from barnabas_clients.admin.client import ConfigEntry, ConfigResource
 from barnabas_clients.admin.values import ConfigResourceType, ConfigSource
+from barnabas_clients.protocol.errors import KafkaError
 
-__all__ = ["change", "show"]
+__all__ = ["Whose", "change", "show"]
 
 DIGITS_MAX = 19
 SOURCES = {
@@ -29,13 +31,38 @@ SOURCES = {
     ConfigSource.DYNAMIC_BROKER: "broker, at run time",
     ConfigSource.DYNAMIC_DEFAULT_BROKER: "all brokers, at run time",
     ConfigSource.DEFAULT: "default",
+    ConfigSource.GROUP: "group",
 }
+
+
+class Whose(NamedTuple):
+    """The resources that a command names; `all_brokers` stands for what is set for all of them while they run."""
+
+    topics: Sequence[str] = ()
+    brokers: Sequence[int] = ()
+    groups: Sequence[str] = ()
+    all_brokers: bool = False
+
+    @property
+    def resources(self) -> list[ConfigResource]:
+        """Return each resource once.
+
+        Raises:
+            UsageError: there is none, or a name is none.
+        """
+        check_topic_names(self.topics)
+        found = [*map(ConfigResource.topic, self.topics), *map(ConfigResource.broker, self.brokers)]
+        found += map(ConfigResource.group, self.groups)
+        if self.all_brokers:
+            found.append(ConfigResource.all_brokers())
+        if not found:
+            raise UsageError("say whose configuration: --topic TOPIC, --broker ID, --all-brokers or --group GROUP")
+        return list(dict.fromkeys(found))
 
 
 def show(
     bootstrap: str,
-    topics: Sequence[str],
-    brokers: Sequence[int],
+    whose: Whose,
     names: Sequence[str],
     timeout_s: float,
     *,
@@ -44,19 +71,21 @@ def show(
     as_json: bool,
 ) -> int:
     """Print configurations, all or those named: value and source, with `with_documentation` default and meaning."""
-    resources = _resources(topics, brokers)
+    resources = whose.resources
 
     async def run(admin: Admin) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-        await _check(admin, topics, brokers)
+        await _check(admin, whose)
         return await admin.describe_configs(resources, include_documentation=with_documentation or as_json)
 
     found = administer(bootstrap, timeout_s, run)
     for number, (resource, entries) in enumerate(found.items()):
         kind = _kind(resource)
-        for name in names:
+        # What is set for all brokers is all that is told of them.
+        chosen = [name for name in dict.fromkeys(names) if name in entries or resource != ConfigResource.all_brokers()]
+        for name in chosen:
             if name not in entries:
                 raise CommandError(unknown_config(kind, name, entries))
-        shown = [entries[name] for name in dict.fromkeys(names)] if names else list(entries.values())
+        shown = [entries[name] for name in chosen] if names else list(entries.values())
         if changed_only:
             shown = [entry for entry in shown if not entry.is_default]
         if as_json:
@@ -66,7 +95,7 @@ def show(
         if number:
             say("")
         if len(found) > 1:
-            say(f"{kind} {resource.name}")
+            say(_said(resource))
         if with_documentation:
             say(*(line for entry in shown for line in _described(entry)))
         else:
@@ -77,8 +106,7 @@ def show(
 
 def change(
     bootstrap: str,
-    topics: Sequence[str],
-    brokers: Sequence[int],
+    whose: Whose,
     words: Sequence[str],
     timeout_s: float,
     *,
@@ -86,7 +114,7 @@ def change(
     as_json: bool,
 ) -> int:
     """Set NAME=VALUE configurations, or take some back to their defaults."""
-    resources = _resources(topics, brokers)
+    resources = whose.resources
     changes: dict[str, str | None] = dict.fromkeys(words)
     if unset:
         if wrong := [word for word in words if "=" in word]:
@@ -96,14 +124,15 @@ def change(
             changes = dict(config_values(words))
 
     async def run(admin: Admin) -> int:
-        await _check(admin, topics, brokers)
-        by_name = {f"{_kind(resource)} {resource.name}": resource for resource in resources}
+        await _check(admin, whose)
+        by_name = {_said(resource): resource for resource in resources}
 
         async def one(said: str) -> None:
             resource = by_name[said]
-            if resource.type is ConfigResourceType.BROKER:
-                await _refuse_fixed(admin, resource, changes)
-            await change_configs(admin, resource, changes)
+            if resource.type is ConfigResourceType.TOPIC:
+                await change_configs(admin, resource, changes)
+            else:
+                await _change(admin, resource, changes)
             if as_json:
                 say_json({_kind(resource): resource.name, "configs": changes})
             else:
@@ -115,36 +144,39 @@ def change(
     return administer(bootstrap, timeout_s, run)
 
 
-def _resources(topics: Sequence[str], brokers: Sequence[int]) -> list[ConfigResource]:
-    check_topic_names(topics)
-    found = [*map(ConfigResource.topic, topics), *map(ConfigResource.broker, brokers)]
-    if not found:
-        raise UsageError("say whose configuration: --topic TOPIC or --broker ID")
-    return list(dict.fromkeys(found))
-
-
-async def _check(admin: Admin, topics: Sequence[str], brokers: Sequence[int]) -> None:
+async def _check(admin: Admin, whose: Whose) -> None:
     """Refuse topics and brokers that do not exist: the question itself would wait for them until its deadline."""
-    if topics:
-        await topics_named(admin, topics)
-    if brokers:
+    if whose.topics:
+        await topics_named(admin, whose.topics)
+    if whose.brokers:
         there = [one.node_id for one in (await admin.describe_cluster()).brokers]
-        if absent := sorted(set(brokers) - set(there)):
+        if absent := sorted(set(whose.brokers) - set(there)):
             raise CommandError(
                 f"broker {absent[0]} is not in the cluster, or is down; there are {', '.join(map(str, there))}"
             )
 
 
-async def _refuse_fixed(admin: Admin, resource: ConfigResource, changes: Mapping[str, str | None]) -> None:
-    known = (await admin.describe_configs([resource]))[resource]
+async def _change(admin: Admin, resource: ConfigResource, changes: Mapping[str, str | None]) -> None:
+    """Set configurations of a broker, all brokers or a group; None takes one back."""
+    asked = resource
+    if resource == ConfigResource.all_brokers():  # Each broker knows which there are.
+        asked = ConfigResource.broker((await admin.describe_cluster()).brokers[0].node_id)
+    known = (await admin.describe_configs([asked]))[asked]
     for name in changes:
         if name not in known:
-            raise CommandError(unknown_config("broker", name, known))
+            raise CommandError(unknown_config(_kind(resource), name, known))
         if known[name].read_only:
-            raise CommandError(
-                f"broker {resource.name} reads {name} when it starts: change it in the broker's configuration file "
-                "and restart the broker"
-            )
+            who = f"broker {resource.name}" if resource.name else "every broker"
+            text = "change it in the broker's configuration file and restart the broker"
+            raise CommandError(f"{who} reads {name} when it starts: {text}")
+    try:
+        await admin.alter_configs(resource, changes)
+    except KafkaError as error:
+        raise CommandError(in_words(error)) from error
+
+
+def _said(resource: ConfigResource) -> str:
+    return f"{_kind(resource)} {resource.name}" if resource.name else "all brokers"
 
 
 def _kind(resource: ConfigResource) -> str:

@@ -10,7 +10,7 @@ from .options import DEFAULT, PLAIN, Bootstrap, Json, Timeout
 
 __all__ = ["config"]
 
-config = typer.Typer(help="Show and change the configurations of topics and brokers.", **PLAIN)
+config = typer.Typer(help="Show and change the configurations of topics, brokers and groups.", **PLAIN)
 
 Topics = Annotated[
     list[str] | None, typer.Option("--topic", "-t", help="Of this topic; may be repeated.", metavar="TOPIC")
@@ -18,6 +18,12 @@ Topics = Annotated[
 Brokers = Annotated[
     list[int] | None,
     typer.Option("--broker", help="Of the broker of this id; may be repeated.", metavar="ID", min=0, max=BROKER_ID_MAX),
+]
+AllBrokers = Annotated[
+    bool, typer.Option("--all-brokers", help="What is set for all brokers while they run; --broker comes before it.")
+]
+Groups = Annotated[
+    list[str] | None, typer.Option("--group", "-g", help="Of this group; may be repeated.", metavar="GROUP")
 ]
 Names = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Only these configurations.")]
 Changed = Annotated[bool, typer.Option("--changed", help="Only what somebody has set.")]
@@ -28,6 +34,8 @@ def config_list(
     names: Names = None,
     topic: Topics = None,
     broker: Brokers = None,
+    all_brokers: AllBrokers = False,
+    group: Groups = None,
     changed: Changed = False,
     bootstrap: Bootstrap = DEFAULT,
     as_json: Json = False,
@@ -38,8 +46,7 @@ def config_list(
 
     return commands.show(
         bootstrap,
-        topic or [],
-        broker or [],
+        commands.Whose(topic or [], broker or [], group or [], all_brokers),
         names or [],
         timeout,
         changed_only=changed,
@@ -53,6 +60,8 @@ def config_describe(
     names: Names = None,
     topic: Topics = None,
     broker: Brokers = None,
+    all_brokers: AllBrokers = False,
+    group: Groups = None,
     changed: Changed = False,
     bootstrap: Bootstrap = DEFAULT,
     as_json: Json = False,
@@ -63,8 +72,7 @@ def config_describe(
 
     return commands.show(
         bootstrap,
-        topic or [],
-        broker or [],
+        commands.Whose(topic or [], broker or [], group or [], all_brokers),
         names or [],
         timeout,
         changed_only=changed,
@@ -78,14 +86,17 @@ def config_set(
     assignments: Annotated[list[str], typer.Argument(metavar="NAME=VALUE", help="As in retention.ms=7d.")],
     topic: Topics = None,
     broker: Brokers = None,
+    all_brokers: AllBrokers = False,
+    group: Groups = None,
     bootstrap: Bootstrap = DEFAULT,
     as_json: Json = False,
     timeout: Timeout = 30.0,
 ) -> int:
-    """Set configurations of topics. Brokers read theirs when they start."""
+    """Set configurations. Of brokers those can be set that they do not read when they start."""
     from barnabas_broker.cli.commands import config as commands  # noqa: PLC0415 - loaded by those who use it
 
-    return commands.change(bootstrap, topic or [], broker or [], assignments, timeout, unset=False, as_json=as_json)
+    whose = commands.Whose(topic or [], broker or [], group or [], all_brokers)
+    return commands.change(bootstrap, whose, assignments, timeout, unset=False, as_json=as_json)
 
 
 @config.command("unset")
@@ -93,11 +104,14 @@ def config_unset(
     names: Annotated[list[str], typer.Argument(metavar="NAME")],
     topic: Topics = None,
     broker: Brokers = None,
+    all_brokers: AllBrokers = False,
+    group: Groups = None,
     bootstrap: Bootstrap = DEFAULT,
     as_json: Json = False,
     timeout: Timeout = 30.0,
 ) -> int:
-    """Take configurations of topics back to their defaults."""
+    """Take configurations back to their defaults."""
     from barnabas_broker.cli.commands import config as commands  # noqa: PLC0415 - loaded by those who use it
 
-    return commands.change(bootstrap, topic or [], broker or [], names, timeout, unset=True, as_json=as_json)
+    whose = commands.Whose(topic or [], broker or [], group or [], all_brokers)
+    return commands.change(bootstrap, whose, names, timeout, unset=True, as_json=as_json)

@@ -200,6 +200,6 @@ def _result(broker: BrokerContext, topic: CreatedTopic) -> CreatableTopicResult:
             CreatableTopicConfigs(
                 name=entry.name, value=entry.value, read_only=entry.is_read_only, config_source=entry.source
             )
-            for entry in topic_entries(topic.name, topic.configs, broker.config)
+            for entry in topic_entries(topic.name, topic.configs, broker.settings)
         ],
     )

@@ -1,14 +1,21 @@
-"""DescribeConfigs: say how topics and brokers are configured, and why.
+"""DescribeConfigs: say how topics, brokers and groups are configured, and why.
 
-Any broker answers for topics, with their own configurations, behind those the settings that this broker was started
-with, and the witnesses of their partitions, if there are any. A broker answers for itself alone; an empty name asks for
-settings that apply to all brokers and were set while they ran: there are none. Loggers, client metrics and groups have
-no configuration here, and say so.
+Any broker answers for topics, with their own configurations, behind those the settings of this broker, and the
+witnesses of their partitions, if there are any; for groups, which need not exist; and under the empty name for what was
+set for all brokers while they ran. A broker answers for itself alone. Loggers and client metrics have no configuration
+here, and say so.
 """
 
 from collections.abc import Generator, Hashable, Sequence
 
-from barnabas_broker.config.entries import ConfigEntry, broker_entries, topic_entries, witness_entries
+from barnabas_broker.config.entries import (
+    ConfigEntry,
+    all_brokers_entries,
+    broker_entries,
+    group_entries,
+    topic_entries,
+    witness_entries,
+)
 from barnabas_broker.config.witness_rows import encode_witnesses
 from barnabas_broker.server.connections import Exchange
 from barnabas_broker.server.context import BrokerContext, in_words
@@ -22,12 +29,12 @@ from barnabas_clients.protocol.describe_configs import (
     DescribeConfigsSynonym,
 )
 from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_metadata_quorum.resource_configs import BROKER, GROUP, group_key
 from barnabas_metadata_quorum.topic_names import name_complaint
 
 __all__ = ["handle", "refuse"]
 
 TOPIC = 2  # Kafka's ConfigResource.Type
-BROKER = 4
 
 
 class _RefusedError(Exception):
@@ -107,17 +114,24 @@ def _entries(broker: BrokerContext, resource: DescribeConfigsResource) -> Sequen
         hosted = broker.partitions.topics.get(name)
         if hosted is None:
             raise _RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
-        entries = topic_entries(name, hosted.topic.configs, broker.config)
+        entries = topic_entries(name, hosted.topic.configs, broker.settings)
         return entries + witness_entries(encode_witnesses(hosted.topic.partitions))
+    if resource.resource_type == GROUP:
+        if not name:
+            raise _RefusedError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        return group_entries(broker.image.resource_configs.get(group_key(name), {}), broker.settings)
     if resource.resource_type != BROKER:
-        text = f"Resources of type {resource.resource_type} have no configuration here; topics (2) and brokers (4) have"
+        text = (
+            f"Resources of type {resource.resource_type} have no configuration here; "
+            "topics (2), brokers (4) and groups (32) have"
+        )
         raise _RefusedError(ErrorCode.INVALID_REQUEST, text)
     if not name:
-        return ()
+        return all_brokers_entries(broker.settings)
     if name != str(broker.node_id):
         digits = name.removeprefix("-")
         if not (digits.isascii() and digits.isdecimal()):
             raise _RefusedError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
         text = f"Unexpected broker id, expected {broker.node_id} or empty string, but received {name}"
         raise _RefusedError(ErrorCode.INVALID_REQUEST, text)
-    return broker_entries(broker.config)
+    return broker_entries(broker.settings)

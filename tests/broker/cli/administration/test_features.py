@@ -31,12 +31,16 @@ def features(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 def test_levels_are_shown_lowered_and_raised(features: Run) -> None:
-    assert features("describe").splitlines()[1].split() == ["transaction.version", "2", "0", "to", "2"]
+    shown = [line.split() for line in features("describe").splitlines()[1:]]
+    assert shown == [["metadata.version", "33", "7", "to", "33"], ["transaction.version", "2", "0", "to", "2"]]
     assert features("downgrade", "transaction.version=1", "--dry-run") == "transaction.version could be at level 1\n"
-    assert json.loads(features("describe", "--json"))["features"][0]["level"] == 2
+    assert json.loads(features("describe", "--json"))["features"][1]["level"] == 2
     assert features("downgrade", "transaction.version=1") == "transaction.version is at level 1\n"
     found = json.loads(features("describe", "--json"))
-    assert found["features"] == [{"name": "transaction.version", "level": 1, "known": [0, 2]}]
+    assert found["features"] == [
+        {"name": "metadata.version", "level": 33, "known": [7, 33]},
+        {"name": "transaction.version", "level": 1, "known": [0, 2]},
+    ]
     assert features("upgrade", "transaction.version=2") == "transaction.version is at level 2\n"
     assert json.loads(features("describe", "--json"))["epoch"] > found["epoch"]
 
@@ -46,6 +50,7 @@ def test_what_is_refused_says_why(features: Run) -> None:
         "barnabas: transaction.version is at level 2; ask for a downgrade to get to 1 [INVALID_UPDATE_VERSION]\n"
     )
     assert "has the levels 0 to 2, not 3" in features("upgrade", "transaction.version=3", status=1)
+    assert "metadata was added at level 33" in features("downgrade", "metadata.version=32", "--unsafe", status=1)
     assert "there is no feature 'x'" in features("downgrade", "x=0", "--unsafe", status=1)
 
 
@@ -57,7 +62,7 @@ def test_what_is_no_level_is_no_command(features: Run, words: list[str]) -> None
 def test_brokers_without_features_are_said_to_have_none(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatch, "NEWEST", {})
+    monkeypatch.setattr(dispatch, "FEATURES", {})
     monkeypatch.delitem(dispatch.ROUTES, UpdateFeaturesRequest.api_key)
     with RunningCluster(1) as running:
         assert cli.main(["features", "describe", "-b", running.bootstrap]) == 0

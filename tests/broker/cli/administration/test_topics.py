@@ -128,6 +128,28 @@ def test_a_broker_shows_its_settings_and_keeps_them(barnabas: Run) -> None:
     assert "broker 99 is not in the cluster, or is down" in barnabas("config", "list", "--broker", 99, status=1)
 
 
+def test_brokers_and_groups_take_configurations_while_they_run(barnabas: Run) -> None:
+    name = "log.cleaner.backoff.ms"
+    session = "consumer.session.timeout.ms"
+    group = "cli-configured"
+    assert barnabas("config", "set", "--all-brokers", f"{name}=20s") == f"all brokers: {name}=20000\n"
+    assert barnabas("config", "set", "--broker", 1, f"{name}=10s") == f"broker 1: {name}=10000\n"
+    assert rows(barnabas("config", "list", "--all-brokers"))[name] == ["20000 (20s)", "all brokers, at run time"]
+    assert rows(barnabas("config", "list", "--broker", 1, name))[name] == ["10000 (10s)", "broker, at run time"]
+    described = barnabas("config", "describe", "--broker", 1, name)
+    assert described.startswith(f"{name} = 10000 (10s)  (set by: broker, at run time; default 15000 (15s))\n")
+    assert barnabas("config", "unset", "--all-brokers", name) == f"all brokers: {name} unset\n"
+    assert barnabas("config", "unset", "--broker", 1, name) == f"broker 1: {name} unset\n"
+    assert name not in barnabas("config", "list", "--all-brokers")
+    fixed = barnabas("config", "set", "--all-brokers", "num.partitions=2", status=1)
+    assert "every broker reads num.partitions when it starts" in fixed
+    assert "-5" in barnabas("config", "set", "--all-brokers", "max.connections=-5", status=1)
+    assert barnabas("config", "set", "-g", group, f"{session}=50s") == f"group {group}: {session}=50000\n"
+    assert rows(barnabas("config", "list", "-g", group, "--changed"))[session] == ["50000 (50s)", "group"]
+    assert barnabas("config", "unset", "-g", group, session) == f"group {group}: {session} unset\n"
+    assert "between 45000 and 60000" in barnabas("config", "set", "-g", group, f"{session}=1s", status=1)
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
@@ -149,7 +171,7 @@ def test_a_broker_shows_its_settings_and_keeps_them(barnabas: Run) -> None:
         (("topic", "observers", "t", "--brokers", "x"), "--brokers 'x' is not a list of brokers"),
         (("group", "describe"), "say which groups: GROUP... or --regex PATTERN"),
         (("group", "delete-offsets", "g", "-t", "t:x"), "'t:x'"),
-        (("config", "list"), "say whose configuration: --topic TOPIC or --broker ID"),
+        (("config", "list"), "say whose configuration: --topic TOPIC, --broker ID, --all-brokers or --group GROUP"),
         (("config", "set", "-t", "t", "foo"), "'foo' is not a configuration"),
         (("config", "unset", "-t", "t", "a=1"), "'a=1': `config unset` takes names alone"),
     ],

@@ -3,7 +3,8 @@
 import pytest
 
 from barnabas_broker.access.join_tokens import ISSUE
-from barnabas_broker.config.entries import broker_entries, topic_entries
+from barnabas_broker.config.dynamic import DYNAMIC
+from barnabas_broker.config.entries import broker_entries, group_entries, topic_entries
 from barnabas_broker.replicas.lost_voters import METHOD as LOST_VOTER
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.create_partitions import (
@@ -238,7 +239,7 @@ class TestDescribeConfigs:
         assert (configs["num.partitions"].value, configs["num.partitions"].config_source) == ("1", 5)
         secret = configs["cluster.secret"]
         assert (secret.value, secret.is_sensitive, secret.config_type) == (None, True, 9)
-        assert all(config.read_only for config in configs.values())
+        assert {name for name, config in configs.items() if not config.read_only} == DYNAMIC
         assert self.ask(wire, BROKER, "") == (0, {})
 
     @pytest.mark.parametrize(
@@ -258,8 +259,8 @@ class TestDescribeConfigs:
 
 
 def test_every_setting_has_a_value_a_type_and_a_sentence(one_broker: RunningCluster) -> None:
-    config = one_broker.cluster.nodes[1].config
-    for entry in (*broker_entries(config), *topic_entries("t", {}, config)):
+    settings = one_broker.cluster.nodes[1].broker.settings
+    for entry in (*broker_entries(settings), *topic_entries("t", {}, settings), *group_entries({}, settings)):
         assert entry.documentation
         assert 1 <= entry.type <= 9
         assert entry.is_sensitive == (entry.value is None)

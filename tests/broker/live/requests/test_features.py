@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from barnabas_broker.coordinators.transactions.state_machine.location import TRANSACTION_TOPIC
 from barnabas_broker.server.handlers.update_features import FEATURES_MAX
 from barnabas_broker.server.offer import Offer
 from barnabas_broker.testing import Cluster, RunningCluster
@@ -17,17 +18,23 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.find_coordinator import FindCoordinatorRequest
 from barnabas_clients.protocol.init_producer_id import InitProducerIdRequest
 from barnabas_clients.protocol.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from barnabas_metadata_quorum.controller.features import NEWEST, TRANSACTION_VERSION, transaction_version
+from barnabas_metadata_quorum.controller.features import TRANSACTION_VERSION, levels_of, transaction_version
 from barnabas_metadata_quorum.image.image import Image, apply_all
 from barnabas_metadata_quorum.image.records import FeatureFinalized, ProducerIdsAllocated
 from barnabas_raftlog.records.header import TRANSACTIONAL
 from broker.live.transactions.producing import until_decided
 from broker.wire_client import Wire, batch, produce_request
 
-from .feature_updates import FEATURE, STEPS, Outcome, features_of, taken
+from .feature_updates import FEATURE, METADATA, STEPS, Outcome, features_of, taken
 
-SUPPORTED = [SupportedFeatureKey(name=FEATURE, min_version=0, max_version=2)]
-FINALIZED = [FinalizedFeatureKey(name=FEATURE, max_version_level=2, min_version_level=2)]
+SUPPORTED = [
+    SupportedFeatureKey(name=METADATA, min_version=7, max_version=33),
+    SupportedFeatureKey(name=FEATURE, min_version=0, max_version=2),
+]
+FINALIZED = [
+    FinalizedFeatureKey(name=METADATA, max_version_level=33, min_version_level=33),
+    FinalizedFeatureKey(name=FEATURE, max_version_level=2, min_version_level=2),
+]
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +56,7 @@ def test_a_new_cluster_has_the_newest_level_and_every_broker_says_so(wires: list
         for version in range(3):
             assert not features_of(wire, version).supported_features
         third, fourth = features_of(wire, 3), features_of(wire, 4)
-        assert (third.supported_features, fourth.supported_features) == ([], SUPPORTED)
+        assert (third.supported_features, fourth.supported_features) == (SUPPORTED[:1], SUPPORTED)
         assert third.finalized_features == fourth.finalized_features == FINALIZED
         assert third.finalized_features_epoch >= 1
 
@@ -99,7 +106,8 @@ def test_levels_outlive_a_restart() -> None:
         running.run(restarted)
         assert transaction_version(cluster.nodes[1].metadata.image) == 1
         wire = Wire("127.0.0.1", cluster.nodes[1].port)
-        assert [one.max_version_level for one in features_of(wire).finalized_features] == [1]
+        levels = {one.name: one.max_version_level for one in features_of(wire).finalized_features}
+        assert levels == {METADATA: 33, FEATURE: 1}
         wire.close()
 
 
@@ -117,6 +125,7 @@ def test_at_level_0_there_are_no_transactions_and_an_upgrade_brings_them() -> No
         produce.transactional_id = "x"
         refused = wire.ask(produce, 11).responses[0].partition_responses[0]
         assert (refused.error_code, "transaction.version" in refused.error_message) == (ErrorCode.INVALID_RECORD, True)
+        assert TRANSACTION_TOPIC not in running.cluster.nodes[1].partitions.topics
         assert taken(wire, STEPS[0], 2).level == 2
         assert until_decided(lambda: found(wire)).node_id == 1
         assert until_decided(lambda: wire.ask(request, 5)).producer_epoch == 0
@@ -144,7 +153,7 @@ def decoded(offer: Offer, version: int = 4) -> ApiVersionsResponse:
 
 def test_an_answer_is_encoded_once_for_an_image() -> None:
     owner = Owner()
-    offer = Offer({18: range(5)}, NEWEST, owner.now)
+    offer = Offer({18: range(5)}, {TRANSACTION_VERSION: levels_of(TRANSACTION_VERSION)}, owner.now)
     first = offer.body(4, ErrorCode.NONE)
     assert offer.body(4, ErrorCode.NONE) is first
     assert offer.body(3, ErrorCode.NONE) is not first
@@ -152,7 +161,7 @@ def test_an_answer_is_encoded_once_for_an_image() -> None:
     later = decoded(offer)
     assert (later.finalized_features_epoch, later.finalized_features) == (1, [])
     owner.apply(FeatureFinalized(TRANSACTION_VERSION, 2))
-    assert decoded(offer).finalized_features == FINALIZED
+    assert decoded(offer).finalized_features == FINALIZED[1:]
     assert decoded(offer).finalized_features_epoch == 2
 
 

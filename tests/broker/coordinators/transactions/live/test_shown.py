@@ -6,7 +6,6 @@ import pytest
 from broker.wire_client import Wire
 
 from barnabas_broker.testing import RunningCluster
-from barnabas_clients.protocol.api_versions import ApiVersionsRequest
 from barnabas_clients.protocol.describe_transactions import DescribedTransaction, DescribeTransactionsRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.list_transactions import ListedTransaction, ListTransactionsRequest
@@ -68,10 +67,3 @@ def test_an_id_that_is_unknown_or_elsewhere_says_so(brokers: RunningCluster, cli
             (row,) = wire.ask(request, 0).transaction_states
             assert row.error_code == ErrorCode.NOT_COORDINATOR
             wire.close()
-
-
-def test_a_broker_that_does_not_offer_transactions_offers_no_list() -> None:
-    with RunningCluster(1) as brokers:
-        wire = Wire("127.0.0.1", brokers.cluster.nodes[1].port)
-        assert not {65, 66} & {key.api_key for key in wire.ask(ApiVersionsRequest(), 0).api_keys}
-        wire.close()

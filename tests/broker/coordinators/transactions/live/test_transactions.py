@@ -243,15 +243,3 @@ def test_prepared_transactions_are_offered_where_they_are_enabled(two_phase: boo
             assert (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch) == prepared
             client.finish()
         client.lose()
-
-
-def test_a_broker_that_does_not_offer_transactions_refuses_their_ids(name: str) -> None:
-    with RunningCluster(1) as brokers:
-        wire = Wire("127.0.0.1", brokers.cluster.nodes[1].port)
-        denied = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        found = wire.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=[name]), 4).coordinators[0]
-        assert found.error_code == denied
-        request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1_000)
-        assert wire.ask(request, 5).error_code == denied
-        assert TRANSACTION_TOPIC not in brokers.cluster.nodes[1].partitions.topics
-        wire.close()

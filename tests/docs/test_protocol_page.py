@@ -1,0 +1,77 @@
+"""The page about the protocol shows the table of APIs. `UPDATE_PAGES=1 pytest` of this file writes it anew."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from barnabas_broker.config.broker import BrokerConfig
+from barnabas_broker.server.dispatch import ROUTES
+from barnabas_clients.protocol.registry import APIS
+
+PAGE = Path(__file__).parents[2] / "docs" / "protocol.md"
+BEGIN, END = "<!-- the table of APIs begins -->\n", "<!-- the table of APIs ends -->\n"
+
+
+def with_settings(settings: dict[str, str | int | float]) -> BrokerConfig:
+    required: dict[str, str | int | float] = {
+        "cluster.id": "c",
+        "node.id": 1,
+        "cluster.nodes": "1@127.0.0.1:1",
+        "log.dir": "d",
+    }
+    return BrokerConfig.from_settings(required | settings)
+
+
+SHUT = with_settings({})
+GATES = ("unstable_api_versions_enable", "transaction_two_phase_commit_enable")
+
+
+def shown(versions: range) -> str:
+    if not versions:
+        return ""
+    return str(versions[0]) if len(versions) == 1 else f"{versions[0]}-{versions[-1]}"
+
+
+def condition(key: int) -> str:
+    """Return which setting offers more of an API, and what of it; empty if none does."""
+    for gate in GATES:
+        opened = ROUTES[key].offered(with_settings({gate.replace("_", "."): True}))
+        if opened != ROUTES[key].offered(SHUT):
+            return f"{shown(opened)} with `{gate.replace('_', '.')}`"
+    return ""
+
+
+def rows() -> Iterator[str]:
+    for key, api in sorted(APIS.items()):
+        offered = condition_ = ""
+        if (route := ROUTES.get(key)) is not None:
+            offered, condition_ = shown(route.offered(SHUT)), condition(key)
+            if route.served_from > route.advertised.start:
+                condition_ = f"served from {route.served_from} on; see [traps](#traps)"
+        yield f"| {key} | {api.name} | {shown(api.versions)} | {offered} | {condition_} |\n"
+
+
+def table() -> str:
+    return f"| key | API | declared | offered | |\n|---|---|---|---|---|\n{''.join(rows())}"
+
+
+def test_the_page_shows_the_table_of_apis() -> None:
+    before, begun, rest = PAGE.read_text().partition(BEGIN)
+    found, ended, after = rest.partition(END)
+    assert begun, "the page has the mark"
+    assert ended, "the page has the mark"
+    if os.environ.get("UPDATE_PAGES"):
+        PAGE.write_text(f"{before}{BEGIN}\n{table()}\n{END}{after}")
+    else:
+        assert found.strip() == table().strip()
+
+
+def test_the_table_tells_what_settings_open() -> None:
+    assert condition(22) == "0-6 with `transaction.two.phase.commit.enable`"
+    assert condition(1) == ""
+
+
+def test_a_broker_offers_nothing_that_is_not_declared() -> None:
+    assert ROUTES.keys() <= APIS.keys()
+    for key, route in ROUTES.items():
+        assert set(route.advertised[route.served_from - route.advertised.start :]) <= set(APIS[key].versions)
