@@ -24,6 +24,8 @@ from barnabas_broker.replicas.partitions import Partitions
 from barnabas_broker.replicas.retention import Retention
 from barnabas_broker.replicas.transaction_markers import MarkersHere
 from barnabas_broker.status.events import EventHistory, FetchCounters
+from barnabas_broker.telemetry.exporter import Exporter
+from barnabas_broker.telemetry.telemetry import Telemetry
 from barnabas_broker.timing.pieces import let_go
 from barnabas_broker.timing.timers import Timers
 from barnabas_broker.timing.turns import Work
@@ -157,6 +159,10 @@ class BrokerContext:
         self.is_stopping = False
         self.proof_refused_ms = -(1 << 62)  # when the last event told that somebody does not know the secret
         self._tasks = Tasks(self.on_fatal)
+        self.telemetry: Telemetry | None = None
+        if (collector := config.collector) is not None:
+            exporter = Exporter(collector, self.spawn)
+            self.telemetry = Telemetry(exporter, config.telemetry_max_bytes, lambda: self.image)
 
     def configure(self, settings: BrokerSettings) -> None:
         """Go by other settings from now on (`live_settings`)."""

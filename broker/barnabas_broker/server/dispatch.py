@@ -60,6 +60,7 @@ from barnabas_broker.server.handlers import (
     end_txn,
     fetch,
     find_coordinator,
+    get_telemetry_subscriptions,
     heartbeat,
     init_producer_id,
     join_group,
@@ -76,6 +77,7 @@ from barnabas_broker.server.handlers import (
     offset_for_leader_epoch,
     open_challenge,
     produce,
+    push_telemetry,
     raft_voters,
     sync_group,
     txn_offset_commit,
@@ -122,6 +124,7 @@ class Gate(NamedTuple):
 
 UNSTABLE = Gate(0, lambda config: config.unstable_api_versions_enable)
 TWO_PHASE = Gate(6, lambda config: config.transaction_two_phase_commit_enable)
+COLLECTED = Gate(0, lambda config: config.collector is not None)  # As Kafka does without a plugin for it.
 
 
 class Route(NamedTuple):
@@ -218,6 +221,8 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (61, range(1), 0, describe_producers),
     (65, range(1), 0, describe_transactions),
     (66, range(3), 0, list_transactions),
+    (71, range(1), 0, get_telemetry_subscriptions),
+    (72, range(1), 0, push_telemetry),
     (74, range(2), 0, list_config_resources),
     (80, range(2), 0, raft_voters.ADD),
     (81, range(1), 0, raft_voters.REMOVE),
@@ -229,7 +234,7 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (25191, range(1), 0, describe_snapshots),
     (25192, range(1), 0, delete_snapshot),
 )
-_GATES: Mapping[int, Gate] = {22: TWO_PHASE}
+_GATES: Mapping[int, Gate] = {22: TWO_PHASE, 71: COLLECTED, 72: COLLECTED}
 ROUTES = {
     key: Route(
         key=key,

@@ -294,6 +294,18 @@ class Admin:
         limit_s = self._limit(timeout_s)
         return await admin_configs.describe_configs(self._cluster, wanted, limit_s, include_documentation=documented)
 
+    async def list_config_resources(
+        self, types: Iterable[ConfigResourceType] = tuple(ConfigResourceType), *, timeout_s: float | None = None
+    ) -> list[ConfigResource]:
+        """Return what can be configured, or is: topics, brokers, groups and subscriptions to clients' metrics, sorted.
+
+        Raises:
+            UnsupportedVersionError: the brokers do not tell (before Apache Kafka 4.1).
+        """
+        limit_s = self._limit(timeout_s)
+        wanted = [one_of("a type in types", one, tuple(ConfigResourceType)) for one in several("types", types, "types")]
+        return await admin_configs.list_config_resources(self._cluster, wanted, limit_s)
+
     async def alter_configs(
         self,
         resource: ConfigResource,

@@ -51,11 +51,15 @@ class ConfigResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    CLIENT_METRICS = 16
     GROUP = 32
 
 
 class ConfigResource(NamedTuple):
-    """A topic by name, a group by its id, or a broker by its id in decimal digits; without one: all brokers."""
+    """A topic by name, a group by its id, or a broker by its id in decimal digits; without one: all brokers.
+
+    A subscription to metrics of clients has a name of its own.
+    """
 
     type: ConfigResourceType
     name: str
@@ -76,6 +80,11 @@ class ConfigResource(NamedTuple):
     @classmethod
     def group(cls, group_id: str) -> Self:
         return cls(ConfigResourceType.GROUP, group_id)
+
+    @classmethod
+    def client_metrics(cls, name: str) -> Self:
+        """A subscription to metrics of clients (KIP-714): there as long as anything is set for it."""
+        return cls(ConfigResourceType.CLIENT_METRICS, name)
 
 
 class OffsetSpec(IntEnum):

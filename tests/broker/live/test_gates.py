@@ -12,8 +12,10 @@ from barnabas_broker.testing import RunningCluster
 from barnabas_clients.protocol.api_versions import ApiVersionsRequest
 from barnabas_clients.protocol.describe_cluster import DescribeClusterRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from barnabas_clients.protocol.init_producer_id import InitProducerIdRequest
 from barnabas_clients.protocol.list_groups import ListGroupsRequest
+from barnabas_clients.protocol.push_telemetry import PushTelemetryRequest
 from broker.wire_client import Wire
 
 WHOLE, PARTLY = DescribeClusterRequest.api_key, ListGroupsRequest.api_key
@@ -65,5 +67,7 @@ def test_behind_a_shut_gate_an_api_is_unknown_and_a_version_is_none(
     assert "ListGroups v3 is not supported" in caplog.text
 
 
-def test_only_prepared_transactions_stand_behind_a_gate() -> None:
-    assert {InitProducerIdRequest.api_key: dispatch.TWO_PHASE} == dispatch._GATES
+def test_only_prepared_transactions_and_clients_metrics_stand_behind_a_gate() -> None:
+    metrics = {GetTelemetrySubscriptionsRequest.api_key, PushTelemetryRequest.api_key}
+    gates = {InitProducerIdRequest.api_key: dispatch.TWO_PHASE, **dict.fromkeys(metrics, dispatch.COLLECTED)}
+    assert gates == dispatch._GATES

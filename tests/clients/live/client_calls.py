@@ -82,6 +82,7 @@ ADMIN: Mapping[str, Call] = {
     "describe_features": lambda c, s: c.admin.describe_features(timeout_s=s),
     "update_features": lambda c, s: c.admin.update_features({"transaction.version": 2}, timeout_s=s),
     "describe_configs": lambda c, s: c.admin.describe_configs([ConfigResource.topic(c.topic)], timeout_s=s),
+    "list_config_resources": lambda c, s: c.admin.list_config_resources(timeout_s=s),
     "alter_configs": lambda c, s: c.admin.alter_configs(
         ConfigResource.topic(c.topic), {"max.message.bytes": "1048588"}, timeout_s=s
     ),

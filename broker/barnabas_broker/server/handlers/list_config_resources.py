@@ -1,7 +1,7 @@
-"""ListConfigResources: name what can be configured: topics, brokers, and subscriptions to clients' metrics.
+"""ListConfigResources: name what can be configured: topics, brokers, and groups and subscriptions that are.
 
-Groups and loggers have no configurations here, so there are none to name; Kafka names the brokers once more for their
-loggers. A kind that nobody knows is UNSUPPORTED_VERSION, as there.
+Subscriptions are those to clients' metrics. Loggers have no configurations here; Kafka names the brokers once more for
+theirs. A kind that nobody knows is UNSUPPORTED_VERSION, as there.
 """
 
 from collections.abc import Generator
@@ -39,6 +39,11 @@ def handle(
         rows += [
             ListedConfigResource(resource_name=str(known.node_id), resource_type=BROKER) for known in broker.brokers()
         ]
+    for number, (kind, name) in enumerate(sorted(broker.image.resource_configs), 1):
+        if kind in wanted and kind in {CLIENT_METRICS, GROUP}:
+            rows.append(ListedConfigResource(resource_name=name, resource_type=kind))
+        if not number % PIECE:
+            yield
     if TOPIC in wanted:
         names = yield from sorted_names(broker.partitions.topics)
         for number, name in enumerate(names, 1):
