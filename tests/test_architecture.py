@@ -137,8 +137,8 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_raftlog.log.replica": "compaction pending retention",
     "barnabas_raftlog.log.recovery": "forgery plan",
     "barnabas_metadata_quorum": (
-        "answer_limit client_metrics_configs config_values controller image descriptions replica resource_configs topic_configs topic_names"
-        " leaders.table"
+        "answer_limit client_metrics_configs config_values controller image descriptions replica resource_configs"
+        " topic_configs topic_names leaders.table"
     ),
     "barnabas_metadata_quorum.voters": "membership steps",
     "barnabas_clients": "protocol assignors arguments backoff errors place_arguments topic_partition wording",

@@ -1,7 +1,7 @@
 """Reads where a collector of metrics takes them: `http://host:port/path`. Pure."""
 
+import re
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 from .addresses import ConfigError
 
@@ -9,6 +9,7 @@ __all__ = ["Collector", "collector_at"]
 
 OTLP_PORT = 4318
 OTLP_PATH = "/v1/metrics"
+_parts_of = re.compile(r"http://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?(/[!-~]*)?", re.ASCII).fullmatch
 
 
 class Collector(NamedTuple):
@@ -27,14 +28,8 @@ def collector_at(name: str, url: str) -> Collector | None:
     """
     if not url:
         return None
-    refusal = ConfigError(f"{name} is {url!r}; it must be like http://127.0.0.1:4318/v1/metrics")
-    try:
-        parts = urlsplit(url)
-        port = parts.port or OTLP_PORT
-    except ValueError as error:
-        raise refusal from error
-    path = (parts.path or OTLP_PATH) + (f"?{parts.query}" if parts.query else "")
-    is_plain = url.isascii() and url.isprintable() and " " not in url
-    if parts.scheme != "http" or not parts.hostname or parts.username is not None or not is_plain:
-        raise refusal
-    return Collector(parts.hostname, port, path)
+    parts = _parts_of(url)
+    port = int(parts[2] or OTLP_PORT) if parts else 0
+    if parts is None or not 0 < port < 1 << 16:
+        raise ConfigError(f"{name} is {url!r}; it must be like http://127.0.0.1:4318/v1/metrics")
+    return Collector(parts[1].strip("[]"), port, parts[3] or OTLP_PATH)
