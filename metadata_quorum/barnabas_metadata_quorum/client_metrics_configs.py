@@ -30,6 +30,8 @@ CLIENT_METRICS = 16  # Kafka's number for this kind of resource
 INTERVAL_MS, MATCH, METRICS = "interval.ms", "match", "metrics"
 ALL_METRICS = "*"
 INTERVAL_MS_MIN, INTERVAL_MS_MAX = 100, 3_600_000
+ITEMS_MAX = 100
+"""Of one list: every client is asked for what all of them want."""
 MATCHED = (
     "client_id",
     "client_instance_id",
@@ -82,6 +84,8 @@ def check_client_metrics(name: str, configs: Mapping[str, str]) -> None:
     _check_interval(configs.get(INTERVAL_MS, CLIENT_METRICS_CONFIGS[INTERVAL_MS].default))
     for key in (MATCH, METRICS):
         items = items_of(configs.get(key, ""))
+        if len(items) > ITEMS_MAX:
+            raise ClientMetricsError(f"{key} has {len(items)} items; {ITEMS_MAX} are the maximum.", is_config=True)
         if not all(items) or len(set(items)) < len(items):
             raise ClientMetricsError(f"{key}: an item is empty, or there twice.", is_config=True)
     matchers_of(configs)
@@ -94,7 +98,7 @@ def matchers_of(configs: Mapping[str, str]) -> dict[str, str]:
         ClientMetricsError: one is malformed.
     """
     found = {}
-    for item in items_of(configs.get(MATCH, "")):
+    for item in items_of(configs.get(MATCH, ""))[:ITEMS_MAX]:
         name, _, pattern = item.partition("=")
         if name.strip() not in MATCHED or not pattern.strip() or "=" in pattern:
             text = f"Illegal client matching pattern: {item[:200]}; it is NAME=PATTERN, NAME of {', '.join(MATCHED)}"

@@ -42,6 +42,7 @@ from barnabas_clients.protocol.describe_snapshots import DescribeSnapshotsRespon
 from barnabas_clients.protocol.describe_transactions import DescribeTransactionsResponse
 from barnabas_clients.protocol.elect_leaders import ElectLeadersResponse
 from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
 from barnabas_clients.protocol.leader_hints import NodeEndpoint
 from barnabas_clients.protocol.list_config_resources import ListConfigResourcesResponse
 from barnabas_clients.protocol.list_groups import ListGroupsResponse
@@ -81,6 +82,7 @@ _WIDE = frozenset(
         DescribeSnapshotsResponse,
         DescribeTransactionsResponse,
         ElectLeadersResponse,
+        GetTelemetrySubscriptionsResponse,
         ListConfigResourcesResponse,
         ListGroupsResponse,
         ListPartitionReassignmentsResponse,

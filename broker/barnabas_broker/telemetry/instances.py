@@ -20,14 +20,17 @@ _MAY_ASK = frozenset({ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_C
 
 
 class Instance:
-    """One client on one connection. `version` is that of the subscriptions that `wanted` comes from."""
+    """One client on one connection. `version` is that of the subscriptions that it was compared with.
 
-    __slots__ = ("asked_ms", "is_ending", "last_code", "number", "peer", "pushed_ms", "version", "wanted")
+    It is remembered what it was asked for by a number alone: the names may be thousands.
+    """
+
+    __slots__ = ("asked_ms", "interval_ms", "is_ending", "last_code", "number", "peer", "pushed_ms", "version")
 
     def __init__(self, instance_id: bytes, peer: str, version: int, wanted: Wanted) -> None:
         self.peer = peer
         self.version = version
-        self.wanted = wanted
+        self.interval_ms = wanted.interval_ms
         self.number = wanted.number_for(instance_id)
         self.asked_ms = self.pushed_ms = NEVER_MS
         self.is_ending = False
@@ -35,7 +38,7 @@ class Instance:
 
     def ask(self, now_ms: int) -> ErrorCode:
         """Note a question; return NONE if it may be answered."""
-        if now_ms - max(self.asked_ms, self.pushed_ms) >= self.wanted.interval_ms:
+        if now_ms - max(self.asked_ms, self.pushed_ms) >= self.interval_ms:
             self.asked_ms = now_ms
         elif self.last_code not in _MAY_ASK:
             return ErrorCode.THROTTLING_QUOTA_EXCEEDED
@@ -52,7 +55,7 @@ class Instance:
     def _push_code(self, now_ms: int, number: int, *, codec_is_known: bool, fits: bool, is_ending: bool) -> ErrorCode:
         if self.is_ending:
             return ErrorCode.INVALID_REQUEST
-        is_due = self.asked_ms > self.pushed_ms or now_ms - self.pushed_ms >= self.wanted.interval_ms
+        is_due = self.asked_ms > self.pushed_ms or now_ms - self.pushed_ms >= self.interval_ms
         if is_due:
             self.pushed_ms = now_ms
         elif not is_ending:

@@ -22,7 +22,7 @@ from barnabas_raftlog.records.compression import Compression, decompress
 from .exporter import Exporter
 from .instances import Instance, Instances
 from .metrics_data import MetricsDataError, with_attributes
-from .subscriptions import Client, Subscription, read_subscription, wanted_of
+from .subscriptions import Client, Subscription, Wanted, read_subscription, wanted_of
 
 __all__ = ["ACCEPTED", "Telemetry"]
 
@@ -55,6 +55,11 @@ class Telemetry:
             found = Instance(instance_id, peer, version, (yield from wanted_of(client, subscriptions)))
         self._instances.keep(instance_id, found)
         return found
+
+    def wanted(self, client: Client) -> Generator[None, None, Wanted]:
+        """Return what a client is asked for now. Yields between pieces."""
+        yield from self._refresh()
+        return (yield from wanted_of(client, self._subscriptions))
 
     async def take(self, metrics: bytes, codec: int, client: Client) -> ErrorCode:
         """Send metrics on; INVALID_RECORD if they are none. Cancelled, they may be sent."""

@@ -79,6 +79,8 @@ def test_expressions_that_nobody_can_match_with_are_refused(name: str) -> None:
         ("s", {"match": "rack=a"}, True),
         ("s", {"metrics": "a,,b"}, True),
         ("s", {"metrics": "a,b,a"}, True),
+        ("s", {"metrics": ",".join(f"m{number}" for number in range(101))}, True),
+        ("s", {"match": ",".join(f"client_id=m{number}" for number in range(101))}, True),
     ],
 )
 def test_subscriptions_are_checked_as_kafka_checks_them(name: str, configs: dict[str, str], is_config: bool) -> None:

@@ -34,14 +34,15 @@ def handle(
     code = instance.ask(broker.now_ms())
     if code != ErrorCode.NONE:
         return refuse(request, code)
+    wanted = yield from telemetry.wanted(client)
     return GetTelemetrySubscriptionsResponse(
         client_instance_id=instance_id,
-        subscription_id=instance.number,
+        subscription_id=wanted.number_for(instance_id),
         accepted_compression_types=ACCEPTED,
-        push_interval_ms=instance.wanted.interval_ms,
+        push_interval_ms=wanted.interval_ms,
         telemetry_max_bytes=telemetry.bytes_max,
         delta_temporality=True,
-        requested_metrics=instance.wanted.metrics,
+        requested_metrics=wanted.metrics,
     )
 
 
