@@ -66,6 +66,7 @@ def alter_resources(image: Image, command: AlterResources) -> tuple[list[Record]
     _check_level(image)
     draft = ImageBuilder(image)
     times = Counter((wanted.kind, wanted.name) for wanted in command.resources)
+    subscriptions = _subscriptions_in(draft, command)
     records: list[Record] = []
     fates: list[AlteredResource] = []
     for wanted in command.resources:
@@ -73,6 +74,8 @@ def alter_resources(image: Image, command: AlterResources) -> tuple[list[Record]
             if times[wanted.kind, wanted.name] > 1:
                 raise Refused(RefusalReason.INVALID_REQUEST, "the request names this resource more than once")
             record = _configured(draft, wanted)
+            if record is not None and wanted.kind == CLIENT_METRICS:
+                subscriptions = _counted(draft, wanted.name, subscriptions)
         except Refused as refused:
             fates.append(AlteredResource(refused.reason, refused.message[:NAME_CHARACTERS_MAX]))
             continue
@@ -93,7 +96,7 @@ def _configured(draft: ImageBuilder, wanted: ConfiguredResource) -> ResourceConf
     if wanted.kind == GROUP and (complaint := check_group_configs(wanted.name, configs)):
         raise Refused(RefusalReason.INVALID_CONFIG, complaint)
     if wanted.kind == CLIENT_METRICS:
-        _check_subscription(draft, wanted.name, configs, is_new=not before)
+        _check_subscription(wanted.name, configs)
     if len(configs) > CONFIGS_MAX:
         text = f"{len(configs)} configurations of one resource; {CONFIGS_MAX} are the maximum"
         raise Refused(RefusalReason.INVALID_REQUEST, text)
@@ -104,15 +107,32 @@ def _configured(draft: ImageBuilder, wanted: ConfiguredResource) -> ResourceConf
     return ResourceConfigured(wanted.kind, wanted.name, configs)
 
 
-def _check_subscription(draft: ImageBuilder, name: str, configs: Mapping[str, str], *, is_new: bool) -> None:
+def _check_subscription(name: str, configs: Mapping[str, str]) -> None:
     try:
         check_client_metrics(name, configs)
     except ClientMetricsError as error:
         reason = RefusalReason.INVALID_CONFIG if error.is_config else RefusalReason.INVALID_REQUEST
         raise Refused(reason, str(error)) from error
-    if is_new and sum(kind == CLIENT_METRICS for kind, _ in draft.resource_configs) >= SUBSCRIPTIONS_MAX:
+
+
+def _subscriptions_in(draft: ImageBuilder, command: AlterResources) -> int:
+    """Return how many subscriptions there are, if the command is about any: they are among thousands of resources."""
+    if all(wanted.kind != CLIENT_METRICS for wanted in command.resources):
+        return 0
+    return sum(kind == CLIENT_METRICS for kind, _ in draft.resource_configs)
+
+
+def _counted(draft: ImageBuilder, name: str, subscriptions: int) -> int:
+    """Return the number of subscriptions, of which the one of this name is about to change; or refuse one more.
+
+    One that is deleted counts until the end of the command.
+    """
+    if (CLIENT_METRICS, name) in draft.resource_configs:
+        return subscriptions
+    if subscriptions >= SUBSCRIPTIONS_MAX:
         text = f"{SUBSCRIPTIONS_MAX} subscriptions to clients' metrics are the maximum; delete one first"
         raise Refused(RefusalReason.POLICY_VIOLATION, text)
+    return subscriptions + 1
 
 
 def _check_name(wanted: ConfiguredResource) -> None:
