@@ -1,4 +1,4 @@
-"""`barnabas quorum describe` and `barnabas topic elect` against real brokers."""
+"""`barnabas quorum describe`, `topic elect` and `config --client-metrics` against real brokers."""
 
 import json
 from collections.abc import Iterator
@@ -67,3 +67,17 @@ def test_a_preferred_leader_is_elected(running: RunningCluster, barnabas: Run) -
     assert json.loads(barnabas("topic", "elect", TOPIC, "--json")) == {"moved": [], "refused": []}
     assert "there is no topic 'x'" in barnabas("topic", "elect", "x", status=1)
     assert "name one" in barnabas("topic", "elect", "-p", 1, status=2)
+
+
+def test_subscriptions_to_metrics_are_set_shown_and_taken_back(barnabas: Run) -> None:
+    whose = ("--client-metrics", "producers")
+    told = barnabas("config", "set", *whose, "metrics=a,b", "interval.ms=30s", "match=client_id=x.*")
+    assert told == "client-metrics producers: metrics=a,b, interval.ms=30000, match=client_id=x.*\n"
+    rows = [line.split() for line in barnabas("config", "list", *whose, "--changed").splitlines()]
+    assert [row[0] for row in rows[1:]] == ["interval.ms", "match", "metrics"]
+    assert {row[-1] for row in rows[1:]} == {"subscription"}
+    refused = barnabas("config", "set", *whose, "match=rack=1", status=1)
+    assert "Illegal client matching pattern" in refused
+    assert "there is no client-metrics configuration 'x'" in barnabas("config", "set", *whose, "x=1", status=1)
+    barnabas("config", "unset", *whose, "metrics", "interval.ms", "match")
+    assert len(barnabas("config", "list", *whose, "--changed").splitlines()) <= 1
