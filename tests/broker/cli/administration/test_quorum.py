@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 from broker.cli.conftest import Run
+from broker.live.requests.leading import lead
 from broker.wire_client import Wire
 
 from barnabas_broker.cli import entry as cli
-from barnabas_broker.leadership.known_leaders import KnownLeaders
-from barnabas_broker.testing import Cluster, RunningCluster
+from barnabas_broker.testing import RunningCluster
 
 TOPIC = "elected"
 
@@ -27,7 +27,8 @@ def running() -> Iterator[RunningCluster]:
 @pytest.fixture
 def barnabas(running: RunningCluster, capsys: pytest.CaptureFixture[str]) -> Run:
     def run(*words: object, status: int = 0) -> str:
-        assert cli.main([*map(str, words), "-b", running.bootstrap]) == status
+        where = () if "-b" in words else ("-b", running.bootstrap)
+        assert cli.main([*map(str, words), *where]) == status
         out, err = capsys.readouterr()
         return str(err if status else out)
 
@@ -47,21 +48,10 @@ def test_the_quorum_is_shown_with_those_that_vote_and_those_that_learn(barnabas:
 
 
 def test_a_preferred_leader_is_elected(running: RunningCluster, barnabas: Run) -> None:
-    nodes = running.cluster.nodes
-    placement = nodes[1].partitions.topics[TOPIC].topic.partitions[1]
-    first, second = placement.replicas[:2]
-
-    async def heard_by(leaders: KnownLeaders) -> None:
-        topic_id = nodes[1].partitions.topics[TOPIC].topic.topic_id
-        await leaders.wait_while(lambda: getattr(leaders.leadership(topic_id, 1), "leader_id", -1) != second, 10)
-
-    async def move(_: Cluster) -> None:
-        nodes[first].partitions.topics[TOPIC].partitions[1].transfer(second)
-        for node in nodes.values():
-            await heard_by(node.partitions.known_leaders)
-
+    other, moved = running.cluster.nodes[1].partitions.topics[TOPIC].topic.partitions
+    running.run(lambda cluster: lead(cluster, TOPIC, 0, other.replicas[0]))
     for words in ([], [TOPIC], [TOPIC, "-p", 1]):
-        running.run(move)
+        running.run(lambda cluster: lead(cluster, TOPIC, 1, moved.replicas[1]))
         assert barnabas("topic", "elect", *words) == f"{TOPIC}-1 is led by its first replica\n"
     assert barnabas("topic", "elect") == "every partition is led by its first replica already\n"
     assert json.loads(barnabas("topic", "elect", TOPIC, "--json")) == {"moved": [], "refused": []}
@@ -69,8 +59,9 @@ def test_a_preferred_leader_is_elected(running: RunningCluster, barnabas: Run) -
     assert "name one" in barnabas("topic", "elect", "-p", 1, status=2)
 
 
-def test_subscriptions_to_metrics_are_set_shown_and_taken_back(barnabas: Run) -> None:
-    whose = ("--client-metrics", "producers")
+def test_subscriptions_to_metrics_are_set_shown_and_taken_back(running: RunningCluster, barnabas: Run) -> None:
+    # Of one broker each time: the others hear of a change in a moment.
+    whose = ("--client-metrics", "producers", "-b", f"127.0.0.1:{running.cluster.nodes[1].port}")
     told = barnabas("config", "set", *whose, "metrics=a,b", "interval.ms=30s", "match=client_id=x.*")
     assert told == "client-metrics producers: metrics=a,b, interval.ms=30000, match=client_id=x.*\n"
     rows = [line.split() for line in barnabas("config", "list", *whose, "--changed").splitlines()]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_broker.testing import Cluster, RunningCluster
+from barnabas_broker.testing import RunningCluster
 from barnabas_clients.protocol.elect_leaders import ElectLeadersRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.wire.schema import NO_UUID
@@ -24,6 +24,7 @@ from .admin_questions import (
     move,
     told,
 )
+from .leading import knows, lead
 from .topic_questions import TOPIC_QUESTIONS, TopicQuestion, codes
 
 SETTINGS = {"auto.leader.rebalance.enable": False}  # Nothing else moves leaderships.
@@ -87,19 +88,6 @@ def test_a_replica_elsewhere_is_not_available(three_brokers: RunningCluster, own
         wire.close()
 
 
-async def led_by(cluster: Cluster, asked: int, target: int) -> None:
-    """Return when the broker that is asked has heard that `target` leads the topic's partition."""
-    partitions = cluster.nodes[asked].partitions
-    topic_id = partitions.topics[TOPIC].topic.topic_id
-
-    def is_other() -> bool:
-        leadership = partitions.known_leaders.leadership(topic_id, 0)
-        return leadership is None or leadership.leader_id != target
-
-    await partitions.known_leaders.wait_while(is_other, 10)
-    assert not is_other()
-
-
 def test_a_leadership_goes_where_it_is_preferred_whoever_is_asked() -> None:
     fate = {(TOPIC, 0): ErrorCode.NONE, (TOPIC, 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     with RunningCluster(3, settings=SETTINGS) as running:
@@ -108,27 +96,24 @@ def test_a_leadership_goes_where_it_is_preferred_whoever_is_asked() -> None:
         replicas = running.cluster.nodes[1].partitions.topics[TOPIC].topic.partitions[0].replicas
         first, second, third = replicas
 
-        async def move(cluster: Cluster) -> None:
-            for node_id in cluster.nodes:
-                await led_by(cluster, node_id, first)
-            cluster.nodes[first].partitions.topics[TOPIC].partitions[0].transfer(second)
-            for node_id in cluster.nodes:
-                await led_by(cluster, node_id, second)
+        def move() -> None:
+            running.run(lambda cluster: lead(cluster, TOPIC, 0, first))
+            running.run(lambda cluster: lead(cluster, TOPIC, 0, second))
 
         for asked in replicas:
-            running.run(move)
+            move()
             assert told(wires[asked], elect(PREFERRED, 0, 9), 2) == (ErrorCode.NONE, fate)
             assert told(wires[asked], elect(PREFERRED, 0), 2)[1] == {(TOPIC, 0): ErrorCode.ELECTION_NOT_NEEDED}
-        running.run(move)
+        move()
         assert told(wires[third], ElectLeadersRequest(timeout_ms=10_000), 2)[1] == {(TOPIC, 0): ErrorCode.NONE}
-        running.run(move)
+        move()
         running.run(lambda cluster: cluster.stop(first))
         away = {(TOPIC, 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
         for asked in (second, third):
             assert told(wires[asked], elect(PREFERRED, 0), 2) == (ErrorCode.NONE, away)
             assert told(wires[asked], elect(UNCLEAN, 0), 2)[1] == {(TOPIC, 0): ErrorCode.ELECTION_NOT_NEEDED}
         running.run(lambda cluster: cluster.stop(second))
-        running.run(lambda cluster: led_by(cluster, third, -1))
+        assert running.run(lambda cluster: knows(cluster, third, TOPIC, 0, -1))
         nobody = {(TOPIC, 0): ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
         assert told(wires[third], elect(UNCLEAN, 0), 2)[1] == nobody
         assert told(wires[third], elect(PREFERRED, 0), 2)[1] == away
