@@ -2,13 +2,15 @@
 
 A leadership is handed over by its leader alone. So the broker that was asked sends each leader the partitions that it
 should hand over, `AT_ONCE` at a time; the leader begins with those whose target can be reached and has caught up, and
-says which it did not begin. Then the asker waits until it has heard of the new leaders, at most `WAIT_S` for one lot.
+says which it did not begin. Then the asker waits until it has heard of the new leaders. A leader gives a transfer up
+after an election timeout, and leads on: so after `AGAIN_S` it is asked once more, `ROUNDS` times for one lot.
 
 Nothing is elected against the groups: a replica without all that is committed is never made a leader, by any request.
 
 Limits: `AT_ONCE` partitions in one question; one lot at a time for each request.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from enum import IntEnum
 from typing import NamedTuple, Protocol
@@ -26,7 +28,8 @@ __all__ = ["METHOD", "ElectionFate", "Elections", "Wanted"]
 METHOD = "elect preferred leaders"
 AT_ONCE = 200
 """Each costs its partition's producers a round trip or two."""
-WAIT_S = 5.0
+AGAIN_S = 1.0
+ROUNDS = 5
 
 
 class ElectionFate(IntEnum):
@@ -82,6 +85,7 @@ class Elections:
         fates: list[ElectionFate] = []
         for first in range(0, len(wanted), AT_ONCE):
             fates += await self._elect_some(wanted[first : first + AT_ONCE], until_ms)
+            await asyncio.sleep(0)  # When the time is up nothing else waits.
         return fates
 
     async def answer(self, _source: int, body: bytes) -> bytes:
@@ -99,23 +103,37 @@ class Elections:
         return msgspec.msgpack.encode([self._begin(Wanted(*one)) for one in asked])
 
     async def _elect_some(self, wanted: Sequence[Wanted], until_ms: int) -> list[ElectionFate]:
+        refused: set[Wanted] = set()
+        for _ in range(ROUNDS):
+            waiting = [one for one in wanted if one not in refused and self._leader_id(one) != one.target]
+            left_s = self._left_s(until_ms)
+            if not waiting or not left_s:
+                break
+            refused |= await self._ask_all(waiting, left_s)
+            await self._wait_for([one for one in waiting if one not in refused], min(AGAIN_S, left_s))
+        return [self._fate(one, refused) for one in wanted]
+
+    async def _ask_all(self, wanted: Sequence[Wanted], timeout_s: float) -> set[Wanted]:
+        """Ask the leaders of partitions to hand them over; return those that cannot be."""
         by_leader: dict[int, list[Wanted]] = {}
         for one in wanted:
             by_leader.setdefault(self._leader_id(one), []).append(one)
         refused = set(by_leader.pop(NO_LEADER, ()))
         for leader_id, asked in by_leader.items():
-            fates = await self._ask(leader_id, asked, self._left_s(until_ms))
+            fates = await self._ask(leader_id, asked, timeout_s)
             refused.update(one for one, fate in zip(asked, fates, strict=True) if fate is ElectionFate.NOT_AVAILABLE)
-        waiting = [one for one in wanted if one not in refused]
+        return refused
+
+    async def _wait_for(self, wanted: list[Wanted], timeout_s: float) -> None:
+        """Wait until all that are wanted lead, or the time is up. Takes the list."""
 
         def is_undecided() -> bool:
             # Asked at every change, so it looks no further than to the first that has to be waited for.
-            while waiting and self._leader_id(waiting[-1]) == waiting[-1].target:
-                waiting.pop()
-            return bool(waiting)
+            while wanted and self._leader_id(wanted[-1]) == wanted[-1].target:
+                wanted.pop()
+            return bool(wanted)
 
-        await self._leaders.wait_while(is_undecided, min(WAIT_S, self._left_s(until_ms)))
-        return [self._fate(one, refused) for one in wanted]
+        await self._leaders.wait_while(is_undecided, timeout_s)
 
     def _fate(self, one: Wanted, refused: set[Wanted]) -> ElectionFate:
         if self._leader_id(one) == one.target:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from barnabas_broker.leadership.elections import AT_ONCE, METHOD, ElectionFate, Elections, Wanted
+from barnabas_broker.leadership.elections import AT_ONCE, METHOD, ROUNDS, ElectionFate, Elections, Wanted
 from barnabas_metadata_quorum.leaders.table import NO_LEADER
 from barnabas_raftlog.errors import MalformedMessageError
 from barnabas_raftlog.links.links import LinkDownError
@@ -92,8 +92,27 @@ async def test_leaders_elsewhere_are_asked_in_lots_and_their_silence_is_no_refus
 
     wanted = [Wanted(TOPIC, index, FIRST) for index in range(AT_ONCE + 1)]
     fates = await made(leaders, {}, call).elect(wanted, 10_000)
-    assert asked == [AT_ONCE, 1]
-    assert fates == [ElectionFate.ELECTED] * AT_ONCE + [ElectionFate.NOT_YET]
+    assert asked == [AT_ONCE, 1, 1]  # The last one is asked again.
+    assert fates == [ElectionFate.ELECTED] * (AT_ONCE + 1)
+
+
+async def test_a_transfer_that_is_given_up_is_begun_again() -> None:
+    leaders = Leaders()
+    leaders.leader_ids = {0: ME}
+    replica = Replica(leaders, 0)
+    begun = []
+
+    def transfer(node_id: int) -> None:
+        begun.append(node_id)
+        if len(begun) == 3:
+            leaders.leader_ids[0] = node_id
+
+    replica.transfer = transfer  # type: ignore[method-assign]
+    assert await made(leaders, {0: replica}).elect([Wanted(TOPIC, 0, FIRST)], 10_000) == [ElectionFate.ELECTED]
+    assert begun == [FIRST] * 3
+    leaders.leader_ids[0] = ME
+    assert await made(leaders, {0: replica}).elect([Wanted(TOPIC, 0, FIRST)], 10_000) == [ElectionFate.NOT_YET]
+    assert len(begun) == 3 + ROUNDS
 
 
 async def test_a_partition_without_a_leader_has_nobody_to_ask() -> None:
