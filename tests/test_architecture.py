@@ -56,13 +56,13 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         " < replica_log"
     ),
     "barnabas_metadata_quorum": (
-        "answer_limit client_metrics_configs config_values pulse topic_names < resource_configs topic_configs < image"
+        "answer_limit config_values pulse topic_names < resource_configs topic_configs < image"
         " < controller leaders replica snapshot_store"
-        " < active_controller descriptions founding registration submission voters < quorum_view < service"
+        " < active_controller descriptions founding registration submission voters < service"
     ),
     "barnabas_broker": (
         "access config history process status timing < environment local_cluster partition < leadership < replicas"
-        " < coordinators < telemetry < server < node < main testing < cli pytest_plugin"
+        " < coordinators < server < node < main testing < cli pytest_plugin"
     ),
     "barnabas_broker.coordinators": "room runtime producer_ids < groups < transactions",
     "barnabas_broker.coordinators.runtime": (
@@ -73,7 +73,8 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         " < asking hosted_transaction markers whereabouts < doubts shard < additions expiry outcomes < coordinator"
     ),
     "barnabas_broker.server": (
-        "cold_window offer transient_bytes < connections < context request_log < handlers live_settings < dispatch"
+        "cold_window offer telemetry transient_bytes < connections < context request_log"
+        " < handlers live_settings < dispatch"
     ),
     "barnabas_broker.cli": (
         "near_names output quick_start < errors wording"
@@ -137,7 +138,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_raftlog.log.replica": "compaction pending retention",
     "barnabas_raftlog.log.recovery": "forgery plan",
     "barnabas_metadata_quorum": (
-        "answer_limit client_metrics_configs config_values controller image descriptions replica resource_configs"
+        "answer_limit config_values controller image descriptions replica resource_configs"
         " topic_configs topic_names leaders.table"
     ),
     "barnabas_metadata_quorum.voters": "membership steps",
@@ -164,7 +165,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     ),
     "barnabas_broker.server": "cold_window offer transient_bytes",
     "barnabas_broker.leadership": "absences cut_off",
-    "barnabas_broker.telemetry": "instances metrics_data subscriptions",
+    "barnabas_broker.server.telemetry": "instances metrics_data subscriptions",
     "barnabas_broker.cli": (
         "near_names streams.formats streams.lines commands.bench_report commands.reassignment_plan"
         " commands.administration.config_values wording"

@@ -2,7 +2,7 @@
 
 from typing import assert_never
 
-from barnabas_metadata_quorum.client_metrics_configs import CLIENT_METRICS
+from barnabas_metadata_quorum.controller.client_metrics import CLIENT_METRICS
 from barnabas_metadata_quorum.controller.witnesses import needs_witness
 from barnabas_metadata_quorum.image.pinned_ranges import count_of
 from barnabas_metadata_quorum.image.records import (

@@ -61,6 +61,7 @@ from barnabas_metadata_quorum.image.snapshots import Snapshot, decode_snapshot
 from barnabas_metadata_quorum.voters.changes import VoterChanges, status_of
 from barnabas_metadata_quorum.voters.formation import Formation
 from barnabas_metadata_quorum.voters.membership import Membership
+from barnabas_metadata_quorum.voters.view import quorum_of
 from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.errors import BarnabasError, MalformedMessageError, NotLeaderError, StorageFailedError
 from barnabas_raftlog.links.interfaces import NodeLinks
@@ -78,7 +79,6 @@ from .active_controller import ActiveController, Clocks, not_controller
 from .descriptions import fact_of
 from .founding import Founding
 from .pulse import Pulse
-from .quorum_view import quorum_of
 from .registration import BrokerIdentity, Registration
 from .replica import APPLIED_BYTES, MetadataReplica
 from .snapshot_store import SnapshotStore
@@ -420,7 +420,8 @@ class MetadataService:
         if isinstance(command, DescribeQuorum) and self._group is not None:
             if not self._group.confirmed:
                 await self._group.confirm()
-            return Reply(0, quorum_of(self._group, self._node_id, self._clocks))
+            now_ms, wall_ms = self._clocks.monotonic_ms(), self._clocks.wall_ms()
+            return Reply(0, quorum_of(self._group, self._node_id, now_ms, wall_ms))
         return await self._active.carry_out(command)
 
     # Calls of the group's driver (GroupListener).

@@ -13,7 +13,7 @@ of its partitions are (`witness_rows`).
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from barnabas_metadata_quorum.client_metrics_configs import CLIENT_METRICS_CONFIGS
+from barnabas_metadata_quorum.controller.client_metrics import CLIENT_METRICS_CONFIGS
 from barnabas_metadata_quorum.controller.config_changes import FIXED
 from barnabas_metadata_quorum.resource_configs import GROUP_CONFIGS
 from barnabas_metadata_quorum.topic_configs import TOPIC_CONFIGS

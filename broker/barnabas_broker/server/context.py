@@ -23,9 +23,9 @@ from barnabas_broker.replicas.hosted_topic import HostedTopic
 from barnabas_broker.replicas.partitions import Partitions
 from barnabas_broker.replicas.retention import Retention
 from barnabas_broker.replicas.transaction_markers import MarkersHere
+from barnabas_broker.server.telemetry.exporter import Exporter
+from barnabas_broker.server.telemetry.telemetry import Telemetry
 from barnabas_broker.status.events import EventHistory, FetchCounters
-from barnabas_broker.telemetry.exporter import Exporter
-from barnabas_broker.telemetry.telemetry import Telemetry
 from barnabas_broker.timing.pieces import let_go
 from barnabas_broker.timing.timers import Timers
 from barnabas_broker.timing.turns import Work

@@ -13,7 +13,7 @@ one while a broker serves, or holds replicas, that has not said that it understa
 from collections import Counter
 from collections.abc import Mapping
 
-from barnabas_metadata_quorum.client_metrics_configs import (
+from barnabas_metadata_quorum.controller.client_metrics import (
     CLIENT_METRICS,
     CLIENT_METRICS_LISTS,
     ClientMetricsError,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from barnabas_broker.config.collector import Collector
-from barnabas_broker.telemetry.exporter import WAITING_BYTES_MAX, Exporter
+from barnabas_broker.server.telemetry.exporter import WAITING_BYTES_MAX, Exporter
 from barnabas_broker.testing import RunningCluster
 from barnabas_clients.protocol.api_versions import ApiVersionsRequest
 from barnabas_clients.protocol.describe_configs import DescribeConfigsRequest, DescribeConfigsResource

@@ -2,8 +2,8 @@
 
 import pytest
 
-from barnabas_metadata_quorum.client_metrics_configs import CLIENT_METRICS
 from barnabas_metadata_quorum.controller import resource_changes
+from barnabas_metadata_quorum.controller.client_metrics import CLIENT_METRICS
 from barnabas_metadata_quorum.controller.commands import (
     AlteredResource,
     AlterResources,

@@ -17,6 +17,6 @@ def quorum_callback() -> None:
 @quorum.command("describe")
 def quorum_describe(bootstrap: Bootstrap = DEFAULT, as_json: Json = False, timeout: Timeout = 30.0) -> int:
     """Show who leads, who votes, and how far each member has come."""
-    from barnabas_broker.cli.commands import quorum as commands  # noqa: PLC0415 - loaded by those who use it
+    from barnabas_broker.cli.commands.cluster import quorum as commands  # noqa: PLC0415 - loaded by those who use it
 
     return commands.describe(bootstrap, timeout, as_json=as_json)

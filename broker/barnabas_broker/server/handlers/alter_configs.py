@@ -16,7 +16,7 @@ from itertools import compress, repeat
 from barnabas_broker.config.dynamic import complaint_about, settle
 from barnabas_broker.server.connections import Exchange
 from barnabas_broker.server.context import BrokerContext, in_words
-from barnabas_broker.telemetry.subscriptions import check_patterns
+from barnabas_broker.server.telemetry.subscriptions import check_patterns
 from barnabas_broker.timing.pieces import PIECE, emptied, times_of
 from barnabas_broker.timing.slices import made, taken
 from barnabas_clients.protocol.alter_configs import (
@@ -32,7 +32,7 @@ from barnabas_clients.protocol.incremental_alter_configs import (
     IncrementalAlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
 )
-from barnabas_metadata_quorum.client_metrics_configs import CLIENT_METRICS, CLIENT_METRICS_LISTS
+from barnabas_metadata_quorum.controller.client_metrics import CLIENT_METRICS, CLIENT_METRICS_LISTS
 from barnabas_metadata_quorum.controller.commands import (
     CONFIGS_MAX,
     AlterConfigs,

@@ -30,7 +30,7 @@ from barnabas_clients.protocol.describe_configs import (
     DescribeConfigsSynonym,
 )
 from barnabas_clients.protocol.error_codes import ErrorCode
-from barnabas_metadata_quorum.client_metrics_configs import CLIENT_METRICS
+from barnabas_metadata_quorum.controller.client_metrics import CLIENT_METRICS
 from barnabas_metadata_quorum.resource_configs import BROKER, GROUP, group_key
 from barnabas_metadata_quorum.topic_names import name_complaint
 

@@ -8,7 +8,7 @@ from collections.abc import Generator
 
 from barnabas_broker.server.connections import Exchange
 from barnabas_broker.server.context import BrokerContext
-from barnabas_broker.telemetry.telemetry import ACCEPTED, client_of
+from barnabas_broker.server.telemetry.telemetry import ACCEPTED, client_of
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,

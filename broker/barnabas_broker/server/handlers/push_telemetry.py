@@ -6,7 +6,7 @@ subscription, the codec, the size. Metrics that cannot be unpacked, or are none,
 
 from barnabas_broker.server.connections import Exchange
 from barnabas_broker.server.context import BrokerContext
-from barnabas_broker.telemetry.telemetry import client_of
+from barnabas_broker.server.telemetry.telemetry import client_of
 from barnabas_broker.timing.slices import taken
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.push_telemetry import PushTelemetryRequest, PushTelemetryResponse

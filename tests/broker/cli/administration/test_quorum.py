@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from broker.cli.conftest import Run
-from broker.live.requests.leading import lead
+from broker.live.administration.leading import lead
 from broker.wire_client import Wire
 
 from barnabas_broker.cli import entry as cli

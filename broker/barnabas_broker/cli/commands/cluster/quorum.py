@@ -3,13 +3,12 @@
 from collections.abc import Iterable
 from typing import Any
 
+from barnabas_broker.cli.commands.administration.calls import administer
 from barnabas_broker.cli.errors import CommandError
 from barnabas_broker.cli.output import print_table, say, say_json
 from barnabas_clients import Admin
 from barnabas_clients.admin.client import QuorumDescription, QuorumReplica
 from barnabas_clients.errors import UnsupportedVersionError
-
-from .administration.calls import administer
 
 __all__ = ["describe"]
 

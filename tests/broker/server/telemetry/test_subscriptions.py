@@ -5,10 +5,10 @@ from typing import TypeVar
 
 import pytest
 
-from barnabas_broker.telemetry.instances import INSTANCES_MAX, Instance, Instances
-from barnabas_broker.telemetry.subscriptions import Client, Wanted, check_patterns, read_subscription, wanted_of
+from barnabas_broker.server.telemetry.instances import INSTANCES_MAX, Instance, Instances
+from barnabas_broker.server.telemetry.subscriptions import Client, Wanted, check_patterns, read_subscription, wanted_of
 from barnabas_clients.protocol.error_codes import ErrorCode
-from barnabas_metadata_quorum.client_metrics_configs import ClientMetricsError, check_client_metrics
+from barnabas_metadata_quorum.controller.client_metrics import ClientMetricsError, check_client_metrics
 
 T = TypeVar("T")
 ME = Client("orders-7", "00000000-0000-0000-0000-000000000001", "apache-kafka-java", "4.4.0", "127.0.0.1", "9")

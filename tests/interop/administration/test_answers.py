@@ -4,15 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 from bench import systems
-from broker.live.requests.admin_questions import QUESTIONS, TOPIC, Question, Surroundings, told
-from broker.live.requests.topic_questions import TOPIC_QUESTIONS, TopicQuestion, codes
+from broker.live.administration.admin_questions import QUESTIONS, TOPIC, Question, Surroundings, told
+from broker.live.administration.topic_questions import TOPIC_QUESTIONS, TopicQuestion, codes
 from broker.wire_client import Wire
 from confluent_kafka.admin import AdminClient
+from interop import runtimes
+from interop.conftest import wait_for_leaders
 
 from barnabas_clients.protocol.describe_log_dirs import DescribeLogDirsRequest
-
-from . import runtimes
-from .conftest import wait_for_leaders
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 

@@ -6,11 +6,10 @@ import confluent_kafka
 import pytest
 from broker.live.test_telemetry import Received, collector
 from broker.wire_client import Wire
+from interop import runtimes
+from interop.console_tools import Tools
 
 from barnabas_broker.testing import RunningCluster
-
-from . import runtimes
-from .console_tools import Tools
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Generator, Mapping
 
 from barnabas_clients.protocol.error_codes import ErrorCode
-from barnabas_metadata_quorum.client_metrics_configs import CLIENT_METRICS, ClientMetricsError, check_client_metrics
+from barnabas_metadata_quorum.controller.client_metrics import CLIENT_METRICS, ClientMetricsError, check_client_metrics
 from barnabas_metadata_quorum.image.image import Image
 from barnabas_raftlog.errors import CorruptBatchError
 from barnabas_raftlog.records.compression import Compression, decompress

@@ -5,21 +5,18 @@ Moments are told by the leader's wall clock, because those who ask have another 
 
 from collections.abc import Iterable
 
+from barnabas_metadata_quorum.controller.commands import QuorumAnswer, QuorumMember
 from barnabas_raftlog.multiraft.group import RaftGroup
 from barnabas_raftlog.raft.log_ends import NEVER_MS
 from barnabas_raftlog.raft.membership import Member
-
-from .active_controller import Clocks
-from .controller.commands import QuorumAnswer, QuorumMember
 
 __all__ = ["quorum_of"]
 
 UNKNOWN_MS = -1
 
 
-def quorum_of(group: RaftGroup, node_id: int, clocks: Clocks) -> QuorumAnswer:
-    """Describe a group that this node, `node_id`, leads."""
-    now_ms, wall_ms = clocks.monotonic_ms(), clocks.wall_ms()
+def quorum_of(group: RaftGroup, node_id: int, now_ms: int, wall_ms: int) -> QuorumAnswer:
+    """Describe a group that this node, `node_id`, leads; the time is given by both clocks."""
     core = group.core
 
     def described(members: Iterable[Member]) -> tuple[QuorumMember, ...]:

@@ -1,6 +1,6 @@
 """Which metrics are wanted of a client, by the subscriptions that match it. Pure.
 
-A subscription is what is configured under its name (`client_metrics_configs`). A client is asked for what all that
+A subscription is what is configured under its name (`controller.client_metrics`). A client is asked for what all that
 match it want together, at the shortest of their intervals; `*` stands for all. The number of such a set is the same at
 every broker, so that a client may go from one to the next: as in Kafka it is a checksum of the set and the client's id.
 
@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterable, Mapping
 from typing import NamedTuple
 
 from barnabas_broker.coordinators.transactions.patterns import Pattern, PatternError
-from barnabas_metadata_quorum.client_metrics_configs import (
+from barnabas_metadata_quorum.controller.client_metrics import (
     ALL_METRICS,
     CLIENT_METRICS_CONFIGS,
     INTERVAL_MS,

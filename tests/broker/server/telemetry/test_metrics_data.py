@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from barnabas_broker.telemetry.metrics_data import ROWS_MAX, MetricsDataError, with_attributes
-from barnabas_broker.telemetry.subscriptions import Client
+from barnabas_broker.server.telemetry.metrics_data import ROWS_MAX, MetricsDataError, with_attributes
+from barnabas_broker.server.telemetry.subscriptions import Client
 
 ME = Client("orders", "00000000-0000-0000-0000-000000000001", "x", "1.0", "127.0.0.1", "9")
 
