@@ -69,7 +69,7 @@ def test_members_of_the_quorum_are_told_with_directories_and_addresses(three_bro
         assert leader.log_end_offset >= partition.high_watermark > 0
         assert leader.last_fetch_timestamp == leader.last_caught_up_timestamp
         assert [(one.node_id, one.listeners[0].port) for one in answer.nodes] == [
-            (node_id, node.port) for node_id, node in three_brokers.cluster.nodes.items()
+            (node_id, node.port) for node_id, node in sorted(three_brokers.cluster.nodes.items())
         ]
         wire.close()
 
