@@ -44,7 +44,7 @@ class Wanted(NamedTuple):
     """A partition, and the replica that should lead it."""
 
     topic_id: bytes
-    index: int
+    partition: int
     target: int
 
 
@@ -151,7 +151,7 @@ class Elections:
         return fates if len(fates) == len(asked) else [ElectionFate.NOT_YET] * len(asked)
 
     def _begin(self, one: Wanted) -> ElectionFate:
-        partition = self._find(one.topic_id, one.index)
+        partition = self._find(one.topic_id, one.partition)
         if partition is None or not partition.can_serve or one.target == self._node_id:
             return ElectionFate.NOT_YET
         is_there = self._leaders.available_since_ms(one.target) is not None
@@ -161,7 +161,7 @@ class Elections:
         return ElectionFate.ELECTED
 
     def _leader_id(self, one: Wanted) -> int:
-        leadership = self._leaders.leadership(one.topic_id, one.index)
+        leadership = self._leaders.leadership(one.topic_id, one.partition)
         return NO_LEADER if leadership is None else leadership.leader_id
 
     def _left_s(self, until_ms: int) -> float:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_broker.process import volume
 from barnabas_broker.process.volume import UNKNOWN, Volume
 
 
@@ -18,7 +17,7 @@ async def test_many_share_one_question(tmp_path: Path, monkeypatch: pytest.Monke
         asked.append(path)
         return real(path)
 
-    monkeypatch.setattr(volume.os, "statvfs", counted)
+    monkeypatch.setattr(os, "statvfs", counted)
     one = Volume(str(tmp_path))
     found = await asyncio.gather(*(one.bytes() for _ in range(20)), one.bytes())
     assert found[0].total >= found[0].usable > 0

@@ -16,7 +16,7 @@ TOPIC = "elected"
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[RunningCluster]:
-    settings = {"controller.quorum.voters": "1,2", "auto.leader.rebalance.enable": False}
+    settings: dict[str, str | int | bool] = {"controller.quorum.voters": "1,2", "auto.leader.rebalance.enable": False}
     with RunningCluster(3, settings=settings) as running:
         wire = Wire("127.0.0.1", running.cluster.nodes[1].port)
         wire.create(TOPIC, 2, 3)
