@@ -724,7 +724,8 @@ async def test_replicas_that_are_removed_during_a_round_are_freed_one_by_one(
 
 
 def test_what_is_left_of_a_request_is_freed_in_a_turn_of_its_own() -> None:
-    broker: Any = SimpleNamespace(on_fatal=None, config=SimpleNamespace(transaction_two_phase_commit_enable=False))
+    config = SimpleNamespace(transaction_two_phase_commit_enable=False, collector=None)
+    broker: Any = SimpleNamespace(on_fatal=None, config=config)
     exchange: Any = SimpleNamespace()
     ended: list[int] = []
 

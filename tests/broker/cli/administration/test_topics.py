@@ -173,7 +173,7 @@ def test_brokers_and_groups_take_configurations_while_they_run(barnabas: Run) ->
         (("group", "delete-offsets", "g", "-t", "t:x"), "'t:x'"),
         (
             ("config", "list"),
-            "--topic TOPIC, --broker ID, --all-brokers, --group GROUP or --client-metrics NAME",
+            "say whose configuration: --topic TOPIC, --broker ID, --all-brokers, --group GROUP or",
         ),
         (("config", "set", "-t", "t", "foo"), "'foo' is not a configuration"),
         (("config", "unset", "-t", "t", "a=1"), "'a=1': `config unset` takes names alone"),
