@@ -74,8 +74,8 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         " < asking hosted_transaction markers whereabouts < doubts shard < additions expiry outcomes < coordinator"
     ),
     "barnabas_broker.server": (
-        "cold_window fetch_sessions offer transient_bytes < connections < context request_log < handlers live_settings"
-        " < dispatch"
+        "cold_window fetch_sessions offer telemetry transient_bytes < connections < context request_log"
+        " < handlers live_settings < dispatch"
     ),
     "barnabas_broker.cli": (
         "near_names output quick_start < errors wording"
@@ -139,8 +139,8 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_raftlog.log.replica": "compaction pending retention",
     "barnabas_raftlog.log.recovery": "forgery plan",
     "barnabas_metadata_quorum": (
-        "answer_limit config_values controller image descriptions replica resource_configs topic_configs topic_names"
-        " leaders.table"
+        "answer_limit config_values controller image descriptions replica resource_configs"
+        " topic_configs topic_names leaders.table"
     ),
     "barnabas_metadata_quorum.voters": "membership steps",
     "barnabas_clients": "protocol assignors arguments backoff errors place_arguments topic_partition wording",
@@ -166,6 +166,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     ),
     "barnabas_broker.server": "cold_window offer transient_bytes",
     "barnabas_broker.leadership": "absences cut_off",
+    "barnabas_broker.server.telemetry": "instances metrics_data subscriptions",
     "barnabas_broker.cli": (
         "near_names streams.formats streams.lines commands.bench_report commands.reassignment_plan"
         " commands.administration.config_values wording"

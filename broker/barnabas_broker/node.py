@@ -29,6 +29,8 @@ from barnabas_broker.coordinators.transactions.markers import MarkerSender
 from barnabas_broker.coordinators.transactions.outcome_messages import METHOD as OUTCOMES
 from barnabas_broker.coordinators.transactions.questions import CoordinatorQuestions
 from barnabas_broker.coordinators.transactions.whereabouts import Whereabouts
+from barnabas_broker.leadership.elections import METHOD as ELECT
+from barnabas_broker.leadership.elections import Elections
 from barnabas_broker.leadership.hand_over import hand_over
 from barnabas_broker.leadership.no_room import Led, LedGroup, NoRoom
 from barnabas_broker.leadership.pings import METHOD as PING
@@ -411,6 +413,7 @@ class Node:
         self.live_settings = LiveSettings(self.broker, self._on_settings)
         self.metadata.subscribe(self.live_settings.on_image)
         self._make_transactions(clocks)
+        self._serve_elections(clocks)
         new_worker = partial(self._environment.new_worker, asyncio.get_running_loop())
         self._check_threads = CheckThreads(new_worker)
         self.broker.lanes = Lanes(self._check_threads, self.meter)
@@ -451,6 +454,14 @@ class Node:
         links.serve(ADD_PARTITIONS, broker.transactions.answer)
         links.serve(OUTCOMES, broker.transactions.answer_outcomes)
         links.serve(WRITE_MARKERS, broker.markers.answer)
+
+    def _serve_elections(self, clocks: Clocks) -> None:
+        """Let this broker's clients, and other brokers, have partitions led by their preferred replica."""
+        partitions = self.partitions
+        self.broker.elections = Elections(
+            self.config.node_id, partitions.find, partitions.known_leaders, self.links.call, clocks.monotonic_ms
+        )
+        self.links.serve(ELECT, self.broker.elections.answer)
 
     def _serve_nodes(self, pings: Pings) -> None:
         """Answer the questions of other nodes, and of operators."""

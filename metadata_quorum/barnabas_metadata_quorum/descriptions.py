@@ -2,6 +2,7 @@
 
 from typing import assert_never
 
+from barnabas_metadata_quorum.controller.client_metrics import CLIENT_METRICS
 from barnabas_metadata_quorum.controller.witnesses import needs_witness
 from barnabas_metadata_quorum.image.pinned_ranges import count_of
 from barnabas_metadata_quorum.image.records import (
@@ -68,7 +69,9 @@ def _kept_fact(
         case FeatureFinalized():
             return Fact("feature finalized", term, f"{record.name} is at level {record.level} now")
         case ResourceConfigured():
-            kind = {BROKER: "broker", GROUP: "group"}.get(record.kind, f"resource of kind {record.kind}")
+            kind = {BROKER: "broker", GROUP: "group", CLIENT_METRICS: "subscription"}.get(
+                record.kind, f"resource of kind {record.kind}"
+            )
             whose = f"{kind} {record.name}" if record.name else f"all {kind}s"
             what = ", ".join(f"{name}={value}" for name, value in sorted(record.configs.items())) or "nothing is set"
             return Fact(f"{kind} configured", term, f"{whose}: {what}"[:CHARACTERS_MAX])

@@ -43,6 +43,7 @@ from barnabas_metadata_quorum.controller.commands import (
     DeletedTopic,
     DeleteTopics,
     DeleteTopicsAnswer,
+    DescribeQuorum,
     NewTopic,
     ProducerIdBlock,
     RefusalReason,
@@ -60,6 +61,7 @@ from barnabas_metadata_quorum.image.snapshots import Snapshot, decode_snapshot
 from barnabas_metadata_quorum.voters.changes import VoterChanges, status_of
 from barnabas_metadata_quorum.voters.formation import Formation
 from barnabas_metadata_quorum.voters.membership import Membership
+from barnabas_metadata_quorum.voters.view import quorum_of
 from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.errors import BarnabasError, MalformedMessageError, NotLeaderError, StorageFailedError
 from barnabas_raftlog.links.interfaces import NodeLinks
@@ -415,6 +417,11 @@ class MetadataService:
             raise not_controller(None) from error
         if self._active is None:
             raise not_controller(self.leader_id)
+        if isinstance(command, DescribeQuorum) and self._group is not None:
+            if not self._group.confirmed:
+                await self._group.confirm()
+            now_ms, wall_ms = self._clocks.monotonic_ms(), self._clocks.wall_ms()
+            return Reply(0, quorum_of(self._group, self._node_id, now_ms, wall_ms))
         return await self._active.carry_out(command)
 
     # Calls of the group's driver (GroupListener).

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from barnabas_clients import Admin, ConfigResource, Consumer, CorruptRecordsError, NewTopic, ResetTo, TopicPartition
 from barnabas_clients.admin.client import FeatureChange, GroupListing, NamedSnapshot
+from barnabas_clients.admin.values import ConfigResourceType
 from barnabas_clients.protocol import registry
 from barnabas_raftlog.errors import BarnabasError
 
@@ -84,6 +85,8 @@ SENSIBLE: dict[str, Any] = {
     "stable": False,
     "error": CorruptRecordsError(T0, 0, 1, "r"),
     "best_effort": True,
+    "unclean": True,
+    "types": [ConfigResourceType.TOPIC],
     "levels": {"transaction.version": 2},
     "change": FeatureChange.UPGRADE,
     "snapshot": NamedSnapshot("n", bytes(16), 0, False, 0, 0, ()),

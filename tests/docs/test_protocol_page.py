@@ -23,7 +23,11 @@ def with_settings(settings: dict[str, str | int | float]) -> BrokerConfig:
 
 
 SHUT = with_settings({})
-GATES = ("unstable_api_versions_enable", "transaction_two_phase_commit_enable")
+GATES: dict[str, str | bool] = {
+    "unstable.api.versions.enable": True,
+    "transaction.two.phase.commit.enable": True,
+    "client.metrics.otlp.endpoint": "http://127.0.0.1:4318/v1/metrics",
+}
 
 
 def shown(versions: range) -> str:
@@ -34,10 +38,10 @@ def shown(versions: range) -> str:
 
 def condition(key: int) -> str:
     """Return which setting offers more of an API, and what of it; empty if none does."""
-    for gate in GATES:
-        opened = ROUTES[key].offered(with_settings({gate.replace("_", "."): True}))
+    for gate, value in GATES.items():
+        opened = ROUTES[key].offered(with_settings({gate: value}))
         if opened != ROUTES[key].offered(SHUT):
-            return f"{shown(opened)} with `{gate.replace('_', '.')}`"
+            return f"{shown(opened)} with `{gate}`"
     return ""
 
 

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Self
 from barnabas_raftlog.records.header import BATCH_BYTES_MAX
 
 from .addresses import Address, ConfigError, is_loopback, is_wildcard, parse_address
+from .collector import Collector, collector_at
 from .listeners import NamedListener, parse_listeners
 from .quantities import parse_bytes, parse_duration_ms
 
@@ -358,6 +359,15 @@ class BrokerConfig:
         False, "Let producers prepare transactions that never time out, for another system to decide about."
     )
 
+    client_metrics_otlp_endpoint: str = _text(
+        "",
+        "Where metrics that clients push are sent on to, by OTLP: 'http://127.0.0.1:4318/v1/metrics'. Empty: nobody is "
+        "asked for any.",
+    )
+    telemetry_max_bytes: int = _number(
+        _MIB, "Most bytes of metrics in one push, compressed and as they come out.", low=1_024, high=16 * _MIB
+    )
+
     unstable_api_versions_enable: bool = _flag(
         False,
         "Serve APIs that are not finished, for trials: consumer groups of KIP-848.",
@@ -431,6 +441,12 @@ class BrokerConfig:
                 f"socket.request.max.bytes ({self.socket_request_max_bytes}): the largest request would wait for ever"
             )
         parse_listeners(self.listeners, self.advertised_listeners)
+        _ = self.collector
+
+    @property
+    def collector(self) -> Collector | None:
+        """Where metrics of clients are sent on to, if anywhere."""
+        return collector_at("client.metrics.otlp.endpoint", self.client_metrics_otlp_endpoint)
 
     @property
     def named_listeners(self) -> tuple[NamedListener, ...]:

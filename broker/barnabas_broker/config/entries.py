@@ -13,6 +13,7 @@ of its partitions are (`witness_rows`).
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from barnabas_metadata_quorum.controller.client_metrics import CLIENT_METRICS_CONFIGS
 from barnabas_metadata_quorum.controller.config_changes import FIXED
 from barnabas_metadata_quorum.resource_configs import GROUP_CONFIGS
 from barnabas_metadata_quorum.topic_configs import TOPIC_CONFIGS
@@ -26,6 +27,7 @@ __all__ = [
     "ConfigSource",
     "all_brokers_entries",
     "broker_entries",
+    "client_metrics_entries",
     "group_entries",
     "topic_entries",
     "witness_entries",
@@ -45,6 +47,7 @@ class ConfigSource:
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    CLIENT_METRICS = 7
     GROUP = 8
 
 
@@ -121,6 +124,29 @@ def all_brokers_entries(broker: BrokerSettings) -> list[ConfigEntry]:
         _broker_entry(_SETTINGS[name], [(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER)])
         for name, value in sorted(broker.of_all.items())
     ]
+
+
+def client_metrics_entries(configs: Mapping[str, str]) -> list[ConfigEntry]:
+    """Return all configurations of a subscription to clients' metrics for which `configs` are set."""
+    entries = []
+    for name, known in CLIENT_METRICS_CONFIGS.items():
+        places: list[tuple[str, str | None, int]] = [(name, known.default, ConfigSource.DEFAULT)]
+        if name in configs:
+            places.insert(0, (name, configs[name], ConfigSource.CLIENT_METRICS))
+        _, value, source = places[0]
+        entries.append(
+            ConfigEntry(
+                name=name,
+                value=value,
+                source=source,
+                type=_TYPES[known.type],
+                is_sensitive=False,
+                documentation=known.documentation,
+                is_read_only=False,
+                synonyms=tuple(places),
+            )
+        )
+    return entries
 
 
 def group_entries(configs: Mapping[str, str], broker: BrokerSettings) -> list[ConfigEntry]:

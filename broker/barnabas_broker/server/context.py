@@ -13,14 +13,18 @@ from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from barnabas_broker.coordinators.transactions.questions import CoordinatorQuestions
 from barnabas_broker.leadership.cut_off import somebody_else
+from barnabas_broker.leadership.elections import Elections
 from barnabas_broker.leadership.pings import Pings
 from barnabas_broker.partition.lanes import Lanes
 from barnabas_broker.partition.partition import Partition
+from barnabas_broker.process.volume import Volume
 from barnabas_broker.replicas.compaction import Compaction
 from barnabas_broker.replicas.hosted_topic import HostedTopic
 from barnabas_broker.replicas.partitions import Partitions
 from barnabas_broker.replicas.retention import Retention
 from barnabas_broker.replicas.transaction_markers import MarkersHere
+from barnabas_broker.server.telemetry.exporter import Exporter
+from barnabas_broker.server.telemetry.telemetry import Telemetry
 from barnabas_broker.status.events import EventHistory, FetchCounters
 from barnabas_broker.timing.deadlines import Deadline
 from barnabas_broker.timing.pieces import let_go
@@ -39,8 +43,11 @@ from barnabas_clients.protocol.describe_producers import DescribeProducersRespon
 from barnabas_clients.protocol.describe_snapshots import DescribeSnapshotsResponse
 from barnabas_clients.protocol.describe_topic_partitions import DescribeTopicPartitionsResponse
 from barnabas_clients.protocol.describe_transactions import DescribeTransactionsResponse
+from barnabas_clients.protocol.elect_leaders import ElectLeadersResponse
 from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
 from barnabas_clients.protocol.leader_hints import NodeEndpoint
+from barnabas_clients.protocol.list_config_resources import ListConfigResourcesResponse
 from barnabas_clients.protocol.list_groups import ListGroupsResponse
 from barnabas_clients.protocol.list_partition_reassignments import ListPartitionReassignmentsResponse
 from barnabas_clients.protocol.list_transactions import ListTransactionsResponse
@@ -80,6 +87,9 @@ _WIDE = frozenset(
         DescribeSnapshotsResponse,
         DescribeTopicPartitionsResponse,
         DescribeTransactionsResponse,
+        ElectLeadersResponse,
+        GetTelemetrySubscriptionsResponse,
+        ListConfigResourcesResponse,
         ListGroupsResponse,
         ListPartitionReassignmentsResponse,
         ListTransactionsResponse,
@@ -108,6 +118,7 @@ class BrokerContext:
     """
 
     listener: Listener
+    elections: Elections
     lanes: Lanes[Partition]
     questions: CoordinatorQuestions
     transactions: TransactionCoordinator
@@ -155,10 +166,15 @@ class BrokerContext:
             config.max_incremental_fetch_session_cache_slots, config.fetch_sessions_max_bytes, lambda: new_id().int
         )
         self._session_sweep: Deadline[Callable[[], None]] | None = None
+        self.volume = Volume(config.log_dir)
         self.producer_ids = ProducerIds(metadata.allocate_producer_ids, self.spawn)
         self.is_stopping = False
         self.proof_refused_ms = -(1 << 62)  # when the last event told that somebody does not know the secret
         self._tasks = Tasks(self.on_fatal)
+        self.telemetry: Telemetry | None = None
+        if (collector := config.collector) is not None:
+            exporter = Exporter(collector, self.spawn)
+            self.telemetry = Telemetry(exporter, config.telemetry_max_bytes, lambda: self.image)
 
     def configure(self, settings: BrokerSettings) -> None:
         """Go by other settings from now on (`live_settings`)."""

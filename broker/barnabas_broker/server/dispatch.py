@@ -32,15 +32,18 @@ from typing import Any, NamedTuple, Protocol
 
 from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.server.handlers import (
+    acls,
     add_offsets_to_txn,
     add_partitions_to_txn,
     alter_configs,
     alter_partition_reassignments,
+    alter_replica_log_dirs,
     consumer_group_describe,
     consumer_group_heartbeat,
     create_partitions,
     create_snapshot,
     create_topics,
+    delegation_tokens,
     delete_groups,
     delete_records,
     delete_snapshot,
@@ -53,16 +56,20 @@ from barnabas_broker.server.handlers import (
     describe_log_dirs,
     describe_offset_ranges,
     describe_producers,
+    describe_quorum,
     describe_snapshots,
     describe_topic_partitions,
     describe_transactions,
+    elect_leaders,
     end_txn,
     fetch,
     find_coordinator,
+    get_telemetry_subscriptions,
     heartbeat,
     init_producer_id,
     join_group,
     leave_group,
+    list_config_resources,
     list_groups,
     list_offsets,
     list_partition_reassignments,
@@ -74,6 +81,8 @@ from barnabas_broker.server.handlers import (
     offset_for_leader_epoch,
     open_challenge,
     produce,
+    push_telemetry,
+    raft_voters,
     sync_group,
     txn_offset_commit,
     update_features,
@@ -119,6 +128,7 @@ class Gate(NamedTuple):
 
 UNSTABLE = Gate(0, lambda config: config.unstable_api_versions_enable)
 TWO_PHASE = Gate(6, lambda config: config.transaction_two_phase_commit_enable)
+COLLECTED = Gate(0, lambda config: config.collector is not None)  # As Kafka does without a plugin for it.
 
 
 class Route(NamedTuple):
@@ -142,7 +152,7 @@ class Route(NamedTuple):
 
 
 class Api(Protocol):
-    """A module of `handlers`."""
+    """A module of `handlers`, or one of the APIs in it."""
 
     def handle(self, broker: BrokerContext, exchange: Exchange, request: Any, /) -> Outcome: ...
     def refuse(self, request: Any, code: ErrorCode, /) -> Message | None: ...
@@ -191,15 +201,25 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (26, range(6), 0, end_txn),
     (27, range(1, 3), 1, write_txn_markers),
     (28, range(6), 0, txn_offset_commit),
+    (29, range(1, 4), 1, acls.DESCRIBE),
+    (30, range(1, 4), 1, acls.CREATE),
+    (31, range(1, 4), 1, acls.DELETE),
     (32, range(1, 5), 1, describe_configs),
     (33, range(3), 0, alter_configs),
+    (34, range(1, 3), 1, alter_replica_log_dirs),
     (35, range(1, 6), 1, describe_log_dirs),
     (37, range(4), 0, create_partitions),
+    (38, range(1, 4), 1, delegation_tokens.CREATE),
+    (39, range(1, 3), 1, delegation_tokens.RENEW),
+    (40, range(1, 3), 1, delegation_tokens.EXPIRE),
+    (41, range(1, 4), 1, delegation_tokens.DESCRIBE),
     (42, range(3), 0, delete_groups),
+    (43, range(3), 0, elect_leaders),
     (44, range(2), 0, alter_configs),
     (45, range(2), 0, alter_partition_reassignments),
     (46, range(1), 0, list_partition_reassignments),
     (47, range(1), 0, offset_delete),
+    (55, range(3), 0, describe_quorum),
     (57, range(3), 0, update_features),
     (60, range(3), 0, describe_cluster),
     (61, range(1), 0, describe_producers),
@@ -207,7 +227,12 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (66, range(3), 0, list_transactions),
     (68, range(2), 0, consumer_group_heartbeat),
     (69, range(2), 0, consumer_group_describe),
+    (71, range(1), 0, get_telemetry_subscriptions),
+    (72, range(1), 0, push_telemetry),
+    (74, range(2), 0, list_config_resources),
     (75, range(1), 0, describe_topic_partitions),
+    (80, range(2), 0, raft_voters.ADD),
+    (81, range(1), 0, raft_voters.REMOVE),
     (25185, range(1), 0, describe_health),
     (25186, range(1), 0, open_challenge),
     (25187, range(1), 0, describe_events),
@@ -216,7 +241,7 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (25191, range(1), 0, describe_snapshots),
     (25192, range(1), 0, delete_snapshot),
 )
-_GATES: Mapping[int, Gate] = {22: TWO_PHASE, 68: UNSTABLE, 69: UNSTABLE}
+_GATES: Mapping[int, Gate] = {22: TWO_PHASE, 68: UNSTABLE, 69: UNSTABLE, 71: COLLECTED, 72: COLLECTED}
 ROUTES = {
     key: Route(
         key=key,

@@ -1,8 +1,8 @@
 """Administers a cluster: topics, records, configurations, groups and their offsets.
 
 `Admin` has one set of connections. Functions over a `Cluster` do the work (topics.py, configs.py, offsets.py,
-reassignments.py, groups.py, transactions.py, log_dirs.py, snapshots.py, surveys.py, features.py), for callers who have
-one already.
+reassignments.py, groups.py, transactions.py, log_dirs.py, snapshots.py, surveys.py, features.py, quorum.py), for
+callers who have one already.
 These rules hold for every method:
 
 *Deadline.* `timeout_s` bounds the whole call, retries included; None takes the one given to `Admin`. At the deadline
@@ -55,7 +55,7 @@ from barnabas_clients.place_arguments import (
     timestamps_of,
     transaction_states,
 )
-from barnabas_clients.protocol.errors import ErrorCode, error_for
+from barnabas_clients.protocol.errors import ErrorCode, KafkaError, error_for
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
 from barnabas_clients.wording import listed, listed_partitions, shown_name
 
@@ -81,6 +81,8 @@ from .values import (
     PartitionLag,
     PartitionProducer,
     PartitionReassignment,
+    QuorumDescription,
+    QuorumReplica,
     ReachableGroups,
     ReachableTransactions,
     ReplicaSize,
@@ -97,6 +99,7 @@ if TYPE_CHECKING:
     from . import groups as admin_groups
     from . import log_dirs as admin_log_dirs
     from . import offsets as admin_offsets
+    from . import quorum as admin_quorum
     from . import reassignments as admin_reassignments
     from . import snapshots as admin_snapshots
     from . import surveys as admin_surveys
@@ -127,6 +130,8 @@ __all__ = [
     "PartitionProducer",
     "PartitionReassignment",
     "PinnedRange",
+    "QuorumDescription",
+    "QuorumReplica",
     "RangeCheck",
     "ReachableGroups",
     "ReachableTransactions",
@@ -162,6 +167,7 @@ if not TYPE_CHECKING:
     admin_groups = _Late(".groups")
     admin_log_dirs = _Late(".log_dirs")
     admin_offsets = _Late(".offsets")
+    admin_quorum = _Late(".quorum")
     admin_reassignments = _Late(".reassignments")
     admin_snapshots = _Late(".snapshots")
     admin_surveys = _Late(".surveys")
@@ -233,6 +239,14 @@ class Admin:
         """Return the cluster's id, its brokers and its controller."""
         return await admin_topics.describe_cluster(self._cluster, self._limit(timeout_s))
 
+    async def describe_quorum(self, *, timeout_s: float | None = None) -> QuorumDescription:
+        """Return who leads the metadata quorum, and how far its voters and observers have come.
+
+        Raises:
+            UnsupportedVersionError: the brokers do not tell.
+        """
+        return await admin_quorum.describe_quorum(self._cluster, self._limit(timeout_s))
+
     async def describe_features(self, *, timeout_s: float | None = None) -> FeaturesDescription:
         """Return what the cluster speaks on which level, and the levels that the broker that was asked knows."""
         return await admin_features.describe_features(self._cluster, self._limit(timeout_s))
@@ -279,6 +293,18 @@ class Admin:
         documented = flag("include_documentation", include_documentation)
         limit_s = self._limit(timeout_s)
         return await admin_configs.describe_configs(self._cluster, wanted, limit_s, include_documentation=documented)
+
+    async def list_config_resources(
+        self, types: Iterable[ConfigResourceType] = tuple(ConfigResourceType), *, timeout_s: float | None = None
+    ) -> list[ConfigResource]:
+        """Return what can be configured, or is: topics, brokers, groups and subscriptions to clients' metrics, sorted.
+
+        Raises:
+            UnsupportedVersionError: the brokers do not tell (before Apache Kafka 4.1).
+        """
+        limit_s = self._limit(timeout_s)
+        wanted = [one_of("a type in types", one, tuple(ConfigResourceType)) for one in several("types", types, "types")]
+        return await admin_configs.list_config_resources(self._cluster, wanted, limit_s)
 
     async def alter_configs(
         self,
@@ -443,6 +469,26 @@ class Admin:
         limit_s = self._limit(timeout_s)
         wanted = _some_partitions(partitions)
         return await admin_reassignments.list_partition_reassignments(self._cluster, limit_s, wanted)
+
+    async def elect_leaders(
+        self,
+        partitions: Collection[TopicPartition] | None = None,
+        *,
+        unclean: bool = False,
+        timeout_s: float | None = None,
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Have partitions, or all, led by the first of their replicas. None says that it leads now.
+
+        If all are meant, those that it leads already are left out. `unclean` asks for any leader where there is none,
+        at the cost of records; on Barnabas nothing is elected so.
+
+        The errors are ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE (it is away, or behind),
+        ELIGIBLE_LEADERS_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION and REQUEST_TIMED_OUT.
+        """
+        limit_s = self._limit(timeout_s)
+        wanted = _some_partitions(partitions)
+        unclean = flag("unclean", unclean)
+        return await admin_quorum.elect_leaders(self._cluster, wanted, limit_s, unclean=unclean)
 
     # Records.
 

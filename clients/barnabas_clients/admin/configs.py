@@ -24,16 +24,43 @@ from barnabas_clients.protocol.incremental_alter_configs import (
     IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
 )
+from barnabas_clients.protocol.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 
 from .attempts import raise_for
 from .offsets import left_s
 from .topics import known_topics
 from .values import ConfigEntry, ConfigResource, ConfigResourceType, ConfigSource
 
-__all__ = ["alter_configs", "describe_configs"]
+__all__ = ["alter_configs", "describe_configs", "list_config_resources"]
 
 SET = 0
 DELETE = 1
+
+
+async def list_config_resources(
+    cluster: Cluster, types: Sequence[ConfigResourceType], timeout_s: float
+) -> list[ConfigResource]:
+    """Return all resources of some types that can be configured, or are, sorted.
+
+    Raises:
+        UnsupportedVersionError: the brokers do not tell (before Apache Kafka 4.1).
+        DeadlineExceededError: no answer in time.
+    """
+    known = {int(one) for one in types}
+    request = ListConfigResourcesRequest(resource_types=sorted(known))
+
+    async def attempt(deadline: float) -> ListConfigResourcesResponse:
+        # Version 0 is about subscriptions to clients' metrics alone.
+        found: ListConfigResourcesResponse = await cluster.ask_any(request, left_s(deadline), range(1, 2))
+        raise_for(found.error_code, "listing resources", None)
+        return found
+
+    response = await cluster.retry("listing resources", timeout_s, attempt)
+    return sorted(
+        ConfigResource(ConfigResourceType(row.resource_type), row.resource_name)
+        for row in response.config_resources
+        if row.resource_type in known
+    )
 
 
 async def describe_configs(

@@ -33,6 +33,8 @@ __all__ = [
     "PartitionLag",
     "PartitionProducer",
     "PartitionReassignment",
+    "QuorumDescription",
+    "QuorumReplica",
     "ReachableGroups",
     "ReachableTransactions",
     "ReplicaSize",
@@ -49,11 +51,15 @@ class ConfigResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    CLIENT_METRICS = 16
     GROUP = 32
 
 
 class ConfigResource(NamedTuple):
-    """A topic by name, a group by its id, or a broker by its id in decimal digits; without one: all brokers."""
+    """A topic by name, a group by its id, or a broker by its id in decimal digits; without one: all brokers.
+
+    A subscription to metrics of clients has a name of its own.
+    """
 
     type: ConfigResourceType
     name: str
@@ -74,6 +80,11 @@ class ConfigResource(NamedTuple):
     @classmethod
     def group(cls, group_id: str) -> Self:
         return cls(ConfigResourceType.GROUP, group_id)
+
+    @classmethod
+    def client_metrics(cls, name: str) -> Self:
+        """A subscription to metrics of clients (KIP-714): there as long as anything is set for it."""
+        return cls(ConfigResourceType.CLIENT_METRICS, name)
 
 
 class OffsetSpec(IntEnum):
@@ -251,6 +262,30 @@ class FeaturesDescription(NamedTuple):
 
     epoch: int | None
     features: tuple[Feature, ...]
+
+
+class QuorumReplica(NamedTuple):
+    """A member of the metadata quorum, as its leader sees it.
+
+    `directory_id` has 16 bytes, zeros if it is not known. Its log ends at `end_offset`. Moments are by the leader's
+    clock, None if it has not said: when it last heard from the member, and when that last had all that there was.
+    """
+
+    node_id: int
+    directory_id: bytes
+    end_offset: int
+    heard_at_ms: int | None
+    caught_up_at_ms: int | None
+
+
+class QuorumDescription(NamedTuple):
+    """The metadata quorum, by node id. What is before `high_watermark` is committed."""
+
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    voters: tuple[QuorumReplica, ...]
+    observers: tuple[QuorumReplica, ...]
 
 
 class ListedOffset(NamedTuple):

@@ -15,30 +15,40 @@ from barnabas_raftlog.wire.schema import Buffer, Message
 
 from .add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from .add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from .add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from .alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from .alter_partition_reassignments import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
+from .alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from .api_versions import ApiVersionsRequest, ApiVersionsResponse
 from .consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from .consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from .create_acls import CreateAclsRequest, CreateAclsResponse
+from .create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
 from .create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from .create_snapshot import CreateSnapshotRequest, CreateSnapshotResponse
 from .create_topics import CreateTopicsRequest, CreateTopicsResponse
+from .delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from .delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from .delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from .delete_snapshot import DeleteSnapshotRequest, DeleteSnapshotResponse
 from .delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from .describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from .describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from .describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from .describe_delegation_token import DescribeDelegationTokenRequest, DescribeDelegationTokenResponse
 from .describe_events import DescribeEventsRequest, DescribeEventsResponse
 from .describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from .describe_health import DescribeHealthRequest, DescribeHealthResponse
 from .describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from .describe_offset_ranges import DescribeOffsetRangesRequest, DescribeOffsetRangesResponse
 from .describe_producers import DescribeProducersRequest, DescribeProducersResponse
+from .describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from .describe_snapshots import DescribeSnapshotsRequest, DescribeSnapshotsResponse
 from .describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from .describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from .elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from .end_txn import EndTxnRequest, EndTxnResponse
+from .expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
 from .fetch import FetchRequest, FetchResponse
 from .find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from .frames import (
@@ -50,11 +60,13 @@ from .frames import (
     response_frame,
     response_to,
 )
+from .get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest, GetTelemetrySubscriptionsResponse
 from .heartbeat import HeartbeatRequest, HeartbeatResponse
 from .incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 from .init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from .join_group import JoinGroupRequest, JoinGroupResponse
 from .leave_group import LeaveGroupRequest, LeaveGroupResponse
+from .list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from .list_groups import ListGroupsRequest, ListGroupsResponse
 from .list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from .list_partition_reassignments import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
@@ -66,8 +78,12 @@ from .offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from .offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from .open_challenge import OpenChallengeRequest, OpenChallengeResponse
 from .produce import ProduceRequest, ProduceResponse
+from .push_telemetry import PushTelemetryRequest, PushTelemetryResponse
+from .remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from .renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
 from .sync_group import SyncGroupRequest, SyncGroupResponse
 from .txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from .unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from .update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from .write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
@@ -143,23 +159,39 @@ APIS: Final = {
         _api(EndTxnRequest, EndTxnResponse),
         _api(WriteTxnMarkersRequest, WriteTxnMarkersResponse),
         _api(TxnOffsetCommitRequest, TxnOffsetCommitResponse),
+        _api(DescribeAclsRequest, DescribeAclsResponse),
+        _api(CreateAclsRequest, CreateAclsResponse),
+        _api(DeleteAclsRequest, DeleteAclsResponse),
         _api(DescribeConfigsRequest, DescribeConfigsResponse),
         _api(AlterConfigsRequest, AlterConfigsResponse),
+        _api(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse),
         _api(DescribeLogDirsRequest, DescribeLogDirsResponse),
         _api(CreatePartitionsRequest, CreatePartitionsResponse),
+        _api(CreateDelegationTokenRequest, CreateDelegationTokenResponse),
+        _api(RenewDelegationTokenRequest, RenewDelegationTokenResponse),
+        _api(ExpireDelegationTokenRequest, ExpireDelegationTokenResponse),
+        _api(DescribeDelegationTokenRequest, DescribeDelegationTokenResponse),
         _api(DeleteGroupsRequest, DeleteGroupsResponse),
+        _api(ElectLeadersRequest, ElectLeadersResponse),
         _api(AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse),
         _api(ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse),
         _api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
         _api(OffsetDeleteRequest, OffsetDeleteResponse),
+        _api(DescribeQuorumRequest, DescribeQuorumResponse),
         _api(UpdateFeaturesRequest, UpdateFeaturesResponse),
         _api(DescribeClusterRequest, DescribeClusterResponse),
         _api(DescribeProducersRequest, DescribeProducersResponse),
+        _api(UnregisterBrokerRequest, UnregisterBrokerResponse),
         _api(DescribeTransactionsRequest, DescribeTransactionsResponse),
         _api(ListTransactionsRequest, ListTransactionsResponse),
         _api(ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
         _api(ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
+        _api(GetTelemetrySubscriptionsRequest, GetTelemetrySubscriptionsResponse),
+        _api(PushTelemetryRequest, PushTelemetryResponse),
+        _api(ListConfigResourcesRequest, ListConfigResourcesResponse),
         _api(DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
+        _api(AddRaftVoterRequest, AddRaftVoterResponse),
+        _api(RemoveRaftVoterRequest, RemoveRaftVoterResponse),
         _api(DescribeHealthRequest, DescribeHealthResponse),
         _api(OpenChallengeRequest, OpenChallengeResponse),
         _api(DescribeEventsRequest, DescribeEventsResponse),

@@ -61,6 +61,7 @@ __all__ = [
     "DeleteTopics",
     "DeleteTopicsAnswer",
     "DeletedTopic",
+    "DescribeQuorum",
     "FeatureChange",
     "FeatureUpdate",
     "FinishMoves",
@@ -70,6 +71,8 @@ __all__ = [
     "NewPartitions",
     "NewTopic",
     "ProducerIdBlock",
+    "QuorumAnswer",
+    "QuorumMember",
     "ReadIndex",
     "ReadIndexAnswer",
     "Reassignment",
@@ -359,6 +362,10 @@ class ReadIndex(_Tagged, frozen=True, tag="read_index"):
     """Ask for the version of an image that shows all earlier answers (Raft thesis, 6.4); it changes nothing."""
 
 
+class DescribeQuorum(_Tagged, frozen=True, tag="describe_quorum"):
+    """Ask how far the members of the group have come; it changes nothing, and `decide` never sees it."""
+
+
 Command: TypeAlias = (
     RegisterBroker
     | BrokerHeartbeat
@@ -376,6 +383,7 @@ Command: TypeAlias = (
     | DeleteSnapshot
     | UpdateFeatures
     | ReadIndex
+    | DescribeQuorum
 )
 
 
@@ -523,6 +531,29 @@ class ReadIndexAnswer(_Tagged, frozen=True, tag="read_index_answer"):
     version: int
 
 
+class QuorumMember(msgspec.Struct, frozen=True):
+    """A voter or learner: the last index that it has, and when, by the leader's wall clock, in ms.
+
+    `heard_at_ms` is when it last answered; `caught_up_at_ms` when it last had all that there was, -1: unknown.
+    """
+
+    node_id: int
+    directory_id: bytes
+    match_index: int
+    heard_at_ms: int
+    caught_up_at_ms: int
+
+
+class QuorumAnswer(_Tagged, frozen=True, tag="quorum_answer"):
+    """The group as its leader sees it."""
+
+    leader_id: int
+    term: int
+    commit_index: int
+    voters: tuple[QuorumMember, ...]
+    learners: tuple[QuorumMember, ...]
+
+
 class Refusal(_Tagged, frozen=True, tag="refusal"):
     """A `Refused` on its way back; `leader_id` is the node to ask instead, if known."""
 
@@ -547,6 +578,7 @@ Answer: TypeAlias = (
     | DeleteSnapshotAnswer
     | UpdateFeaturesAnswer
     | ReadIndexAnswer
+    | QuorumAnswer
     | Refusal
 )
 

@@ -61,6 +61,7 @@ from .commands import (
     DeleteSnapshot,
     DeleteTopics,
     DeleteTopicsAnswer,
+    DescribeQuorum,
     FinishMoves,
     HeartbeatAnswer,
     MovesFinished,
@@ -162,6 +163,8 @@ def decide(image: Image, sessions: Sessions, command: Command, config: Controlle
             return _keep(image, command)
         case ReadIndex():
             return Decision((), ReadIndexAnswer(image.version))
+        case DescribeQuorum():
+            raise AssertionError("the group knows that, not its image")
         case _:
             assert_never(command)
 

@@ -1,4 +1,4 @@
-"""Changes of the configurations of brokers and groups: the rules, and the records that carry them out. Pure.
+"""Changes of the configurations of what is no topic: the rules, and the records that carry them out. Pure.
 
 The two ways to ask are those of topics (`config_changes`). Each resource has its own fate.
 
@@ -13,6 +13,12 @@ one while a broker serves, or holds replicas, that has not said that it understa
 from collections import Counter
 from collections.abc import Mapping
 
+from barnabas_metadata_quorum.controller.client_metrics import (
+    CLIENT_METRICS,
+    CLIENT_METRICS_LISTS,
+    ClientMetricsError,
+    check_client_metrics,
+)
 from barnabas_metadata_quorum.image.image import Image, ImageBuilder, configured_bytes
 from barnabas_metadata_quorum.image.records import CONFIGS_LEVEL, Record, ResourceConfigured
 from barnabas_metadata_quorum.resource_configs import BROKER, BROKER_LISTS, GROUP, check_group_configs
@@ -43,6 +49,9 @@ NAME_CHARACTERS_MAX = 1_000
 RESOURCES_MAX = 10_000
 ALL_BYTES_MAX = 4 << 20
 VALUE_CHARACTERS_MAX = 2**15 - 1  # Kafka's
+SUBSCRIPTIONS_MAX = 100
+"""Every client is compared with all of them."""
+LISTS: Mapping[int, Mapping[str, str]] = {BROKER: BROKER_LISTS, CLIENT_METRICS: CLIENT_METRICS_LISTS}
 
 
 def alter_resources(image: Image, command: AlterResources) -> tuple[list[Record], AlterResourcesAnswer]:
@@ -57,6 +66,7 @@ def alter_resources(image: Image, command: AlterResources) -> tuple[list[Record]
     _check_level(image)
     draft = ImageBuilder(image)
     times = Counter((wanted.kind, wanted.name) for wanted in command.resources)
+    subscriptions = _subscriptions_in(draft, command)
     records: list[Record] = []
     fates: list[AlteredResource] = []
     for wanted in command.resources:
@@ -64,6 +74,8 @@ def alter_resources(image: Image, command: AlterResources) -> tuple[list[Record]
             if times[wanted.kind, wanted.name] > 1:
                 raise Refused(RefusalReason.INVALID_REQUEST, "the request names this resource more than once")
             record = _configured(draft, wanted)
+            if record is not None and wanted.kind == CLIENT_METRICS:
+                subscriptions = _counted(draft, wanted.name, subscriptions)
         except Refused as refused:
             fates.append(AlteredResource(refused.reason, refused.message[:NAME_CHARACTERS_MAX]))
             continue
@@ -78,12 +90,13 @@ def _configured(draft: ImageBuilder, wanted: ConfiguredResource) -> ResourceConf
     """Return the record of one resource; None if nothing changes."""
     _check_name(wanted)
     before = draft.resource_configs.get((wanted.kind, wanted.name), {})
-    lists = BROKER_LISTS if wanted.kind == BROKER else {}
-    configs = changed(wanted.changes, before, lists, kept=() if wanted.replace else before.keys())
+    configs = changed(wanted.changes, before, LISTS.get(wanted.kind, {}), kept=() if wanted.replace else before.keys())
     if configs == before:
         return None
     if wanted.kind == GROUP and (complaint := check_group_configs(wanted.name, configs)):
         raise Refused(RefusalReason.INVALID_CONFIG, complaint)
+    if wanted.kind == CLIENT_METRICS:
+        _check_subscription(wanted.name, configs)
     if len(configs) > CONFIGS_MAX:
         text = f"{len(configs)} configurations of one resource; {CONFIGS_MAX} are the maximum"
         raise Refused(RefusalReason.INVALID_REQUEST, text)
@@ -94,6 +107,34 @@ def _configured(draft: ImageBuilder, wanted: ConfiguredResource) -> ResourceConf
     return ResourceConfigured(wanted.kind, wanted.name, configs)
 
 
+def _check_subscription(name: str, configs: Mapping[str, str]) -> None:
+    try:
+        check_client_metrics(name, configs)
+    except ClientMetricsError as error:
+        reason = RefusalReason.INVALID_CONFIG if error.is_config else RefusalReason.INVALID_REQUEST
+        raise Refused(reason, str(error)) from error
+
+
+def _subscriptions_in(draft: ImageBuilder, command: AlterResources) -> int:
+    """Return how many subscriptions there are, if the command is about any: they are among thousands of resources."""
+    if all(wanted.kind != CLIENT_METRICS for wanted in command.resources):
+        return 0
+    return sum(kind == CLIENT_METRICS for kind, _ in draft.resource_configs)
+
+
+def _counted(draft: ImageBuilder, name: str, subscriptions: int) -> int:
+    """Return the number of subscriptions, of which the one of this name is about to change; or refuse one more.
+
+    One that is deleted counts until the end of the command.
+    """
+    if (CLIENT_METRICS, name) in draft.resource_configs:
+        return subscriptions
+    if subscriptions >= SUBSCRIPTIONS_MAX:
+        text = f"{SUBSCRIPTIONS_MAX} subscriptions to clients' metrics are the maximum; delete one first"
+        raise Refused(RefusalReason.POLICY_VIOLATION, text)
+    return subscriptions + 1
+
+
 def _check_name(wanted: ConfiguredResource) -> None:
     name = wanted.name
     if len(name) > NAME_CHARACTERS_MAX:
@@ -102,10 +143,11 @@ def _check_name(wanted: ConfiguredResource) -> None:
     if wanted.kind == BROKER:
         if name and not (name.isascii() and name.isdecimal() and int(name[:20]) < 2**31):
             raise Refused(RefusalReason.INVALID_REQUEST, f"A broker's id is a number, not {name[:100]}")
-    elif wanted.kind != GROUP:
+    elif wanted.kind not in {GROUP, CLIENT_METRICS}:
         raise Refused(RefusalReason.INVALID_REQUEST, f"Resources of type {wanted.kind} have no configuration here")
     elif not name:
-        raise Refused(RefusalReason.INVALID_REQUEST, "Default group resources are not allowed.")
+        what = "Default group resources are not allowed." if wanted.kind == GROUP else "A subscription has a name."
+        raise Refused(RefusalReason.INVALID_REQUEST, what)
 
 
 def _check_room(

@@ -1,7 +1,7 @@
 """Topics that may be created, grown and deleted, and the records that do it. Pure.
 
-Each topic of a command is checked for itself, in Kafka's order: the name, its uniqueness, the counts or the manual
-assignment, the configurations, then placement. A topic that passes counts at once for the topics behind it in the same
+Each topic of a command is checked for itself, in Kafka's order: the name, its uniqueness, the configurations, the
+counts or the manual assignment, then placement. A topic that passes counts at once for the topics behind it in the same
 command: as a name that is taken, and as load on the brokers.
 
 *Growth.* New partitions have as many replicas as the topic's first partition should have, and are placed as if all
@@ -163,14 +163,13 @@ def _checked_creation(
     if len(topic.topic_id) != TOPIC_ID_BYTES or topic.topic_id in draft.topics or not any(topic.topic_id):
         # The submitting node draws the id; only a faulty one can get here.
         raise Refused(RefusalReason.INVALID_REQUEST, f"topic id {topic.topic_id.hex()!r} is malformed or in use")
+    configs = _checked_configs(draft, topic, limits)
     if topic.assignments:
         assignments = yield from _manual(draft, topic)
         limits.check(draft, topic.name, topics=1, partitions=len(assignments))
-        configs = _checked_configs(draft, topic, limits)
     else:
         partitions, replication_factor = _counts(draft, topic, default_partitions, default_replication_factor)
         limits.check(draft, topic.name, topics=1, partitions=partitions)
-        configs = _checked_configs(draft, topic, limits)
         assignments = yield from place(partitions, replication_factor, candidates_of(draft.brokers, draft.loads))
     witnesses = yield from _witnesses_of(draft, assignments, observers_of(configs))
     yield from pause_after(len(assignments))
@@ -205,16 +204,16 @@ def _check_name(draft: ImageBuilder, name: str) -> None:
 def _counts(
     draft: ImageBuilder, topic: NewTopic, default_partitions: int, default_replication_factor: int
 ) -> tuple[int, int]:
-    partitions = default_partitions if topic.partition_count == -1 else topic.partition_count
-    if partitions < 1:
-        raise Refused(RefusalReason.INVALID_PARTITIONS, "Number of partitions must be larger than 0, or -1")
-    if partitions > PARTITIONS_PER_COMMAND_MAX:
-        raise Refused(RefusalReason.INVALID_PARTITIONS, f"A topic has at most {PARTITIONS_PER_COMMAND_MAX} partitions")
     replication_factor = topic.replication_factor
     if replication_factor == -1:
         replication_factor = default_replication_factor or min(AUTOMATIC_REPLICAS, max(1, len(draft.brokers)))
     if replication_factor < 1:
         raise Refused(RefusalReason.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0, or -1")
+    partitions = default_partitions if topic.partition_count == -1 else topic.partition_count
+    if partitions < 1:
+        raise Refused(RefusalReason.INVALID_PARTITIONS, "Number of partitions must be larger than 0, or -1")
+    if partitions > PARTITIONS_PER_COMMAND_MAX:
+        raise Refused(RefusalReason.INVALID_PARTITIONS, f"A topic has at most {PARTITIONS_PER_COMMAND_MAX} partitions")
     return partitions, replication_factor
 
 
@@ -240,6 +239,8 @@ def _manual(draft: ImageBuilder, topic: NewTopic) -> Generator[None, None, Assig
             complaint = f"names brokers that are not registered: {unknown}"
         elif len(replicas) != len(assignments[0]):
             complaint = f"has {len(replicas)} replicas, partition 0 has {len(assignments[0])}"
+        elif not _has_active(draft, replicas):
+            complaint = f"has only brokers that are fenced or shutting down: {list(replicas)}"
         if complaint is not None:
             raise Refused(RefusalReason.INVALID_REPLICA_ASSIGNMENT, f"Partition {partition} {complaint}")
     return assignments
@@ -379,6 +380,10 @@ def _check_added(
                 f"The manual partition assignment includes a partition with {len(replicas)} replica(s), but this is not"
                 f" consistent with previous partitions, which have {factor} replica(s)."
             )
+        if complaint is None and not _has_active(draft, replicas):
+            complaint = (
+                "The manual partition assignment includes a partition on brokers that are fenced or shutting down."
+            )
     if complaint is not None:
         raise Refused(RefusalReason.INVALID_REPLICA_ASSIGNMENT, complaint)
 
@@ -432,6 +437,12 @@ def manual_complaint(draft: ImageBuilder, replicas: Sequence[int]) -> str | None
     if twice:
         return f"The manual partition assignment includes the broker {twice[0]} more than once."
     return None
+
+
+def _has_active(draft: ImageBuilder, replicas: Sequence[int]) -> bool:
+    """Tell whether one of these registered brokers could serve now."""
+    brokers = (draft.brokers[node_id] for node_id in replicas)
+    return any(not (broker.fenced or broker.shutting_down) for broker in brokers)
 
 
 def _witnesses_of(

@@ -270,7 +270,7 @@ class ResourceConfigured(_Record, frozen=True, tag="resource_configured"):
     """All configurations that are set for a resource that is no topic from now on, not only the change.
 
     `kind` is Kafka's number for such resources: 4 is the broker with the id that `name` is, or all brokers if it is
-    empty; 32 is a group.
+    empty; 16 is a subscription to clients' metrics; 32 is a group.
     """
 
     kind: int

@@ -17,7 +17,19 @@ def options() -> dict[str, set[str]]:
     """Return the options of the commands that are explained on the page."""
     found: dict[str, set[str]] = {}
     root = typer.main.get_command(app.app)
-    families = ["cluster", "produce", "consume", "bench", "topic", "config", "group", "snapshot", "features", "txn"]
+    families = [
+        "cluster",
+        "produce",
+        "consume",
+        "bench",
+        "topic",
+        "config",
+        "group",
+        "snapshot",
+        "features",
+        "quorum",
+        "txn",
+    ]
     for name in (*families, "reassign", "check"):
         command = root.commands[name]  # type: ignore[attr-defined]  # the root of all commands is a group
         for sub in getattr(command, "commands", {"": command}).values():
@@ -79,7 +91,7 @@ def test_every_field_of_a_template_is_named() -> None:
 
 def test_every_command_of_a_group_is_shown() -> None:
     root = typer.main.get_command(app.app)
-    for name in ("cluster", "topic", "config", "group", "snapshot", "features", "txn", "bench"):
+    for name in ("cluster", "topic", "config", "group", "snapshot", "features", "quorum", "txn", "bench"):
         for sub in root.commands[name].commands:  # type: ignore[attr-defined]  # see above
             assert f"barnabas {name} {sub} " in section(name)
 

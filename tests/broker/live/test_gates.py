@@ -14,8 +14,10 @@ from barnabas_clients.protocol.consumer_group_describe import ConsumerGroupDescr
 from barnabas_clients.protocol.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from barnabas_clients.protocol.describe_cluster import DescribeClusterRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from barnabas_clients.protocol.init_producer_id import InitProducerIdRequest
 from barnabas_clients.protocol.list_groups import ListGroupsRequest
+from barnabas_clients.protocol.push_telemetry import PushTelemetryRequest
 from broker.wire_client import Wire
 
 WHOLE, PARTLY = DescribeClusterRequest.api_key, ListGroupsRequest.api_key
@@ -67,9 +69,8 @@ def test_behind_a_shut_gate_an_api_is_unknown_and_a_version_is_none(
     assert "ListGroups v3 is not supported" in caplog.text
 
 
-def test_only_prepared_transactions_and_consumer_groups_stand_behind_a_gate() -> None:
-    assert {
-        InitProducerIdRequest.api_key: dispatch.TWO_PHASE,
-        ConsumerGroupHeartbeatRequest.api_key: UNSTABLE,
-        ConsumerGroupDescribeRequest.api_key: UNSTABLE,
-    } == dispatch._GATES
+def test_only_what_is_unfinished_or_has_a_setting_of_its_own_stands_behind_a_gate() -> None:
+    groups = {ConsumerGroupHeartbeatRequest.api_key, ConsumerGroupDescribeRequest.api_key}
+    metrics = {GetTelemetrySubscriptionsRequest.api_key, PushTelemetryRequest.api_key}
+    gates = dict.fromkeys(groups, UNSTABLE) | dict.fromkeys(metrics, dispatch.COLLECTED)
+    assert {InitProducerIdRequest.api_key: dispatch.TWO_PHASE, **gates} == dispatch._GATES

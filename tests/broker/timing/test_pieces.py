@@ -213,11 +213,10 @@ def test_the_names_of_all_topics_are_sorted_in_pieces(which: str) -> None:
     if which == "metadata":
         steps = metadata.handle(broker, exchange, MetadataRequest(topics=None))
     else:
-        steps = describe_log_dirs.handle(broker, exchange, DescribeLogDirsRequest(topics=None))
+        steps = describe_log_dirs.described(broker, DescribeLogDirsRequest(topics=None))
     longest, response = longest_stretch(lambda: next(steps))
     assert 0 < longest <= RUN * RUN.bit_length()
-    told = response.topics if which == "metadata" else response.results[0].topics
-    assert [topic.name for topic in told] == sorted(names)
+    assert [topic.name for topic in response.topics] == sorted(names)
 
 
 @pytest.mark.parametrize("names", [[f"n{k}" for k in range(MANY)], ["n"] * MANY], ids=["many", "one"])
@@ -273,10 +272,10 @@ def test_of_a_topic_with_too_many_partitions_no_leader_is_awaited(count: int) ->
 def test_partitions_of_which_logs_are_described_are_looked_at_in_pieces() -> None:
     topics = Counted(DescribableLogDirTopic(topic=f"t{k}", partitions=(1, 2)) for k in range(MANY))
     broker: Any = Broker()
-    steps = describe_log_dirs.handle(broker, SimpleNamespace(), DescribeLogDirsRequest(topics=topics))  # type: ignore[arg-type]
-    longest, response = longest_stretch(lambda: next(steps))
+    steps = describe_log_dirs.described(broker, DescribeLogDirsRequest(topics=topics))
+    longest, result = longest_stretch(lambda: next(steps))
     assert 0 < longest <= PIECE
-    assert response.results[0].topics == []
+    assert result.topics == []
 
 
 @pytest.mark.parametrize("names", [[f"n{k}" for k in range(MANY)], ["n"] * MANY], ids=["many", "one"])
@@ -398,8 +397,8 @@ TOPICS_WITHOUT_PARTITIONS: dict[str, Callable[[Any, Any], Generator[None, None, 
     "epochs": lambda broker, exchange: offset_for_leader_epoch.handle(
         broker, exchange, OffsetForLeaderEpochRequest(topics=Counted([OffsetForLeaderTopic(topic="t")] * MANY))
     ),
-    "directories": lambda broker, exchange: describe_log_dirs.handle(
-        broker, exchange, DescribeLogDirsRequest(topics=Counted([DescribableLogDirTopic(topic="t")] * MANY))
+    "directories": lambda broker, _: describe_log_dirs.described(
+        broker, DescribeLogDirsRequest(topics=Counted([DescribableLogDirTopic(topic="t")] * MANY))
     ),
     "produce": lambda broker, exchange: produce._in_steps(
         produce._Produce(broker, exchange, 1), ProduceRequest(topic_data=Counted([TopicProduceData(name="t")] * MANY))
@@ -725,7 +724,8 @@ async def test_replicas_that_are_removed_during_a_round_are_freed_one_by_one(
 
 
 def test_what_is_left_of_a_request_is_freed_in_a_turn_of_its_own() -> None:
-    broker: Any = SimpleNamespace(on_fatal=None, config=SimpleNamespace(transaction_two_phase_commit_enable=False))
+    config = SimpleNamespace(transaction_two_phase_commit_enable=False, collector=None)
+    broker: Any = SimpleNamespace(on_fatal=None, config=config)
     exchange: Any = SimpleNamespace()
     ended: list[int] = []
 

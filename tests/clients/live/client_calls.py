@@ -78,9 +78,11 @@ CONSUMER: Mapping[str, Call] = {
 }
 ADMIN: Mapping[str, Call] = {
     "describe_cluster": lambda c, s: c.admin.describe_cluster(timeout_s=s),
+    "describe_quorum": lambda c, s: c.admin.describe_quorum(timeout_s=s),
     "describe_features": lambda c, s: c.admin.describe_features(timeout_s=s),
     "update_features": lambda c, s: c.admin.update_features({"transaction.version": 2}, timeout_s=s),
     "describe_configs": lambda c, s: c.admin.describe_configs([ConfigResource.topic(c.topic)], timeout_s=s),
+    "list_config_resources": lambda c, s: c.admin.list_config_resources(timeout_s=s),
     "alter_configs": lambda c, s: c.admin.alter_configs(
         ConfigResource.topic(c.topic), {"max.message.bytes": "1048588"}, timeout_s=s
     ),
@@ -99,6 +101,7 @@ ADMIN: Mapping[str, Call] = {
     "alter_partition_reassignments": lambda c, s: c.admin.alter_partition_reassignments(
         {c.partition: None}, timeout_s=s
     ),
+    "elect_leaders": lambda c, s: c.admin.elect_leaders([c.partition], timeout_s=s),
     "list_partition_reassignments": lambda c, s: c.admin.list_partition_reassignments(timeout_s=s),
     "describe_log_dirs": lambda c, s: c.admin.describe_log_dirs(timeout_s=s),
     "list_offsets": lambda c, s: c.admin.list_offsets({c.partition: OffsetSpec.LATEST}, timeout_s=s),

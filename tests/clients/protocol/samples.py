@@ -10,7 +10,7 @@ from barnabas_raftlog.wire.schema import Message
 
 # The first two lengths need one byte as a varint, the others two; 300 also leaves the table of short arrays.
 LENGTHS = (0, 1, 126, 127, 128, 300)
-BITS = {"b": 8, "h": 16, "i": 32, "q": 64}
+BITS = {"b": 8, "h": 16, "i": 32, "q": 64}  # a "H" has 16, and no sign
 
 OURS_SINCE = 25185  # our own APIs have keys from here on, and nobody else knows them
 EVERY_MESSAGE = [(api, side) for api in APIS.values() for side in ("request", "response")]
@@ -55,8 +55,12 @@ def _fixed(name: str, code: str, chance: random.Random) -> Any:
     if name in {"log_append_time_ms", "transaction_start_time_ms"}:  # kio reads a date, of whole seconds
         at_ms = chance.randrange(2**31) * 1000
         return chance.choice((-1, at_ms)) if name == "log_append_time_ms" else at_ms
-    if name == "retention_time_ms":
+    if name in {"retention_time_ms", "max_lifetime_ms", "renew_period_ms", "expiry_time_period_ms"}:
         return chance.randrange(-(2**40), 2**40)  # kio reads a timedelta, which has less range
+    if name in {"issue_timestamp_ms", "expiry_timestamp_ms", "max_timestamp_ms"}:  # likewise a date
+        return chance.randrange(2**31) * 1000
+    if code == "H":
+        return chance.choice((0, 2**16 - 1, chance.randrange(2**16)))
     bits = BITS[code]
     return chance.choice((0, -1, 1, -(2 ** (bits - 1)), 2 ** (bits - 1) - 1, chance.randrange(2 ** (bits - 1))))
 

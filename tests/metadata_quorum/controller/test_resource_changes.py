@@ -3,6 +3,7 @@
 import pytest
 
 from barnabas_metadata_quorum.controller import resource_changes
+from barnabas_metadata_quorum.controller.client_metrics import CLIENT_METRICS
 from barnabas_metadata_quorum.controller.commands import (
     AlteredResource,
     AlterResources,
@@ -154,3 +155,36 @@ def test_an_event_tells_an_operator() -> None:
     fact = fact_of(ResourceConfigured(GROUP, "g", {}), 3)
     assert fact is not None
     assert (fact.kind, fact.cause) == ("group configured", "group g: nothing is set")
+
+
+def test_subscriptions_to_metrics_of_clients_are_checked_counted_and_told_of() -> None:
+    controller = Controller(RECORD_LEVEL)
+    first = CLIENT_METRICS, "s0"
+    assert alter(controller, first, setting("metrics", "a"), setting("interval.ms", "1000")).error is None
+    assert alter(controller, first, setting("metrics", "b,a", APPEND)).error is None
+    assert controller.image.resource_configs == {first: {"metrics": "a,b", "interval.ms": "1000"}}
+    for name, wrong, reason in (
+        ("s0", setting("interval.ms", "99"), RefusalReason.INVALID_REQUEST),
+        ("s0", setting("interval.ms", "x"), RefusalReason.INVALID_CONFIG),
+        ("s0", setting("interval.ms", "1", APPEND), RefusalReason.INVALID_CONFIG),
+        ("s0", setting("match", "rack=1"), RefusalReason.INVALID_CONFIG),
+        ("s0", setting("x", "1"), RefusalReason.INVALID_REQUEST),
+        ("", setting("metrics", "a"), RefusalReason.INVALID_REQUEST),
+    ):
+        assert alter(controller, (CLIENT_METRICS, name), wrong).error is reason, wrong
+    new = [ConfiguredResource(CLIENT_METRICS, f"s{number}", (setting("metrics", "a"),)) for number in range(1, 99)]
+    assert {fate.error for fate in asked(controller, *new)} == {None}
+    more = [ConfiguredResource(CLIENT_METRICS, name, (setting("metrics", "c"),)) for name in ("s5", "x", "y", "s6")]
+    fates = [fate.error for fate in asked(controller, *more)]
+    assert fates == [None, None, RefusalReason.POLICY_VIOLATION, None]
+    assert alter(controller, (CLIENT_METRICS, "x"), setting("metrics", None, DELETE)).error is None
+    assert alter(controller, (CLIENT_METRICS, "y"), setting("metrics", "a")).error is None
+    fact = fact_of(ResourceConfigured(CLIENT_METRICS, "y", {"metrics": "a"}), 1)
+    assert fact is not None
+    assert "subscription y: metrics=a" in fact.cause
+
+
+def asked(controller: Controller, *wanted: ConfiguredResource) -> tuple[AlteredResource, ...]:
+    answer = controller.ask(AlterResources(wanted))
+    assert isinstance(answer, AlterResourcesAnswer)
+    return answer.resources

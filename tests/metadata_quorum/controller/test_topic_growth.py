@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from steps import outcome
 
 from barnabas_metadata_quorum.controller.commands import (
+    ControlledShutdown,
     CreatePartitions,
     CreatePartitionsAnswer,
     CreateTopics,
@@ -166,3 +167,17 @@ def test_validation_changes_nothing_and_a_retry_adds_nothing() -> None:
     grown = controller.image
     assert grow(controller, NewPartitions("t", 3, ((0, 1),)), command_id=b"i" * 16) == first
     assert controller.image == apply_all(grown, ())
+
+
+def test_nothing_is_assigned_to_brokers_none_of_which_could_serve() -> None:
+    """As Kafka checks it: one that could is enough."""
+    controller = Controller(4)
+    assert controller.create(NewTopic("t", 1, 2))[0].error is None
+    controller.register(1, incarnation=2)  # fenced until it has applied that
+    controller.ask(ControlledShutdown(2, controller.image.brokers[2].epoch, False))
+    refused = RefusalReason.INVALID_REPLICA_ASSIGNMENT
+    for replicas, error in {(1, 2): refused, (2, 1): refused, (1, 3): None, (3, 2): None}.items():
+        [created] = controller.create(NewTopic("u", assignments={0: replicas}), validate_only=True)
+        assert created.error is error
+        [grown] = grow(controller, NewPartitions("t", 2, (replicas,)), validate_only=True)
+        assert grown.error is error

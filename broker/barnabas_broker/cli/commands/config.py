@@ -32,6 +32,7 @@ SOURCES = {
     ConfigSource.DYNAMIC_DEFAULT_BROKER: "all brokers, at run time",
     ConfigSource.DEFAULT: "default",
     ConfigSource.GROUP: "group",
+    ConfigSource.CLIENT_METRICS: "subscription",
 }
 
 
@@ -42,6 +43,7 @@ class Whose(NamedTuple):
     brokers: Sequence[int] = ()
     groups: Sequence[str] = ()
     all_brokers: bool = False
+    subscriptions: Sequence[str] = ()
 
     @property
     def resources(self) -> list[ConfigResource]:
@@ -53,10 +55,12 @@ class Whose(NamedTuple):
         check_topic_names(self.topics)
         found = [*map(ConfigResource.topic, self.topics), *map(ConfigResource.broker, self.brokers)]
         found += map(ConfigResource.group, self.groups)
+        found += map(ConfigResource.client_metrics, self.subscriptions)
         if self.all_brokers:
             found.append(ConfigResource.all_brokers())
         if not found:
-            raise UsageError("say whose configuration: --topic TOPIC, --broker ID, --all-brokers or --group GROUP")
+            ways = "--topic TOPIC, --broker ID, --all-brokers, --group GROUP or --client-metrics NAME"
+            raise UsageError(f"say whose configuration: {ways}")
         return list(dict.fromkeys(found))
 
 
@@ -180,7 +184,7 @@ def _said(resource: ConfigResource) -> str:
 
 
 def _kind(resource: ConfigResource) -> str:
-    return resource.type.name.lower()
+    return resource.type.name.lower().replace("_", "-")
 
 
 def _value(entry: ConfigEntry) -> str | None:

@@ -23,6 +23,7 @@ from .groups import group
 from .options import PLAIN, context_settings
 from .profile_defaults import defaults_of
 from .profiles import profile
+from .quorum import quorum
 from .reassign import reassign
 from .snapshots import snapshot
 from .streams import consume, produce
@@ -41,6 +42,7 @@ app.add_typer(group, name="group")
 app.add_typer(snapshot, name="snapshot")
 app.add_typer(txn, name="txn")
 app.add_typer(features, name="features")
+app.add_typer(quorum, name="quorum")
 app.add_typer(bench, name="bench")
 app.command("produce")(produce)
 app.command("consume")(consume)

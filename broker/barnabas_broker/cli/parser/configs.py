@@ -25,17 +25,22 @@ AllBrokers = Annotated[
 Groups = Annotated[
     list[str] | None, typer.Option("--group", "-g", help="Of this group; may be repeated.", metavar="GROUP")
 ]
+ClientMetrics = Annotated[
+    list[str] | None,
+    typer.Option("--client-metrics", help="Of this subscription to clients' metrics; may be repeated.", metavar="NAME"),
+]
 Names = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Only these configurations.")]
 Changed = Annotated[bool, typer.Option("--changed", help="Only what somebody has set.")]
 
 
 @config.command("list")
-def config_list(
+def config_list(  # noqa: PLR0913, PLR0917 - one for each option
     names: Names = None,
     topic: Topics = None,
     broker: Brokers = None,
     all_brokers: AllBrokers = False,
     group: Groups = None,
+    client_metrics: ClientMetrics = None,
     changed: Changed = False,
     bootstrap: Bootstrap = DEFAULT,
     as_json: Json = False,
@@ -46,7 +51,7 @@ def config_list(
 
     return commands.show(
         bootstrap,
-        commands.Whose(topic or [], broker or [], group or [], all_brokers),
+        commands.Whose(topic or [], broker or [], group or [], all_brokers, client_metrics or []),
         names or [],
         timeout,
         changed_only=changed,
@@ -56,12 +61,13 @@ def config_list(
 
 
 @config.command("describe")
-def config_describe(
+def config_describe(  # noqa: PLR0913, PLR0917 - one for each option
     names: Names = None,
     topic: Topics = None,
     broker: Brokers = None,
     all_brokers: AllBrokers = False,
     group: Groups = None,
+    client_metrics: ClientMetrics = None,
     changed: Changed = False,
     bootstrap: Bootstrap = DEFAULT,
     as_json: Json = False,
@@ -72,7 +78,7 @@ def config_describe(
 
     return commands.show(
         bootstrap,
-        commands.Whose(topic or [], broker or [], group or [], all_brokers),
+        commands.Whose(topic or [], broker or [], group or [], all_brokers, client_metrics or []),
         names or [],
         timeout,
         changed_only=changed,
@@ -88,6 +94,7 @@ def config_set(
     broker: Brokers = None,
     all_brokers: AllBrokers = False,
     group: Groups = None,
+    client_metrics: ClientMetrics = None,
     bootstrap: Bootstrap = DEFAULT,
     as_json: Json = False,
     timeout: Timeout = 30.0,
@@ -95,7 +102,7 @@ def config_set(
     """Set configurations. Of brokers those can be set that they do not read when they start."""
     from barnabas_broker.cli.commands import config as commands  # noqa: PLC0415 - loaded by those who use it
 
-    whose = commands.Whose(topic or [], broker or [], group or [], all_brokers)
+    whose = commands.Whose(topic or [], broker or [], group or [], all_brokers, client_metrics or [])
     return commands.change(bootstrap, whose, assignments, timeout, unset=False, as_json=as_json)
 
 
@@ -106,6 +113,7 @@ def config_unset(
     broker: Brokers = None,
     all_brokers: AllBrokers = False,
     group: Groups = None,
+    client_metrics: ClientMetrics = None,
     bootstrap: Bootstrap = DEFAULT,
     as_json: Json = False,
     timeout: Timeout = 30.0,
@@ -113,5 +121,5 @@ def config_unset(
     """Take configurations back to their defaults."""
     from barnabas_broker.cli.commands import config as commands  # noqa: PLC0415 - loaded by those who use it
 
-    whose = commands.Whose(topic or [], broker or [], group or [], all_brokers)
+    whose = commands.Whose(topic or [], broker or [], group or [], all_brokers, client_metrics or [])
     return commands.change(bootstrap, whose, names, timeout, unset=True, as_json=as_json)

@@ -161,6 +161,25 @@ def topic_observers(
     return commands.observers(bootstrap, names, brokers, timeout, as_json=as_json)
 
 
+@topic.command("elect")
+def topic_elect(
+    names: SomeNames = None,
+    bootstrap: Bootstrap = DEFAULT,
+    partition: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--partition", "-p", help="Only this partition; may be repeated.", metavar="P", min=0, max=PARTITION_MAX
+        ),
+    ] = None,
+    as_json: Json = False,
+    timeout: Timeout = 30.0,
+) -> int:
+    """Have partitions led by the first of their replicas: those of these topics, or all."""
+    from barnabas_broker.cli.commands.topic import elections  # noqa: PLC0415 - loaded by those who use it
+
+    return elections.elect(bootstrap, names or [], partition or [], timeout, as_json=as_json)
+
+
 @topic.command("give-up-voter")
 def topic_give_up_voter(
     name: Topic,

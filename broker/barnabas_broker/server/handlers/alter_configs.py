@@ -1,12 +1,13 @@
-"""AlterConfigs and IncrementalAlterConfigs: have the controller change what is set for topics, brokers and groups.
+"""AlterConfigs and IncrementalAlterConfigs: have the controller change what is set for topics and other resources.
 
 Any broker takes the request for topics, groups and all brokers (the empty name); a broker alone takes what is for it,
 because it alone knows the settings that it was started with. It checks what is to be set for brokers, and the active
 controller decides about all resources, each for itself: the topics in one command, all others in another one. The
 answer comes when this broker goes by the change; the others do as soon as they have read the metadata that far.
 
-Most settings of a broker are read when it starts; to alter one of those is refused, as Kafka refuses it. Loggers and
-client metrics have no configuration here, and are answered likewise.
+Most settings of a broker are read when it starts; to alter one of those is refused, as Kafka refuses it. Subscriptions
+are those to clients' metrics; the expressions in them are looked at here, because it is brokers who match with them.
+Loggers have no configuration, and are answered likewise.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -15,6 +16,7 @@ from itertools import compress, repeat
 from barnabas_broker.config.dynamic import complaint_about, settle
 from barnabas_broker.server.connections import Exchange
 from barnabas_broker.server.context import BrokerContext, in_words
+from barnabas_broker.server.telemetry.subscriptions import check_patterns
 from barnabas_broker.timing.pieces import PIECE, emptied, times_of
 from barnabas_broker.timing.slices import made, taken
 from barnabas_clients.protocol.alter_configs import (
@@ -30,6 +32,7 @@ from barnabas_clients.protocol.incremental_alter_configs import (
     IncrementalAlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
 )
+from barnabas_metadata_quorum.controller.client_metrics import CLIENT_METRICS, CLIENT_METRICS_LISTS
 from barnabas_metadata_quorum.controller.commands import (
     CONFIGS_MAX,
     AlterConfigs,
@@ -93,6 +96,8 @@ def _refusals(broker: BrokerContext, resources: Sequence[Resource]) -> Generator
     others = characters = 0
     for number, resource in enumerate(resources, 1):
         refusal = _refusal(broker, resource, times[resource.resource_type, resource.resource_name])
+        if refusal is None and resource.resource_type == CLIENT_METRICS:
+            refusal = yield from _refusal_of_subscription(broker, resource)
         if refusal is None and not _is_topic(resource):
             others += 1
             characters += _characters_of(resource)
@@ -113,12 +118,12 @@ def _refusal(broker: BrokerContext, resource: Resource, times: int) -> Fate | No
         return ErrorCode.INVALID_REQUEST, text
     if resource.resource_type == BROKER:
         return _refusal_of_broker(broker, resource)
-    if resource.resource_type == GROUP:
+    if resource.resource_type in {GROUP, CLIENT_METRICS}:
         return None
     if resource.resource_type != TOPIC:
         text = (
             f"Resources of type {resource.resource_type} have no configuration here; "
-            "topics (2), brokers (4) and groups (32) have"
+            "topics (2), brokers (4), subscriptions to clients' metrics (16) and groups (32) have"
         )
         return ErrorCode.INVALID_REQUEST, text
     if name_complaint(resource.resource_name):
@@ -149,6 +154,18 @@ def _refusal_of_broker(broker: BrokerContext, resource: Resource) -> Fate | None
     of_all = broker.image.resource_configs.get((BROKER, ""), {})
     complaint = complaint_about(settle(started, {}, of_all).now if name else started, after)
     return None if complaint is None else (ErrorCode.INVALID_REQUEST, complaint)
+
+
+def _refusal_of_subscription(broker: BrokerContext, resource: Resource) -> Generator[None, None, Fate | None]:
+    """Return why the expressions of a subscription would be refused; all else the controller looks at."""
+    wanted = _other(resource)
+    before = broker.image.resource_configs.get((CLIENT_METRICS, resource.resource_name), {})
+    try:
+        kept = () if wanted.replace else before.keys()
+        error = yield from check_patterns(changed(wanted.changes, before, CLIENT_METRICS_LISTS, kept=kept))
+    except Refused as refused:
+        return code_of(refused.reason), refused.message
+    return None if error is None else (ErrorCode.INVALID_CONFIG, str(error))
 
 
 def _is_none(refusal: Fate | None) -> bool:

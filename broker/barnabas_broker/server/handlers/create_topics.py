@@ -30,6 +30,7 @@ from barnabas_metadata_quorum.controller.commands import (
     Refused,
     check_named,
 )
+from barnabas_metadata_quorum.controller.topics import PARTITIONS_PER_COMMAND_MAX
 from barnabas_metadata_quorum.topic_names import name_complaint
 
 __all__ = ["NO_SUCH_NAME", "code_of", "handle", "leaders_of", "limit_s", "refuse", "sorted_out"]
@@ -71,7 +72,7 @@ async def handle(broker: BrokerContext, _: Exchange, request: CreateTopicsReques
         check_named(len(request.topics))
     except Refused as refused:
         return CreateTopicsResponse(topics=await made(partial(_refused, refused), request.topics))
-    wanted, results = await taken(sorted_out(request.topics, _refusal))
+    wanted, results = await taken(sorted_out(request.topics, partial(_refusal, broker)))
     if not wanted:
         return CreateTopicsResponse(topics=results)
     try:
@@ -132,7 +133,7 @@ def refuse(request: CreateTopicsRequest, code: ErrorCode) -> CreateTopicsRespons
     )
 
 
-def _refusal(topic: CreatableTopic, times: int) -> CreatableTopicResult | None:
+def _refusal(broker: BrokerContext, topic: CreatableTopic, times: int) -> CreatableTopicResult | None:
     """Return the answer if no controller need be asked."""
     if times > 1:
         code = ErrorCode.INVALID_REQUEST
@@ -143,9 +144,23 @@ def _refusal(topic: CreatableTopic, times: int) -> CreatableTopicResult | None:
     elif len(topic.configs) > CONFIGS_MAX:
         code = ErrorCode.INVALID_CONFIG
         text = f"There are more than {CONFIGS_MAX} configurations."
+    elif _is_assigned_twice(broker, topic):
+        code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        text = "A partition is assigned more than once."
     else:
         return None
     return CreatableTopicResult(name=topic.name, error_code=code, error_message=in_words(text))
+
+
+def _is_assigned_twice(broker: BrokerContext, topic: CreatableTopic) -> bool:
+    """Tell whether this is what is wrong with a topic. Kafka looks at its name and counts first.
+
+    The controller is told of each partition once, and could not find out. It refuses more than a command may make.
+    """
+    if topic.name in broker.partitions.topics or (topic.num_partitions, topic.replication_factor) != (-1, -1):
+        return False
+    rows = topic.assignments[: PARTITIONS_PER_COMMAND_MAX + 1]
+    return len({row.partition_index for row in rows}) < len(rows)
 
 
 def _refused(refused: Refused, topic: CreatableTopic) -> CreatableTopicResult:

@@ -12,6 +12,7 @@ from barnabas_broker.config.entries import (
     ConfigEntry,
     all_brokers_entries,
     broker_entries,
+    client_metrics_entries,
     group_entries,
     topic_entries,
     witness_entries,
@@ -29,6 +30,7 @@ from barnabas_clients.protocol.describe_configs import (
     DescribeConfigsSynonym,
 )
 from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_metadata_quorum.controller.client_metrics import CLIENT_METRICS
 from barnabas_metadata_quorum.resource_configs import BROKER, GROUP, group_key
 from barnabas_metadata_quorum.topic_names import name_complaint
 
@@ -120,10 +122,14 @@ def _entries(broker: BrokerContext, resource: DescribeConfigsResource) -> Sequen
         if not name:
             raise _RefusedError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         return group_entries(broker.image.resource_configs.get(group_key(name), {}), broker.settings)
+    if resource.resource_type == CLIENT_METRICS:
+        if not name:
+            raise _RefusedError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+        return client_metrics_entries(broker.image.resource_configs.get((CLIENT_METRICS, name), {}))
     if resource.resource_type != BROKER:
         text = (
             f"Resources of type {resource.resource_type} have no configuration here; "
-            "topics (2), brokers (4) and groups (32) have"
+            "topics (2), brokers (4), subscriptions to clients' metrics (16) and groups (32) have"
         )
         raise _RefusedError(ErrorCode.INVALID_REQUEST, text)
     if not name:

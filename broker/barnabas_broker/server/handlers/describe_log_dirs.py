@@ -1,16 +1,17 @@
-"""DescribeLogDirs: say which partitions this broker holds, and how large their logs are.
+"""DescribeLogDirs: say which partitions this broker holds, how large their logs are, and their volume (KIP-827).
 
 A broker has one directory. Partitions that are asked for and are not here are left out, as in Kafka; so are those of
-which this broker is only the witness, because tools count the rows as replicas. The size of the volume is not told
-(-1): to ask the operating system could block, and no tool needs it.
+which this broker is only the witness, because tools count the rows as replicas.
 """
 
+import os
 from collections.abc import Generator, Sequence
 
 from barnabas_broker.partition.partition import Partition
 from barnabas_broker.server.connections import Exchange
 from barnabas_broker.server.context import BrokerContext
 from barnabas_broker.timing.pieces import sorted_names
+from barnabas_broker.timing.slices import taken
 from barnabas_clients.protocol.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsPartition,
@@ -21,17 +22,28 @@ from barnabas_clients.protocol.describe_log_dirs import (
 )
 from barnabas_clients.protocol.error_codes import ErrorCode
 
-__all__ = ["handle", "refuse"]
+__all__ = ["described", "directory_of", "handle", "refuse"]
 
 PIECE = 500  # partitions between two yields
 
 
-def handle(
-    broker: BrokerContext, _: Exchange, request: DescribeLogDirsRequest
-) -> Generator[None, None, DescribeLogDirsResponse]:
-    """Answer without waiting for anybody."""
+async def handle(broker: BrokerContext, _: Exchange, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    """Answer when the operating system has told of the volume, or has kept that back for too long."""
+    volume = await broker.volume.bytes()
+    result = await taken(described(broker, request))
+    result.total_bytes, result.usable_bytes = volume
+    return DescribeLogDirsResponse(results=[result])
+
+
+def directory_of(broker: BrokerContext) -> str:
+    """Return the absolute path of the broker's directory, by which clients know it."""
+    return os.path.abspath(broker.config.log_dir)  # noqa: PTH100 - a path is neither read nor resolved here
+
+
+def described(broker: BrokerContext, request: DescribeLogDirsRequest) -> Generator[None, None, DescribeLogDirsResult]:
+    """Return the directory with what is in it, without its volume."""
     asked = None if request.topics is None else (yield from _asked(broker, request.topics))
-    result = DescribeLogDirsResult(log_dir=broker.config.log_dir)
+    result = DescribeLogDirsResult(log_dir=directory_of(broker))
     for name in (yield from sorted_names(broker.partitions.topics)):
         yield
         hosted = broker.partitions.topics.get(name)
@@ -45,7 +57,7 @@ def handle(
                 yield
         if rows:
             result.topics.append(DescribeLogDirsTopic(name=name, partitions=rows))
-    return DescribeLogDirsResponse(results=[result])
+    return result
 
 
 def _row(index: int, partition: Partition) -> DescribeLogDirsPartition:

@@ -171,7 +171,10 @@ def test_brokers_and_groups_take_configurations_while_they_run(barnabas: Run) ->
         (("topic", "observers", "t", "--brokers", "x"), "--brokers 'x' is not a list of brokers"),
         (("group", "describe"), "say which groups: GROUP... or --regex PATTERN"),
         (("group", "delete-offsets", "g", "-t", "t:x"), "'t:x'"),
-        (("config", "list"), "say whose configuration: --topic TOPIC, --broker ID, --all-brokers or --group GROUP"),
+        (
+            ("config", "list"),
+            "say whose configuration: --topic TOPIC, --broker ID, --all-brokers, --group GROUP or",
+        ),
         (("config", "set", "-t", "t", "foo"), "'foo' is not a configuration"),
         (("config", "unset", "-t", "t", "a=1"), "'a=1': `config unset` takes names alone"),
     ],

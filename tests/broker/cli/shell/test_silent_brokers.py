@@ -60,6 +60,9 @@ txn producers t 0
 txn why t 0
 txn find-hanging
 txn abort t 0 --start-offset 5
+topic elect
+topic elect t
+quorum describe
 features describe
 features upgrade transaction.version=2
 features downgrade transaction.version=1

@@ -7,12 +7,11 @@ import pytest
 from bench import systems
 from broker.live.requests.feature_updates import FEATURE, METADATA, STEPS, Outcome, features_of, taken
 from broker.wire_client import Wire
+from interop import runtimes
+from interop.console_tools import Tools
 
 from barnabas_broker.testing import RunningCluster
 from barnabas_clients.protocol.error_codes import ErrorCode
-
-from . import runtimes
-from .console_tools import Tools
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 

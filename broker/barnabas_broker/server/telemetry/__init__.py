@@ -1,0 +1,1 @@
+"""Metrics that clients tell of themselves (KIP-714): who is asked for which, and where they go."""

@@ -1,0 +1,28 @@
+"""ExpireDelegationToken, API key 40: let a token end earlier (KIP-48). Pure.
+
+Versions: 1 is the first; 2 flexible.
+"""
+
+from barnabas_raftlog.wire.schema import Bytes, Int16, Int32, Int64, Message, message
+
+__all__ = [
+    "ExpireDelegationTokenRequest",
+    "ExpireDelegationTokenResponse",
+]
+
+
+@message(api_key=40, versions=range(1, 3), flexible_since=2)
+class ExpireDelegationTokenRequest(Message):
+    """The token, by its secret."""
+
+    hmac: Bytes = b""
+    expiry_time_period_ms: Int64 = 0
+
+
+@message(api_key=40, versions=range(1, 3), flexible_since=2)
+class ExpireDelegationTokenResponse(Message):
+    """When it ends now."""
+
+    error_code: Int16 = 0
+    expiry_timestamp_ms: Int64 = 0
+    throttle_time_ms: Int32 = 0
