@@ -121,7 +121,8 @@ class _Watch:
 
     def on_woken(self) -> None:
         if self.fetch is not None:
-            self.fetch.on_woken()
+            # Not by `on_error`: it may have left by the time at which it fails.
+            call_each((self.fetch,), _Fetch.on_woken, _Fetch.on_error)
 
     def on_error(self, error: Exception) -> None:
         if self.fetch is not None:
