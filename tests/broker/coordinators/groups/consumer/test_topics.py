@@ -3,7 +3,6 @@
 import random
 import re
 from collections.abc import Generator
-from dataclasses import dataclass, field
 
 import pytest
 from steps import outcome
@@ -11,7 +10,6 @@ from steps import outcome
 from barnabas_broker.coordinators import patterns as engine
 from barnabas_broker.coordinators.groups.consumer import topics as module
 from barnabas_broker.coordinators.groups.consumer.patterns import TopicPattern
-from barnabas_broker.coordinators.groups.consumer.subscriptions import Subscription, Subscriptions
 from barnabas_broker.coordinators.groups.consumer.topics import (
     NODES_MAX,
     PATTERNS_MAX,
@@ -30,27 +28,19 @@ LIVES = 50
 STEPS = 60
 
 
-@dataclass
-class Group:
-    """A group, and the subscriptions of its members as a list."""
-
-    subscriptions: Subscriptions
-    members: list[Subscription] = field(default_factory=list)
-
-
 class World:
     """A dictionary of topics and Python's `re`, beside what is tested; changes and matching go on side by side."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
         self.topics = KnownTopics()
-        self.groups = [Group(Subscriptions(self.topics)) for _ in range(2)]
+        self.held: list[TopicPattern] = []
         self.model: dict[str, KnownTopic] = {}
         self.taking: Steps | None = None
         self.resolving: Steps | None = None
         self.made = 0
-        self.steps = (self.change_topics, self.take, self.resolve, self.subscribe, self.leave)
-        self.rare_steps = (self.refuse, self.end, self.compare)
+        self.steps = (self.change_topics, self.take, self.resolve, self.acquire, self.release)
+        self.rare_steps = (self.refuse, self.compare)
 
     def step(self) -> None:
         self.chance.choice(self.rare_steps if self.chance.random() < 0.15 else self.steps)()
@@ -79,29 +69,18 @@ class World:
         if next_of(self.resolving, self.chance.randint(1, 30)):
             self.resolving = None
 
-    def subscribe(self) -> None:
-        group = self.chance.choice(self.groups)
-        before = group.members.pop() if group.members and self.chance.random() < 0.5 else None
-        names = frozenset(self.chance.sample([*NAMES, "missing"], self.chance.randint(0, 2)))
-        subscription = Subscription(names, self.chance.choice([None, *EXPRESSIONS]))
-        group.members.append(group.subscriptions.put(subscription, before))
+    def acquire(self) -> None:
+        self.held.append(self.topics.acquire(self.chance.choice(EXPRESSIONS)))
+
+    def release(self) -> None:
+        if self.held:
+            self.topics.release(self.held.pop(self.chance.randrange(len(self.held))))
 
     def refuse(self) -> None:
-        group = self.chance.choice(self.groups)
-        before = (group.subscriptions.version, list(group.subscriptions.kinds), self.topics._nodes)
-        regex = self.chance.choice(["(", "a**", "x{1001}"])
+        nodes = self.topics._nodes
         with pytest.raises(PatternError):
-            group.subscriptions.put(Subscription(frozenset({"a"}), regex), group.members[0] if group.members else None)
-        assert before == (group.subscriptions.version, list(group.subscriptions.kinds), self.topics._nodes)
-
-    def leave(self) -> None:
-        group = self.chance.choice(self.groups)
-        if group.members:
-            group.subscriptions.remove(group.members.pop(0))
-
-    def end(self) -> None:
-        self.groups[1].subscriptions.close()
-        self.groups[1] = Group(Subscriptions(self.topics))
+            self.topics.acquire(self.chance.choice(["(", "a**", "x{1001}"]))
+        assert self.topics._nodes == nodes
 
     def compare(self) -> None:
         """When all is done, everything is as counted by hand."""
@@ -109,9 +88,13 @@ class World:
             at_once(self.taking)
             self.taking = None
         at_once(self.topics.resolve_in_steps())
-        for group in self.groups:
-            assert group.subscriptions.is_resolved
-            compare(group, self.topics, self.model)
+        assert len(self.topics) == len(self.model)
+        for name in [*NAMES, "missing"]:
+            assert self.topics.get(name) == self.model.get(name)
+        for pattern in self.held:
+            assert pattern.is_resolved
+            matching = sorted(name for name in self.model if re.fullmatch(pattern.text, name))
+            assert sorted(self.topics.names_of(pattern)) == matching
 
     def check(self) -> None:
         """What is counted is right at any time."""
@@ -121,12 +104,9 @@ class World:
             assert len(places) == pattern.count
             assert all(one is not None and re.fullmatch(pattern.text, one.topic.name) for one in placed)
             assert pattern.digest == sum(one.digest for one in placed if one is not None) % (1 << 64)
-        used = {kind.regex for group in self.groups for kind in group.members} - {None}
-        assert self.topics._patterns.keys() == used
+        assert self.topics._patterns.keys() == {pattern.text for pattern in self.held}
         assert self.topics._nodes == sum(one.pattern.node_count for one in self.topics._patterns.values())
-        assert sum(one.users for one in self.topics._patterns.values()) == sum(
-            len({kind.regex for kind in group.members} - {None}) for group in self.groups
-        )
+        assert sum(one.users for one in self.topics._patterns.values()) == len(self.held)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -149,38 +129,6 @@ def next_of(steps: Steps, count: int) -> bool:
         except StopIteration:
             return True
     return False
-
-
-def compare(group: Group, topics: KnownTopics, model: dict[str, KnownTopic]) -> None:
-    subscriptions, members = group.subscriptions, group.members
-
-    def is_in(name: str, kind: Subscription) -> bool:
-        is_matching = kind.regex is not None and name in model and re.fullmatch(kind.regex, name) is not None
-        return name in kind.names or is_matching
-
-    assert len(topics) == len(model)
-    for name in [*NAMES, "missing"]:
-        assert topics.get(name) == model.get(name)
-        assert subscriptions.subscribers_of(name) == sum(is_in(name, kind) for kind in members)
-        assert subscriptions.subscribes_to(name) == any(is_in(name, kind) for kind in members)
-    assert subscriptions.is_homogeneous == (len(set(members)) <= 1)
-    wanted = at_once(subscriptions.wanted_in_steps())
-    for kind in members:
-        assert wanted.topic_ids[kind] == {topic.topic_id for name, topic in model.items() if is_in(name, kind)}
-    assert wanted.topic_ids.keys() == set(members)
-    assert wanted.partition_counts == {
-        topic.topic_id: topic.partition_count
-        for name, topic in model.items()
-        if any(is_in(name, kind) for kind in members)
-    }
-    # Another broker that hears of all this only now has the same hash.
-    others = KnownTopics()
-    at_once(others.take_in_steps(reversed(model.values())))
-    fresh = Subscriptions(others)
-    for kind in reversed(members):
-        fresh.put(kind)
-    at_once(others.resolve_in_steps())
-    assert at_once(fresh.hash_in_steps()) == at_once(subscriptions.hash_in_steps())
 
 
 def topic(name: str, number: int = 1, count: int = 3) -> KnownTopic:
@@ -318,80 +266,3 @@ class TestLimits:
         assert pieces >= 1
         assert pattern.is_resolved
         assert at_once(Pattern.compile(text).matching(names[0])) == topics.matches(pattern, names[0])
-
-
-class TestSubscriptions:
-    """What members subscribe to all together."""
-
-    def test_members_that_subscribe_alike_hold_one_subscription(self, topics: KnownTopics) -> None:
-        subscriptions = Subscriptions(topics)
-        first = subscriptions.put(Subscription(frozenset({"users", "orders-eu"})))
-        second = subscriptions.put(Subscription(frozenset({"orders-eu", "users"})))
-        assert first is second
-        alike = [subscriptions.is_homogeneous]
-        third = subscriptions.put(Subscription(frozenset({"users"})), second)
-        alike.append(subscriptions.is_homogeneous)
-        subscriptions.remove(first)
-        alike.append(subscriptions.is_homogeneous)
-        assert alike == [True, False, True]
-        assert list(subscriptions.kinds) == [third]
-
-    def test_g8_the_same_names_in_another_order_are_no_change(self, topics: KnownTopics) -> None:
-        subscriptions = Subscriptions(topics)
-        held = subscriptions.put(Subscription(frozenset(["a", "b", "c"])))
-        version = subscriptions.version
-        assert subscriptions.put(Subscription(frozenset(["c", "b", "a"])), held) is held
-        assert subscriptions.version == version
-
-    def test_the_hash_is_another_one_when_a_topic_of_the_group_changes(self, topics: KnownTopics) -> None:
-        subscriptions = Subscriptions(topics)
-        assert at_once(subscriptions.hash_in_steps()) == 0
-        subscriptions.put(Subscription(frozenset({"users", "missing"}), "orders-.*"))
-        at_once(topics.resolve_in_steps())
-        seen = [at_once(subscriptions.hash_in_steps())]
-        at_once(topics.take_in_steps([topic("elsewhere", 9)]))
-        assert at_once(subscriptions.hash_in_steps()) == seen[0]
-        changes: list[tuple[list[KnownTopic], list[KnownTopic]]] = [
-            ([topic("users", 3, 4)], []),
-            ([topic("users", 30, 4)], []),
-            ([topic("missing", 4)], []),
-            ([topic("orders-ch", 5)], []),
-            ([], [topic("orders-eu", 1)]),
-        ]
-        for put, deleted in changes:
-            at_once(topics.take_in_steps(put, deleted))
-            seen.append(at_once(subscriptions.hash_in_steps()))
-        assert len(set(seen)) == len(seen)
-        assert all(-(1 << 63) <= value < 1 << 63 for value in seen)
-
-    def test_the_hash_is_the_same_for_ever(self, topics: KnownTopics) -> None:
-        """It is stored: another number would have every group assigned anew by a newer version."""
-        subscriptions = Subscriptions(topics)
-        subscriptions.put(Subscription(frozenset({"users"}), "orders-.*"))
-        at_once(topics.resolve_in_steps())
-        assert at_once(subscriptions.hash_in_steps()) == -675_874_323_164_800_277
-
-    def test_what_changes_while_it_is_counted_is_counted_again(self, topics: KnownTopics) -> None:
-        subscriptions = Subscriptions(topics)
-        subscriptions.put(Subscription(frozenset(f"n{number}" for number in range(2_500)) | {"users"}))
-        steps = subscriptions.hash_in_steps()
-        next(steps)
-        at_once(topics.take_in_steps([topic("n1", 50), topic("n2400", 51), topic("users", 3, 9)]))
-        fresh = Subscriptions(topics)
-        fresh.put(next(iter(subscriptions.kinds)))
-        assert at_once(steps) == at_once(fresh.hash_in_steps())
-
-    def test_nothing_is_counted_again_if_nothing_has_changed(self, topics: KnownTopics) -> None:
-        subscriptions = Subscriptions(topics)
-        subscriptions.put(Subscription(frozenset(f"n{number}" for number in range(2_500))))
-        assert outcome(subscriptions.hash_in_steps())[1] == 2
-        assert outcome(subscriptions.hash_in_steps())[1] == 0
-
-    def test_a_full_broker_changes_nothing(self, topics: KnownTopics, monkeypatch: pytest.MonkeyPatch) -> None:
-        subscriptions = Subscriptions(topics)
-        held = subscriptions.put(Subscription(frozenset({"users"})))
-        monkeypatch.setattr(module, "PATTERNS_MAX", 0)
-        with pytest.raises(TooManyPatternsError):
-            subscriptions.put(Subscription(frozenset(), "x"), held)
-        assert list(subscriptions.kinds) == [held]
-        assert subscriptions.subscribers_of("users") == 1
