@@ -23,7 +23,7 @@ from barnabas_clients.protocol.consumer_group_describe import (
 )
 from barnabas_clients.protocol.error_codes import ErrorCode
 
-from .describe_groups import EVERY_OPERATION
+from . import operations
 from .group_routing import ShardFinder
 
 __all__ = ["handle", "refuse"]
@@ -57,7 +57,7 @@ async def handle(
             continue
         described = await _described(broker, saved, slices)
         if request.include_authorized_operations:
-            described.authorized_operations = EVERY_OPERATION
+            described.authorized_operations = operations.OF_GROUPS
         response.groups.append(described)
     return response
 

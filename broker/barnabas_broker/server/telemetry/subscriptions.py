@@ -4,7 +4,7 @@ A subscription is what is configured under its name (`controller.client_metrics`
 match it want together, at the shortest of their intervals; `*` stands for all. The number of such a set is the same at
 every broker, so that a client may go from one to the next: as in Kafka it is a checksum of the set and the client's id.
 
-Expressions are matched in pieces (`coordinators.transactions.patterns`): a client chooses its own names.
+Expressions are matched in pieces (`coordinators.patterns`): a client chooses its own names.
 
 Limits: `PATTERN_CHARACTERS_MAX` for an expression, and as many subscriptions as the controller takes.
 """
@@ -12,7 +12,7 @@ Limits: `PATTERN_CHARACTERS_MAX` for an expression, and as many subscriptions as
 from collections.abc import Generator, Iterable, Mapping
 from typing import NamedTuple
 
-from barnabas_broker.coordinators.transactions.patterns import Pattern, PatternError
+from barnabas_broker.coordinators.patterns import Pattern, PatternError
 from barnabas_metadata_quorum.controller.client_metrics import (
     ALL_METRICS,
     CLIENT_METRICS_CONFIGS,

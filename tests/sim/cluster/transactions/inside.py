@@ -4,7 +4,8 @@
 It changes nothing. Held against the naive `model`, whenever an index is committed or truncated:
 
 - *One index, one state.* Open transactions, aborted ones and each producer's last entry are those of the entries up to
-  the commit index, and up to the end of the log: whatever was truncated, installed, replayed or repeated.
+  the commit index, and up to the end of the log: whatever was truncated, installed, replayed or repeated. Where a loss
+  of power took the saved state of a log that begins in the middle of a transaction, that one is known by what is left.
 - *The last stable offset* is the first offset of an open transaction, else the high watermark; it never goes back.
 - *Markers.* None is appended of which the coordinator's log has not decided so, in a committed record.
 - *Coordinators.* What one has loaded is the last committed record of each id, also after its log was written anew.
@@ -12,10 +13,10 @@ It changes nothing. Held against the naive `model`, whenever an index is committ
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from threading import get_ident
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from barnabas_broker.coordinators.runtime.shard import ShardRuntime
@@ -26,6 +27,7 @@ from barnabas_broker.coordinators.transactions.state_machine.messages import Sav
 from barnabas_broker.coordinators.transactions.state_machine.records import decode_key, decode_value, encode_value
 from barnabas_broker.coordinators.transactions.state_machine.states import TransactionState
 from barnabas_broker.partition.partition import Partition
+from barnabas_broker.partition.producer_state import ANY_ID
 from barnabas_raftlog.raft.messages import Entry, InstallSnapshot
 from barnabas_raftlog.records.header import CONTROL, parse_header
 from barnabas_raftlog.records.reader import read_batch
@@ -48,6 +50,29 @@ class _Ids:
         self.said = dict[tuple[int, int], Said]()
         self.committed_index = 0
         self.known = dict[str, bytes]()  # the value of each id's last committed record
+
+
+class _Halves(NamedTuple):
+    """Transactions of which a replica knows only what is left in its log: of aborted ones producer and last offset."""
+
+    aborted: frozenset[tuple[int, int]]
+    open: frozenset[int]
+
+
+def _halves(partition: Partition, aborted: Sequence[tuple[int, int, int]], committed: State, end: State) -> _Halves:
+    """Return what began before a log whose saved state was lost, as a loss of power may take it: else none."""
+    if partition.producers.forgotten_id_max != ANY_ID:
+        return _Halves(frozenset(), frozenset())
+    start = partition.log.log_start_offset
+    begun = {**committed.open, **end.open}
+    return _Halves(
+        frozenset((producer_id, last) for producer_id, first, last in aborted if first < start),
+        frozenset(producer_id for producer_id, (_, offset) in begun.items() if offset < start),
+    )
+
+
+def _without(found: Mapping[int, tuple[int, int]], producer_ids: Container[int]) -> dict[int, tuple[int, int]]:
+    return {producer_id: one for producer_id, one in found.items() if producer_id not in producer_ids}
 
 
 class Watcher:
@@ -156,6 +181,9 @@ class Watcher:
         start = partition.log.log_start_offset
         rows = [(a, b, c) for a, b, c in table.aborted.between(0, EVERYWHERE)]
         wanted = model.aborted[: committed.aborted]
+        halves = _halves(partition, wanted, committed, end)
+        rows = [row for row in rows if row[::2] not in halves.aborted]
+        wanted = [row for row in wanted if row[::2] not in halves.aborted]
         compacts = partition.topic_name in self._compacted
         if not compacts:
             self._equal(partition, "aborted", [row for row in rows if row[2] >= start], _from(start, wanted))
@@ -165,13 +193,15 @@ class Watcher:
         if compacts and partition.producers.commit_index < model.committed_index:
             return  # Entries that it commits once more may have been emptied, so that they begin nothing.
         undecided = {one.producer_id: (one.epoch, one.first_offset) for one in table.undecided()}
-        self._equal(partition, "undecided", undecided, committed.open)
         is_open = {one.producer_id: (one.epoch, one.first_offset) for one in table.open_transactions()}
-        self._equal(partition, "open", is_open, end.open)
+        for what, found, due in (("undecided", undecided, committed.open), ("open", is_open, end.open)):
+            self._equal(partition, what, _without(found, halves.open), _without(due, halves.open))
         for producer_id, (_, offset) in committed.open.items():
             if offset < start:
                 self._cut.add((partition.group.group_id, producer_id, offset))
         self._world.counts["transactions begun before their log"] = len(self._cut)
+        if halves.open:
+            return  # What is left of them may hold readers up, or not.
         first = min((offset for _, offset in committed.open.values()), default=partition.high_watermark)
         stable = min(partition.high_watermark, max(first, start))
         self._equal(partition, "last stable offset", partition.last_stable_offset, stable)
