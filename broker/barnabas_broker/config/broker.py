@@ -413,16 +413,7 @@ class BrokerConfig:
                 f"raft.election.timeout.ms ({self.raft_election_timeout_ms}) must be at least three times "
                 f"raft.heartbeat.interval.ms ({self.raft_heartbeat_interval_ms}), or followers will revolt"
             )
-        if self.group_consumer_heartbeat_interval_ms >= self.group_consumer_session_timeout_ms:
-            raise ConfigError(
-                f"group.consumer.heartbeat.interval.ms ({self.group_consumer_heartbeat_interval_ms}) is not shorter "
-                f"than group.consumer.session.timeout.ms ({self.group_consumer_session_timeout_ms}): nobody would stay"
-            )
-        if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
-            raise ConfigError(
-                f"group.min.session.timeout.ms ({self.group_min_session_timeout_ms}) is larger than "
-                f"group.max.session.timeout.ms ({self.group_max_session_timeout_ms}): no member could join"
-            )
+        self._check_times_of_groups()
         if self.log_cleaner_min_compaction_lag_ms > self.log_cleaner_max_compaction_lag_ms:
             raise ConfigError(
                 f"log.cleaner.min.compaction.lag.ms ({self.log_cleaner_min_compaction_lag_ms}) is larger than "
@@ -442,6 +433,18 @@ class BrokerConfig:
             )
         parse_listeners(self.listeners, self.advertised_listeners)
         _ = self.collector
+
+    def _check_times_of_groups(self) -> None:
+        if self.group_consumer_heartbeat_interval_ms >= self.group_consumer_session_timeout_ms:
+            raise ConfigError(
+                f"group.consumer.heartbeat.interval.ms ({self.group_consumer_heartbeat_interval_ms}) is not shorter "
+                f"than group.consumer.session.timeout.ms ({self.group_consumer_session_timeout_ms}): nobody would stay"
+            )
+        if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
+            raise ConfigError(
+                f"group.min.session.timeout.ms ({self.group_min_session_timeout_ms}) is larger than "
+                f"group.max.session.timeout.ms ({self.group_max_session_timeout_ms}): no member could join"
+            )
 
     @property
     def collector(self) -> Collector | None:

@@ -93,7 +93,7 @@ def _matchers(configs: Mapping[str, str]) -> Generator[None, None, Matchers]:
             words = f"The pattern for {name} has more than {PATTERN_CHARACTERS_MAX} characters"
             raise ClientMetricsError(words, is_config=True)
         try:
-            matchers.append((name, Pattern(text)))
+            matchers.append((name, Pattern.compile(text)))
         except PatternError as error:
             words = f"Illegal client matching pattern: {name}={text}: {error}"
             raise ClientMetricsError(words, is_config=True) from error
