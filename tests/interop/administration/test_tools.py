@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import confluent_kafka
 import pytest
-from broker.live.test_telemetry import Received, collector
+from broker.live.administration.test_telemetry import Received, collector
 from broker.wire_client import Wire
 from interop import runtimes
 from interop.console_tools import Tools

@@ -9,6 +9,8 @@ from typing import NamedTuple
 import pytest
 from bench import systems
 from broker.wire_client import Wire
+from interop import runtimes
+from interop.console_tools import Tools
 
 from barnabas_broker.testing import RunningCluster
 from barnabas_clients.protocol.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
@@ -25,9 +27,6 @@ from barnabas_clients.protocol.incremental_alter_configs import (
     IncrementalAlterConfigsResource,
 )
 from barnabas_metadata_quorum.topic_configs import TOPIC_CONFIGS
-
-from . import runtimes
-from .console_tools import Tools
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 

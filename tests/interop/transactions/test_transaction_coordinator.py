@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pytest
 from broker.coordinators.transactions.state_machine.desk import Desk
+from interop.line_programs import LineProgram, java_command
 
 from barnabas_broker.coordinators.transactions.state_machine.messages import (
     V1,
@@ -28,8 +29,6 @@ from barnabas_broker.coordinators.transactions.state_machine.producers import (
 from barnabas_broker.coordinators.transactions.state_machine.records import decode_value, encode_value
 from barnabas_broker.coordinators.transactions.state_machine.states import TransactionState
 from barnabas_clients.protocol.error_codes import ErrorCode
-
-from .line_programs import LineProgram, java_command
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
