@@ -8,6 +8,8 @@ out, which matters to callers who must not do a thing twice. Both kinds also hav
 what is left to do after a failure in a transaction.
 """
 
+from typing import TypeVar
+
 from barnabas_raftlog.errors import BarnabasError
 
 __all__ = [
@@ -21,7 +23,24 @@ __all__ = [
     "TransactionAbortedError",
     "UnknownLeaderError",
     "UnsupportedVersionError",
+    "copy_of",
 ]
+
+E = TypeVar("E", bound=Exception)
+
+
+def copy_of(error: E) -> E:
+    """Return an error to raise in the place of one that is kept, and that others may be given, too.
+
+    Whoever catches an error has its traceback, and with that the frames of all callers and what they hold. The one that
+    is kept must not: a `Delivery` that one of them holds leads back to it, and is hidden from the garbage collector.
+    """
+    copy = type(error).__new__(type(error), *error.args)
+    copy.args = error.args  # OSError's are made by __init__.
+    copy.__dict__.update(error.__dict__)
+    copy.__cause__ = error.__cause__
+    copy.__suppress_context__ = error.__suppress_context__
+    return copy
 
 
 class ClientError(BarnabasError):

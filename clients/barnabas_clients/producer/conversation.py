@@ -20,7 +20,7 @@ from typing import Final
 
 from barnabas_clients.backoff import Backoff, Jitter
 from barnabas_clients.cluster.cluster import Cluster
-from barnabas_clients.errors import ClientClosedError, ClientError, DeadlineExceededError
+from barnabas_clients.errors import ClientClosedError, ClientError, DeadlineExceededError, copy_of
 from barnabas_clients.groups.coordinator import ATTEMPT_TIMEOUT_S, FIND_TIMEOUT_S, Coordinator
 from barnabas_clients.protocol.errors import ErrorCode, KafkaError, error_for
 from barnabas_clients.topic_partition import TopicPartition
@@ -82,7 +82,7 @@ class Conversation:
         if machine.situation is Situation.IN_TRANSACTION:
             return
         if machine.error is not None and machine.situation in FAILED:
-            raise machine.error.with_traceback(None)
+            raise copy_of(machine.error)
         raise RuntimeError(MISUSE[machine.situation])
 
     # The steps of a producer.
@@ -110,7 +110,7 @@ class Conversation:
                 return
             if situation is Situation.FATAL_ERROR:
                 assert machine.error is not None
-                raise machine.error.with_traceback(None)
+                raise copy_of(machine.error)
             if situation in {Situation.IN_TRANSACTION, Situation.COMMITTING}:
                 raise RuntimeError(MISUSE[situation])
             if situation is Situation.ABORTABLE_ERROR:
@@ -120,7 +120,7 @@ class Conversation:
             await self._wait_for_end(deadline, "getting ready for a transaction")
             if machine.situation is Situation.UNINITIALISED:
                 assert machine.error is not None
-                raise machine.error.with_traceback(None)
+                raise copy_of(machine.error)
 
     def prepare(self) -> Owner | None:
         """Leave the transaction open, in which everything is stored; None if nothing is in it.
@@ -335,7 +335,7 @@ class Conversation:
 
         await self.wait(is_over, deadline, what)
         if failure is not None:
-            raise failure.with_traceback(None)
+            raise copy_of(failure)
 
     def _tell(self) -> None:
         """Wake those whose wait is over, and tell the sender."""

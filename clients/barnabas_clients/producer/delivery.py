@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from barnabas_clients.arguments import callable_of
-from barnabas_clients.errors import ClientError
+from barnabas_clients.errors import ClientError, copy_of
 from barnabas_clients.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -106,8 +106,8 @@ class Delivery(msgspec.Struct, gc=False, eq=False):
             index = index - start
         if batch.error is not None:
             error = batch.error.of_record(index) if isinstance(batch.error, KafkaError) else batch.error
-            # Mostly one exception for the whole batch: a caller gets it without the traceback of the callers before.
-            raise error.with_traceback(None)
+            # Mostly one exception for the whole batch.
+            raise copy_of(error)
         offset = batch.base_offset + index if batch.base_offset >= 0 else -1
         timestamp_ms = batch.append_time_ms if batch.append_time_ms >= 0 else self._timestamp_ms
         return Receipt(queue.topic, queue.partition, offset, timestamp_ms)

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
 
 from barnabas_clients.arguments import seconds
-from barnabas_clients.errors import ClientError
+from barnabas_clients.errors import ClientError, copy_of
 from barnabas_clients.groups.offsets_to_send import GroupOffsets
 from barnabas_clients.protocol.errors import KafkaError
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
@@ -145,7 +145,7 @@ class Transaction:
             await conversation.wait(is_over, _deadline(limit_s), what)
             if under_way.left:
                 if failure is not None:
-                    raise failure.with_traceback(None)
+                    raise copy_of(failure)
                 raise RuntimeError("the transaction was ended before its offsets were stored")
         self._stored.append(given.on_stored)
 

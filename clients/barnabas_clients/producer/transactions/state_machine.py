@@ -32,7 +32,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum, auto
 from typing import Final
 
-from barnabas_clients.errors import ClientError, UnsupportedVersionError
+from barnabas_clients.errors import ClientError, UnsupportedVersionError, copy_of
 from barnabas_clients.protocol.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from barnabas_clients.protocol.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from barnabas_clients.protocol.end_txn import EndTxnRequest, EndTxnResponse
@@ -453,8 +453,7 @@ class Transactions:
             return
         if self.situation in FAILED:
             assert self.error is not None
-            # One exception for many calls: none of them gets the traceback of those before.
-            raise self.error.with_traceback(None)
+            raise copy_of(self.error)
         raise RuntimeError(MISUSE[self.situation])
 
     def _go(self, situation: Situation, error: KafkaError | ClientError | None = None) -> None:

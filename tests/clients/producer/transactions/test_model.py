@@ -133,7 +133,7 @@ class ProducerMachine(RuleBasedStateMachine):
         for call in (self.machine.begin, self.machine.commit, self.machine.abort):
             with pytest.raises(KafkaError) as caught:
                 call()
-            assert caught.value is self.machine.error
+            assert (type(caught.value), str(caught.value)) == (type(self.machine.error), str(self.machine.error))
         assert self.machine.next_request(batches_are_under_way=False) is None
 
     # Its sender.
