@@ -14,7 +14,9 @@ EARLY_GROWTH_BYTES_MAX = 64 << 20
 WARM_FRAMES = 100_000  # The largest requests of a seed, which leave holes in the memory, are among so many.
 SETTINGS = {
     "log.tail.cache.bytes": str(2 << 20),
+    "unstable.api.versions.enable": "true",
     "transaction.two.phase.commit.enable": "true",
+    "client.metrics.otlp.endpoint": "http://127.0.0.1:9/v1/metrics",  # Nobody is there.
 }
 """Of the brokers of a run: they keep so few recent batches that any other growth is seen, and serve all APIs."""
 _is_trouble = re.compile(r"^\S+ \S+ (?:ERROR|CRITICAL) |^  \| Traceback|never awaited|^Traceback").search

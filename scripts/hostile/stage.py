@@ -84,7 +84,7 @@ class Stage:
 @contextmanager
 def stage(*, keep: bool, is_timed: bool = True, secret: str | None = None) -> Iterator[Stage]:
     """Start all of it, and leave neither process nor file behind; `keep` leaves the files."""
-    settings = {} if secret is None else {"cluster.secret": secret}
+    settings = {"unstable.api.versions.enable": "true"} | ({} if secret is None else {"cluster.secret": secret})
     with (
         cluster_handle.cluster(settings=settings, keep=keep) as cluster,
         Told("beside", cluster.bootstrap, CLIENT_PER_S) as beside,
