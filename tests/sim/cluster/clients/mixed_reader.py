@@ -94,7 +94,9 @@ class MixedReader:
         told = {data.partition_index: data for topic in answer.responses for data in topic.partitions}
         for reader in asked:
             data = told.get(reader.partition[1])
-            if data is not None:
+            if data is not None and reader.is_below_start(data):
+                await reader.go_to_start(leader)
+            elif data is not None:
                 self._take(reader, data, sent_us, len(asked))
         # Partitions of other leaders come to their turn, too.
         self._order.sort(key=lambda reader: reader in asked)

@@ -12,6 +12,7 @@ from barnabas_clients.protocol.delete_records import (
 from barnabas_clients.protocol.error_codes import RETRIABLE, ErrorCode
 from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from barnabas_clients.protocol.init_producer_id import InitProducerIdRequest
+from barnabas_clients.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas_clients.protocol.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -30,6 +31,7 @@ __all__ = ["Producer", "Producing", "Reader", "delete_records", "timestamp_ms"]
 
 TIMESTAMP_MS = 1_800_000_000_000
 PRODUCE_TIMEOUT_MS = 3_000
+EARLIEST = -2
 LEADER_AGAIN = 0.05  # the chance that a reader asks the leader anew who should serve it
 FRAMING_BYTES = 100  # more than a batch has around the value of its only record
 TOO_LARGE = 0.3  # the chance that a batch beyond the limit is tried before one at the limit
@@ -299,6 +301,9 @@ class Reader:
         if data.preferred_read_replica >= 0 and data.error_code == ErrorCode.NONE:
             self._replica = data.preferred_read_replica
             return
+        if self.is_below_start(data):
+            await self.go_to_start(leader)
+            return
         # Metadata may be a guess, and a client that names a rack is served by a replica that follows, too.
         before = self.position
         self.take(data, is_leader=source == leader and not self.rack)
@@ -306,6 +311,30 @@ class Reader:
             self.client.world.counts["read from replicas"] += self.position - before
         if self.client.rng.random() < LEADER_AGAIN:
             self._replica = None
+
+    def begin_at(self, offset: int) -> None:
+        """Go on at the beginning of a log that was cut."""
+        self.position = offset
+
+    def is_below_start(self, data: PartitionData) -> bool:
+        """Tell whether its records have been deleted: only records that an earlier reader has read ever are."""
+        is_deleted = self.position < self.history.deleted.get(self.partition, 0)
+        return is_deleted and data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+    async def go_to_start(self, leader: int) -> None:
+        """Ask where the log begins, and go on there.
+
+        Raises:
+            Trouble: an error that passes.
+        """
+        self._replica = None
+        topic, index = self.partition
+        wanted = ListOffsetsPartition(partition_index=index, timestamp=EARLIEST)
+        topics = [ListOffsetsTopic(name=topic, partitions=[wanted])]
+        told = (await self.client.ask(leader, ListOffsetsRequest(topics=topics))).topics[0].partitions[0]
+        if told.error_code != ErrorCode.NONE:
+            raise Trouble(ErrorCode(told.error_code).name)
+        self.begin_at(max(self.position, int(told.offset)))
 
     def take(self, data: PartitionData, *, is_leader: bool) -> None:
         """Take in the part of a fetch for this partition.
@@ -316,11 +345,6 @@ class Reader:
         code = data.error_code
         world = self.client.world
         deleted = self.history.deleted.get(self.partition, 0)
-        is_below = self.position < (deleted if is_leader else data.log_start_offset)
-        if code == ErrorCode.OFFSET_OUT_OF_RANGE and is_below:
-            # Its records have been deleted: only records that an earlier reader has read ever are.
-            self.position = max(data.log_start_offset, self.position + 1)
-            return
         if code != ErrorCode.NONE:
             # Never OFFSET_OUT_OF_RANGE, also of a replica that is behind: it may have been taken for the leader.
             assert code in RETRIABLE, f"fetch of {self.partition}: {ErrorCode(code).name}"

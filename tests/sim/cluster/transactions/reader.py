@@ -8,7 +8,6 @@ list and the batches alone.
 from typing import cast
 
 from barnabas_broker.history import events as e
-from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.fetch import PartitionData
 from barnabas_raftlog.records.header import CONTROL, TRANSACTIONAL, BatchHeader, parse_header
 from barnabas_raftlog.records.markers import read_marker
@@ -52,10 +51,9 @@ class CommittedReader(Reader):
         """Whether it has read everything, and all of that is decided."""
         return self.position == self.high_watermark
 
-    def take(self, data: PartitionData, *, is_leader: bool) -> None:
-        super().take(data, is_leader=is_leader)
-        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._aborting.clear()  # Their markers may be gone; the next answer says what still is aborted.
+    def begin_at(self, offset: int) -> None:
+        super().begin_at(offset)
+        self._aborting.clear()  # Their markers may be gone; the next answer says what still is aborted.
 
     def take_records(self, data: PartitionData, *, is_leader: bool) -> None:
         world = self.client.world

@@ -37,10 +37,20 @@ class _CutReader(CommittedReader):
     """Tells everybody where the log begins, where that is not a client's doing."""
 
     def take(self, data: PartitionData, *, is_leader: bool) -> None:
-        if data.log_start_offset > self.history.deleted.get(self.partition, 0):
-            self.history.on_delete_sent(self.partition, data.log_start_offset)
-            self.ledger.tell(LogStartSeen(partition=name_of(self.partition), offset=data.log_start_offset))
+        self._on_start(data.log_start_offset)
         super().take(data, is_leader=is_leader)
+
+    def is_below_start(self, data: PartitionData) -> bool:
+        return data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+    def begin_at(self, offset: int) -> None:
+        self._on_start(offset)
+        super().begin_at(offset)
+
+    def _on_start(self, offset: int) -> None:
+        if offset > self.history.deleted.get(self.partition, 0):
+            self.history.on_delete_sent(self.partition, offset)
+            self.ledger.tell(LogStartSeen(partition=name_of(self.partition), offset=offset))
 
 
 class Cut(Side):
