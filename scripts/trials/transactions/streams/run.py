@@ -178,6 +178,10 @@ class Run:
     def _has_done(self, count: int) -> bool:
         return self.done >= count
 
+    def _is_struck(self, count: int) -> bool:
+        """Whether there is something of each task to lose: those of hopping windows lag behind totals and sessions."""
+        return self._has_done(count) and self.results.count("hopping") > 0
+
     async def run(self, strikes: Sequence[Strike], limit_s: float) -> list[str]:
         """Do all the work, and return what is wrong: with the results, or with a process that ended by itself."""
         async with Admin(self.bootstrap, timeout_s=PATIENCE_S) as admin:
@@ -212,7 +216,7 @@ class Run:
             follower = tasks.create_task(self.results.follow())
             feeder = tasks.create_task(self._feed())
             for self._next_strike, fault in strikes:
-                await self.results.wait_until(partial(self._has_done, self._next_strike))
+                await self.results.wait_until(partial(self._is_struck, self._next_strike))
                 await fault()
             self._next_strike = self.work.orders
             await feeder
