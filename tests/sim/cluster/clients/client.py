@@ -9,7 +9,13 @@ from collections.abc import Coroutine
 from typing import Any
 
 from barnabas_clients.cluster.connection import Connection
-from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.error_codes import RETRIABLE, ErrorCode
+from barnabas_clients.protocol.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas_clients.protocol.registry import Message
 from barnabas_raftlog.errors import BarnabasError
@@ -17,9 +23,10 @@ from sim.cluster.machines.loop import Clock, VirtualLoop
 from sim.cluster.machines.network import Address, Network
 from sim.cluster.world import World
 
-__all__ = ["Trouble", "WireClient"]
+__all__ = ["EARLIEST", "Trouble", "WireClient"]
 
 REQUEST_S = 4.0
+EARLIEST = -2  # stands for the beginning of a log
 
 
 class Trouble(Exception):  # noqa: N818 - it is nothing wrong
@@ -148,6 +155,22 @@ class WireClient:
         if leader is None or topic not in self.topic_ids:
             raise Trouble(f"nobody leads {topic}-{partition}")
         return leader
+
+    async def offset_of(self, topic: str, partition: int, timestamp: int) -> ListOffsetsPartitionResponse:
+        """Ask the leader for an offset by its time, or for an end of the log by what stands for it.
+
+        Raises:
+            Trouble: nobody is known to lead, no answer, or an error that passes.
+        """
+        leader, epoch = await self.leader_of(topic, partition)
+        wanted = ListOffsetsPartition(partition_index=partition, current_leader_epoch=epoch, timestamp=timestamp)
+        request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=[wanted])])
+        told: ListOffsetsPartitionResponse = (await self.ask(leader, request)).topics[0].partitions[0]
+        if told.error_code != ErrorCode.NONE:
+            code = ErrorCode(told.error_code)
+            assert code in RETRIABLE, f"offset of {topic}-{partition} at {timestamp}: {code.name}"
+            raise Trouble(code.name)
+        return told
 
     def forget_leader(self, topic: str, partition: int) -> None:
         self.leaders.pop((topic, partition), None)

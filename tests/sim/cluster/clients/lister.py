@@ -7,17 +7,14 @@ told may lie beyond the end, and the record at an offset that was told has the t
 from collections.abc import Callable
 from typing import Any
 
-from barnabas_clients.protocol.error_codes import RETRIABLE, ErrorCode
-from barnabas_clients.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from sim.cluster.judges.history import ClientHistory, Partition
 
-from .client import Trouble, WireClient
+from .client import EARLIEST, Trouble, WireClient
 from .workload import TIMESTAMP_MS
 
 __all__ = ["Lister"]
 
 LATEST = -1
-EARLIEST = -2
 LARGEST = -3
 
 
@@ -41,27 +38,13 @@ class Lister:
             wanted = rng.choice((LATEST, EARLIEST, LARGEST, now_ms - rng.randrange(5_000), now_ms - 100))
             acknowledged = self.history.ends.get(partition, 0)
             try:
-                told = await self._ask(partition, wanted)
+                told = await self.client.offset_of(*partition, wanted)
             except Trouble as trouble:
                 world.note(self.client.name, f"offset of {partition[1]}: {trouble}")
                 self.client.forget_leader(*partition)
                 continue
             world.counts["offsets looked up"] += 1
             self._judge(partition, wanted, told, acknowledged)
-
-    async def _ask(self, partition: Partition, timestamp: int) -> Any:
-        topic, index = partition
-        leader, epoch = await self.client.leader_of(topic, index)
-        wanted = ListOffsetsPartition(partition_index=index, current_leader_epoch=epoch, timestamp=timestamp)
-        answer = await self.client.ask(
-            leader, ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=[wanted])])
-        )
-        told = answer.topics[0].partitions[0]
-        if told.error_code != ErrorCode.NONE:
-            code = ErrorCode(told.error_code)
-            assert code in RETRIABLE, f"offset of {partition} at {timestamp}: {code.name}"
-            raise Trouble(code.name)
-        return told
 
     def _judge(self, partition: Partition, wanted: int, told: Any, acknowledged: int) -> None:
         history = self.history

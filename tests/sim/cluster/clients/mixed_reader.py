@@ -95,7 +95,7 @@ class MixedReader:
         for reader in asked:
             data = told.get(reader.partition[1])
             if data is not None and reader.is_below_start(data):
-                await reader.go_to_start(leader)
+                await reader.go_to_start()
             elif data is not None:
                 self._take(reader, data, sent_us, len(asked))
         # Partitions of other leaders come to their turn, too.

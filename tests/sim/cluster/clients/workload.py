@@ -12,7 +12,6 @@ from barnabas_clients.protocol.delete_records import (
 from barnabas_clients.protocol.error_codes import RETRIABLE, ErrorCode
 from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from barnabas_clients.protocol.init_producer_id import InitProducerIdRequest
-from barnabas_clients.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas_clients.protocol.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -25,13 +24,12 @@ from barnabas_raftlog.records.reader import read_records
 from sim.cluster.judges.availability import Availability
 from sim.cluster.judges.history import ClientHistory, Partition
 
-from .client import Trouble, WireClient
+from .client import EARLIEST, Trouble, WireClient
 
 __all__ = ["Producer", "Producing", "Reader", "delete_records", "timestamp_ms"]
 
 TIMESTAMP_MS = 1_800_000_000_000
 PRODUCE_TIMEOUT_MS = 3_000
-EARLIEST = -2
 LEADER_AGAIN = 0.05  # the chance that a reader asks the leader anew who should serve it
 FRAMING_BYTES = 100  # more than a batch has around the value of its only record
 TOO_LARGE = 0.3  # the chance that a batch beyond the limit is tried before one at the limit
@@ -302,7 +300,7 @@ class Reader:
             self._replica = data.preferred_read_replica
             return
         if self.is_below_start(data):
-            await self.go_to_start(leader)
+            await self.go_to_start()
             return
         # Metadata may be a guess, and a client that names a rack is served by a replica that follows, too.
         before = self.position
@@ -321,19 +319,14 @@ class Reader:
         is_deleted = self.position < self.history.deleted.get(self.partition, 0)
         return is_deleted and data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
-    async def go_to_start(self, leader: int) -> None:
+    async def go_to_start(self) -> None:
         """Ask where the log begins, and go on there.
 
         Raises:
             Trouble: an error that passes.
         """
         self._replica = None
-        topic, index = self.partition
-        wanted = ListOffsetsPartition(partition_index=index, timestamp=EARLIEST)
-        topics = [ListOffsetsTopic(name=topic, partitions=[wanted])]
-        told = (await self.client.ask(leader, ListOffsetsRequest(topics=topics))).topics[0].partitions[0]
-        if told.error_code != ErrorCode.NONE:
-            raise Trouble(ErrorCode(told.error_code).name)
+        told = await self.client.offset_of(*self.partition, EARLIEST)
         self.begin_at(max(self.position, int(told.offset)))
 
     def take(self, data: PartitionData, *, is_leader: bool) -> None:
