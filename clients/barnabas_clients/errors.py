@@ -26,7 +26,7 @@ __all__ = [
     "copy_of",
 ]
 
-E = TypeVar("E", bound=Exception)
+E = TypeVar("E", bound=BaseException)
 
 
 def copy_of(error: E) -> E:

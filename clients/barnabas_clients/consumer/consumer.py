@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Literal, Self, overload
 from barnabas_clients.admin.values import ListedOffset, OffsetSpec
 from barnabas_clients.arguments import callable_of, names, seconds, shown, topic_name, whole_number
 from barnabas_clients.assignors.assignor import Assignor
-from barnabas_clients.errors import DeadlineExceededError
+from barnabas_clients.errors import DeadlineExceededError, copy_of
 from barnabas_clients.groups.offsets_to_send import GroupOffsets
 from barnabas_clients.place_arguments import offsets_of, partitions_of, timestamps_of
 from barnabas_clients.protocol.errors import ErrorCode, error_for
@@ -424,7 +424,7 @@ class Consumer:
             if queue.position >= 0:
                 return queue.position
             if queue.failure is not None:
-                raise queue.failure.with_traceback(None)
+                raise copy_of(queue.failure)
             if self._core.now() >= deadline:
                 raise DeadlineExceededError(f"no position of {partition} within {limit_s:g} s: {queue.reason}")
             await self._reader.wait_news(deadline)

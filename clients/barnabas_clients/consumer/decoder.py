@@ -23,6 +23,7 @@ and the offset behind the damaged batch, so that a caller can decide to go on th
 import struct
 from collections.abc import Iterable
 
+from barnabas_clients.errors import copy_of
 from barnabas_clients.topic_partition import TopicPartition
 from barnabas_raftlog.errors import CorruptBatchError
 from barnabas_raftlog.records.aborted import AbortedOnTheWay
@@ -150,7 +151,7 @@ class FetchedRecords:
             if self._failure is None:
                 self._failure = self._corrupt(str(error))
             if not taken:
-                raise self._failure.with_traceback(None) from None
+                raise copy_of(self._failure) from None
         return taken
 
     # Batches.

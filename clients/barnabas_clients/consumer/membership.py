@@ -19,6 +19,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 
 from barnabas_clients.cluster.cluster import Cluster
+from barnabas_clients.errors import copy_of
 from barnabas_clients.groups.session import GroupSession, GroupSettings
 from barnabas_clients.topic_partition import TopicPartition
 from barnabas_raftlog.tasks import failure_of
@@ -79,7 +80,7 @@ class GroupReader:
     def check(self) -> None:
         """Raise the error that has ended the session, or the failure of a callback."""
         if self.session.failure is not None:
-            raise self.session.failure.with_traceback(None)
+            raise copy_of(self.session.failure)
         if self.failure is not None:
             failure, self.failure = self.failure, None
             raise failure

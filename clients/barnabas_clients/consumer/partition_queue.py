@@ -18,6 +18,7 @@ Limits: `buffered_bytes` counts fetched bytes that were not handed out yet; the 
 
 from collections import deque
 
+from barnabas_clients.errors import copy_of
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
 from barnabas_raftlog.errors import BarnabasError
 
@@ -208,7 +209,7 @@ class PartitionQueue:
             return records, self.returned[0].offset if self.returned else self._next_buffered(records)
         if not self.chunks:
             if self.failure is not None:
-                raise self.failure.with_traceback(None)
+                raise copy_of(self.failure)
             return [], self.position
         chunk = self.chunks[0]
         records = chunk.take(records_max)

@@ -30,7 +30,7 @@ from typing import Any
 from barnabas_clients import chance
 from barnabas_clients.backoff import Backoff, Jitter
 from barnabas_clients.cluster.cluster import Cluster
-from barnabas_clients.errors import ClientError, CommitFailedError, DeadlineExceededError
+from barnabas_clients.errors import ClientError, CommitFailedError, DeadlineExceededError, copy_of
 from barnabas_clients.protocol.errors import ErrorCode, KafkaError, error_for
 from barnabas_clients.protocol.join_group import JoinGroupResponse
 from barnabas_clients.protocol.sync_group import SyncGroupResponse
@@ -506,7 +506,7 @@ class GroupSession:
 
     def _raise_failure(self) -> None:
         if self.failure is not None:
-            raise self.failure.with_traceback(None)
+            raise copy_of(self.failure)
 
     def _commit_failed(self, error: KafkaError) -> CommitFailedError:
         return CommitFailedError(f"group {self._settings.group_id}: partitions were taken from this member: {error}")
