@@ -3,25 +3,19 @@
 The expressions are RE2's, and match whole names (`../../patterns.py`). A topic is a place here, a number that
 `topics.py` gives it, and what matches is a row of bits: a hundred thousand topics are 12.5 KB, whoever subscribes to
 `.*`.
-
-`digest` is the sum of the digests of all topics that match, so it tells whether they are the same as before, and
-whether any of them has got another id or more partitions.
 """
 
 from collections.abc import Generator, Iterator
 
 from barnabas_broker.coordinators.patterns import Pattern
 
-__all__ = ["DIGEST_MASK", "TopicPattern"]
-
-DIGEST_MASK = (1 << 64) - 1
-"""Digests are counted up to this, and go on at 0."""
+__all__ = ["TopicPattern"]
 
 
 class TopicPattern:
     """One expression, and the places of the topics that match it."""
 
-    __slots__ = ("_bits", "count", "digest", "is_resolved", "pattern", "users", "version")
+    __slots__ = ("_bits", "count", "is_resolved", "pattern", "users")
 
     def __init__(self, pattern: Pattern) -> None:
         self.pattern = pattern
@@ -31,9 +25,6 @@ class TopicPattern:
         """Groups that subscribe with it."""
         self.count = 0
         """Topics that match."""
-        self.digest = 0
-        self.version = 0
-        """Goes up with each change of what matches."""
         self._bits = bytearray()
 
     @property
@@ -48,7 +39,7 @@ class TopicPattern:
         number = place >> 3
         return number < len(self._bits) and bool(self._bits[number] >> (place & 7) & 1)
 
-    def put(self, place: int, digest: int) -> None:
+    def put(self, place: int) -> None:
         """Say that the topic at a place matches; nothing changes if that was known."""
         if self.has(place):
             return
@@ -57,19 +48,12 @@ class TopicPattern:
             self._bits.extend(bytes(missing))
         self._bits[place >> 3] |= 1 << (place & 7)
         self.count += 1
-        self._add(digest)
 
-    def remove(self, place: int, digest: int) -> None:
+    def remove(self, place: int) -> None:
         """Say that the topic at a place is gone; nothing changes if it did not match."""
         if self.has(place):
             self._bits[place >> 3] &= ~(1 << (place & 7))
             self.count -= 1
-            self._add(-digest)
-
-    def replace(self, place: int, before: int, digest: int) -> None:
-        """Say that the topic at a place has another digest; nothing changes if it does not match."""
-        if self.has(place):
-            self._add(digest - before)
 
     def places(self) -> Iterator[int]:
         """Yield the places of topics that match, in ascending order, and none that is removed meanwhile."""
@@ -84,7 +68,3 @@ class TopicPattern:
     def matching(self, name: str) -> Generator[None, None, bool]:
         """Return whether a topic's name matches; yield between pieces of work."""
         return self.pattern.matching(name)
-
-    def _add(self, digest: int) -> None:
-        self.digest = (self.digest + digest) & DIGEST_MASK
-        self.version += 1

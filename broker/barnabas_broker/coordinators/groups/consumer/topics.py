@@ -19,7 +19,6 @@ exists, and a bit for each expression and topic. What an expression has learnt w
 """
 
 from collections.abc import Generator, Iterable, Iterator
-from hashlib import blake2b
 from itertools import islice
 from typing import NamedTuple
 
@@ -27,11 +26,10 @@ from barnabas_broker.coordinators.patterns import Pattern
 
 from .patterns import TopicPattern
 
-__all__ = ["NODES_MAX", "PATTERNS_MAX", "KnownTopic", "KnownTopics", "TooManyPatternsError", "digest_of"]
+__all__ = ["NODES_MAX", "PATTERNS_MAX", "KnownTopic", "KnownTopics", "TooManyPatternsError"]
 
 PATTERNS_MAX = 4_000
 NODES_MAX = 100_000
-DIGEST_VERSION = b"\0"
 PIECE = 200
 """Topics that are passed between two yields: 1 ms, beside what matching takes."""
 LOOKS = 5_000
@@ -50,19 +48,9 @@ class KnownTopic(NamedTuple):
     partition_count: int
 
 
-def digest_of(topic: KnownTopic) -> int:
-    """Return 64 bits that say which topic this is, and with how many partitions. Equal on all brokers, for ever.
-
-    They are summed up and stored with groups. Racks are not in it, because no assignor looks at them.
-    """
-    content = DIGEST_VERSION + topic.topic_id + topic.partition_count.to_bytes(4, "big")
-    return int.from_bytes(blake2b(content, digest_size=8).digest(), "big")
-
-
 class _Placed(NamedTuple):
     topic: KnownTopic
     place: int
-    digest: int
 
 
 class KnownTopics:
@@ -83,11 +71,6 @@ class KnownTopics:
     def get(self, name: str) -> KnownTopic | None:
         placed = self._by_name.get(name)
         return None if placed is None else placed.topic
-
-    def digest(self, name: str) -> int:
-        """Return the digest of a topic; 0 if it does not exist."""
-        placed = self._by_name.get(name)
-        return 0 if placed is None else placed.digest
 
     def matches(self, pattern: TopicPattern, name: str) -> bool:
         """Tell whether a topic exists and is known to match."""
@@ -181,13 +164,13 @@ class KnownTopics:
             if (yield from pattern.matching(placed.topic.name)):
                 now = self._places[placed.place]
                 if now is not None and now.topic.name == placed.topic.name:  # Else it went meanwhile.
-                    pattern.put(now.place, now.digest)
+                    pattern.put(now.place)
                     self.version += 1
         pattern.pattern.forget()
 
     def _remove(self, placed: _Placed) -> None:
         for pattern in self._patterns.values():
-            pattern.remove(placed.place, placed.digest)
+            pattern.remove(placed.place)
         del self._by_name[placed.topic.name]
         self._places[placed.place] = None
         self._free.append(placed.place)
@@ -196,16 +179,13 @@ class KnownTopics:
     def _put(self, topic: KnownTopic) -> _Placed | None:
         """Give a topic a place, and return that; None: it is a change of one that was there."""
         self.version += 1
-        digest = digest_of(topic)
         before = self._by_name.get(topic.name)
         if before is not None:
-            self._by_name[topic.name] = self._places[before.place] = _Placed(topic, before.place, digest)
-            for pattern in self._patterns.values():
-                pattern.replace(before.place, before.digest, digest)
+            self._by_name[topic.name] = self._places[before.place] = _Placed(topic, before.place)
             return None
         if not self._free:
             self._free.append(len(self._places))
             self._places.append(None)
-        placed = _Placed(topic, self._free.pop(), digest)
+        placed = _Placed(topic, self._free.pop())
         self._by_name[topic.name] = self._places[placed.place] = placed
         return placed
