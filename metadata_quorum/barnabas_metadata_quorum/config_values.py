@@ -6,16 +6,19 @@ count, nor does the case of a boolean; digits of other scripts, which Python wou
 
 import re
 from collections.abc import Callable
+from typing import NamedTuple
 
 __all__ = [
     "INT32_MAX",
     "INT64_MAX",
     "INT64_MIN",
     "Complaint",
+    "KnownConfig",
     "boolean",
     "brokers",
     "gzip_level",
     "integer",
+    "items_of",
     "one_of",
     "only",
     "policy",
@@ -34,6 +37,21 @@ _is_throttled = re.compile(r"\*|(?:[0-9]{1,9}:(?:[0-9]{1,9}|\*)(?:,[0-9]{1,9}:(?
 
 Complaint = Callable[[str], str | None]
 """Returns what is wrong with a value, or None."""
+
+
+class KnownConfig(NamedTuple):
+    """One name: Kafka's type for it, its value when nobody set one, its check, and what it is for."""
+
+    name: str
+    type: str
+    default: str
+    complaint: Complaint
+    documentation: str
+
+
+def items_of(value: str) -> list[str]:
+    """Return the items of a list."""
+    return [item.strip() for item in value.split(",")] if value.strip() else []
 
 
 def one_of(*allowed: str, because: str = "") -> Complaint:
@@ -78,7 +96,7 @@ def gzip_level(value: str) -> str | None:
 
 def policy(value: str) -> str | None:
     """Check for a cleanup policy."""
-    items = [item.strip() for item in value.split(",")] if value.strip() else []
+    items = items_of(value)
     if not {*items} <= {"compact", "delete"} or len({*items}) < len(items):
         return "must be delete, compact, both, or empty"
     return None
@@ -86,7 +104,7 @@ def policy(value: str) -> str | None:
 
 def brokers(value: str) -> str | None:
     """Check for ids of brokers, each named once."""
-    items = [item.strip() for item in value.split(",")] if value.strip() else []
+    items = items_of(value)
     if not all(item.isascii() and item.isdecimal() and len(item) < 10 for item in items):
         return "must be broker ids, separated by commas"
     return None if len({int(item) for item in items}) == len(items) else "names a broker twice"

@@ -13,11 +13,10 @@ groups; they are refused by name.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
-from .config_values import Complaint, integer
+from .config_values import KnownConfig, integer
 
-__all__ = ["BROKER", "BROKER_LISTS", "GROUP", "GROUP_CONFIGS", "GroupConfig", "check_group_configs", "group_key"]
+__all__ = ["BROKER", "BROKER_LISTS", "GROUP", "GROUP_CONFIGS", "check_group_configs", "group_key"]
 
 BROKER = 4
 GROUP = 32
@@ -25,35 +24,25 @@ BROKER_LISTS: Mapping[str, str] = {"log.cleanup.policy": "delete"}
 """The lists among the settings of brokers, with their defaults."""
 
 
-class GroupConfig(NamedTuple):
-    """One name: Kafka's type for it, its value when nobody set one, its check, and what it is for."""
-
-    name: str
-    type: str
-    default: str
-    complaint: Complaint
-    documentation: str
-
-
 # The ranges are those of Kafka's group.consumer.min... and group.consumer.max..., as it ships.
-GROUP_CONFIGS: Mapping[str, GroupConfig] = {
+GROUP_CONFIGS: Mapping[str, KnownConfig] = {
     config.name: config
     for config in (
-        GroupConfig(
+        KnownConfig(
             name="consumer.assignment.interval.ms",
             type="INT",
             default="1000",
             complaint=integer(0, 15_000),
             documentation="Least time between two assignments of a consumer group.",
         ),
-        GroupConfig(
+        KnownConfig(
             name="consumer.heartbeat.interval.ms",
             type="INT",
             default="5000",
             complaint=integer(5_000, 15_000),
             documentation="Time between two heartbeats of a member of a consumer group.",
         ),
-        GroupConfig(
+        KnownConfig(
             name="consumer.session.timeout.ms",
             type="INT",
             default="45000",

@@ -13,7 +13,6 @@ Not here: how a set of configurations changes (`config_changes`), and the broker
 """
 
 from collections.abc import Container, Mapping
-from typing import NamedTuple
 
 from barnabas_raftlog.records.header import BATCH_BYTES_MAX
 
@@ -21,7 +20,7 @@ from .config_values import (
     INT32_MAX,
     INT64_MAX,
     INT64_MIN,
-    Complaint,
+    KnownConfig,
     boolean,
     brokers,
     gzip_level,
@@ -40,21 +39,10 @@ __all__ = [
     "KEEPING",
     "OBSERVERS",
     "TOPIC_CONFIGS",
-    "TopicConfig",
     "check_topic_configs",
     "observers_of",
     "validate_configs",
 ]
-
-
-class TopicConfig(NamedTuple):
-    """One name: Kafka's type for it, its value when nobody set one, its check (text of the complaint, or None)."""
-
-    name: str
-    type: str
-    default: str
-    complaint: Complaint
-    documentation: str
 
 
 OBSERVERS = "replica.observers"
@@ -79,10 +67,10 @@ FLUSHES = ("flush.messages", "flush.ms")
 """Those that say when a log is synced."""
 SEGMENT_INDEX_BYTES_MIN = (1 << 20) // 4096 * 8
 
-TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
+TOPIC_CONFIGS: Mapping[str, KnownConfig] = {
     config.name: config
     for config in (
-        TopicConfig(
+        KnownConfig(
             name="cleanup.policy",
             type="LIST",
             default="delete",
@@ -91,42 +79,42 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
                 "What happens to old data: delete by age and size, compact by key, both, or nothing if it is empty."
             ),
         ),
-        TopicConfig(
+        KnownConfig(
             name="compression.type",
             type="STRING",
             default="producer",
             complaint=one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
             documentation="The codec that batches are stored with: producer keeps what each of them came with.",
         ),
-        TopicConfig(
+        KnownConfig(
             name="compression.gzip.level",
             type="INT",
             default="-1",
             complaint=gzip_level,
             documentation="The level at which brokers compress with gzip, from 1 to 9; -1 is 6.",
         ),
-        TopicConfig(
+        KnownConfig(
             name="compression.lz4.level",
             type="INT",
             default="9",
             complaint=integer(1, 17),
             documentation="The level at which brokers compress with lz4: 9 is fast, the others thorough.",
         ),
-        TopicConfig(
+        KnownConfig(
             name="compression.zstd.level",
             type="INT",
             default="3",
             complaint=integer(-131072, 22),
             documentation="The level at which brokers compress with zstd.",
         ),
-        TopicConfig(
+        KnownConfig(
             name="delete.retention.ms",
             type="LONG",
             default="86400000",
             complaint=integer(0, INT64_MAX),
             documentation="How long a compacted topic keeps a tombstone after it was first compacted.",
         ),
-        TopicConfig(
+        KnownConfig(
             name="errors.deadletterqueue.group.enable",
             type="BOOLEAN",
             default="false",
@@ -135,7 +123,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
                 "Whether share groups may put records here that they cannot process; there are no share groups."
             ),
         ),
-        TopicConfig(
+        KnownConfig(
             name="file.delete.delay.ms",
             type="LONG",
             default="0",
@@ -144,7 +132,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
                 "Time between the deletion of a segment and that of its files: none, but for readers that are in it."
             ),
         ),
-        TopicConfig(
+        KnownConfig(
             name="flush.messages",
             type="LONG",
             default=str(INT64_MAX),
@@ -154,14 +142,14 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
                 "is never later."
             ),
         ),
-        TopicConfig(
+        KnownConfig(
             name="flush.mode",
             type="STRING",
             default="fsync",
             complaint=one_of("fsync", "page-cache"),
             documentation="When a replica may acknowledge: after fdatasync, or when the operating system has the data.",
         ),
-        TopicConfig(
+        KnownConfig(
             name="flush.ms",
             type="LONG",
             default=str(INT64_MAX),
@@ -171,7 +159,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
                 "never later."
             ),
         ),
-        TopicConfig(
+        KnownConfig(
             name="follower.replication.throttled.replicas",
             type="LIST",
             default="",
@@ -181,14 +169,14 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
                 "rate holds for all others of the broker, too."
             ),
         ),
-        TopicConfig(
+        KnownConfig(
             name="index.interval.bytes",
             type="INT",
             default="4096",
             complaint=only("4096", "the index of every segment has an entry for so many bytes"),
             documentation="Bytes of a segment for which its index has an entry.",
         ),
-        TopicConfig(
+        KnownConfig(
             name="leader.replication.throttled.replicas",
             type="LIST",
             default="",
@@ -198,7 +186,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
                 "holds for all others of the broker, too."
             ),
         ),
-        TopicConfig(
+        KnownConfig(
             name="local.retention.bytes",
             type="LONG",
             default="-2",
@@ -208,7 +196,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
                 "remote.storage.enable alone, which is not to be had here."
             ),
         ),
-        TopicConfig(
+        KnownConfig(
             name="local.retention.ms",
             type="LONG",
             default="-2",
@@ -218,21 +206,21 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
                 "alone, which is not to be had here."
             ),
         ),
-        TopicConfig(
+        KnownConfig(
             name="max.compaction.lag.ms",
             type="LONG",
             default=str(INT64_MAX),
             complaint=integer(1, INT64_MAX),
             documentation="Age of a record at which compaction begins, however little there is to do.",
         ),
-        TopicConfig(
+        KnownConfig(
             name="max.decompressed.message.bytes",
             type="INT",
             default="2147483639",
             complaint=only("2147483639", "all records of a batch are bounded together, decompressed, and none alone"),
             documentation="Size limit of one record, decompressed: none but that of all records of a batch, 128 MiB.",
         ),
-        TopicConfig(
+        KnownConfig(
             # A larger one would fit no frame between brokers, and its partition could not replicate it.
             name="max.message.bytes",
             type="INT",
@@ -240,7 +228,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             complaint=integer(0, BATCH_BYTES_MAX),
             documentation="Size limit of one record batch.",
         ),
-        TopicConfig(
+        KnownConfig(
             name="message.timestamp.after.max.ms",
             type="LONG",
             default="3600000",
@@ -249,7 +237,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
                 "How far a timestamp may be ahead of the broker's clock; a batch with a later one is refused."
             ),
         ),
-        TopicConfig(
+        KnownConfig(
             name="message.timestamp.before.max.ms",
             type="LONG",
             default=str(INT64_MAX),
@@ -258,7 +246,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
                 "How far a timestamp may be behind the broker's clock; a batch with an earlier one is refused."
             ),
         ),
-        TopicConfig(
+        KnownConfig(
             name="message.timestamp.type",
             type="STRING",
             default="CreateTime",
@@ -267,28 +255,28 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
                 "Whose clock stamps the records: the producer's, or the broker's when it appends (LogAppendTime)."
             ),
         ),
-        TopicConfig(
+        KnownConfig(
             name="min.cleanable.dirty.ratio",
             type="DOUBLE",
             default="0.5",
             complaint=ratio,
             documentation="Part of a partition that was never compacted at which compaction begins.",
         ),
-        TopicConfig(
+        KnownConfig(
             name="min.compaction.lag.ms",
             type="LONG",
             default="0",
             complaint=integer(0, INT64_MAX),
             documentation="Age below which a record is not compacted.",
         ),
-        TopicConfig(
+        KnownConfig(
             name="min.insync.replicas",
             type="INT",
             default="1",
             complaint=integer(1, INT32_MAX),
             documentation="Replicas that must have a batch before acks=all is answered.",
         ),
-        TopicConfig(
+        KnownConfig(
             name=OBSERVERS,
             type="LIST",
             default="",
@@ -297,14 +285,14 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
                 "Ids of brokers that keep a copy for consumers in their rack, beside the replicas, and never lead."
             ),
         ),
-        TopicConfig(
+        KnownConfig(
             name="preallocate",
             type="BOOLEAN",
             default="false",
             complaint=only("false", "the journal is what is allocated ahead, once for all topics of a broker"),
             documentation="Whether the file of a segment has its full size from the beginning.",
         ),
-        TopicConfig(
+        KnownConfig(
             name="record.validation",
             type="STRING",
             default="framing",
@@ -313,7 +301,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
                 "What is checked of each batch beyond its header: framing, so that every record can be read; or none."
             ),
         ),
-        TopicConfig(
+        KnownConfig(
             name="remote.copy.lag.bytes",
             type="LONG",
             default="-1",
@@ -323,7 +311,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
                 "here."
             ),
         ),
-        TopicConfig(
+        KnownConfig(
             name="remote.copy.lag.ms",
             type="LONG",
             default="0",
@@ -333,7 +321,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
                 "had here."
             ),
         ),
-        TopicConfig(
+        KnownConfig(
             name="remote.log.copy.disable",
             type="BOOLEAN",
             default="false",
@@ -342,7 +330,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
                 "Whether copying has ended. It counts with remote.storage.enable alone, which is not to be had here."
             ),
         ),
-        TopicConfig(
+        KnownConfig(
             name="remote.log.delete.on.disable",
             type="BOOLEAN",
             default="false",
@@ -352,28 +340,28 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
                 "be had here."
             ),
         ),
-        TopicConfig(
+        KnownConfig(
             name="remote.storage.enable",
             type="BOOLEAN",
             default="false",
             complaint=only("false", "there is no tiered storage"),
             documentation="Whether sealed segments are copied to other storage.",
         ),
-        TopicConfig(
+        KnownConfig(
             name="retention.bytes",
             type="LONG",
             default="-1",
             complaint=integer(INT64_MIN, INT64_MAX),
             documentation="Size of a partition above which its oldest segments are deleted; below 0: no limit.",
         ),
-        TopicConfig(
+        KnownConfig(
             name="retention.ms",
             type="LONG",
             default="604800000",
             complaint=integer(-1, INT64_MAX),
             documentation="Age above which segments are deleted; -1: no limit.",
         ),
-        TopicConfig(
+        KnownConfig(
             # Kafka's own floor since 4.0: smaller segments cost more files than they are worth.
             name="segment.bytes",
             type="INT",
@@ -381,7 +369,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             complaint=integer(1 << 20, INT32_MAX),
             documentation="Size at which a new segment begins.",
         ),
-        TopicConfig(
+        KnownConfig(
             # A smaller one would make segments below the least that segment.bytes may be.
             name="segment.index.bytes",
             type="INT",
@@ -391,7 +379,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
                 "Size of the index of a segment, eight bytes for each 4096 of data, at which a new segment begins."
             ),
         ),
-        TopicConfig(
+        KnownConfig(
             name="segment.jitter.ms",
             type="LONG",
             default="0",
@@ -401,14 +389,14 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
                 "together."
             ),
         ),
-        TopicConfig(
+        KnownConfig(
             name="segment.ms",
             type="LONG",
             default="604800000",
             complaint=integer(1, INT64_MAX),
             documentation="Age of its first record at which a segment is closed, although it is not full.",
         ),
-        TopicConfig(
+        KnownConfig(
             name="unclean.leader.election.enable",
             type="BOOLEAN",
             default="false",

@@ -37,6 +37,8 @@ INT32_MAX = 2**31 - 1
 # Kafka's ConfigType.
 _TYPES = {"BOOLEAN": 1, "STRING": 2, "INT": 3, "SHORT": 4, "LONG": 5, "DOUBLE": 6, "LIST": 7, "CLASS": 8, "PASSWORD": 9}
 _SECRETS = frozenset({"cluster.secret"})
+_Places = list[tuple[str, str | None, int]]
+"""(name, value, source) of all that sets a configuration; the first one counts."""
 
 
 class ConfigSource:
@@ -68,7 +70,7 @@ def topic_entries(topic: str, configs: Mapping[str, str], broker: BrokerSettings
     """Return all configurations of the topic of that name, for which `configs` are set, in the table's order."""
     entries = []
     for name, known in TOPIC_CONFIGS.items():
-        places: list[tuple[str, str | None, int]] = []
+        places: _Places = []
         kept = kept_by_itself(topic, name)
         behind = BEHIND_TOPICS.get(name)
         if name in configs:
@@ -79,18 +81,8 @@ def topic_entries(topic: str, configs: Mapping[str, str], broker: BrokerSettings
             places.append((name, known.default, ConfigSource.DEFAULT))
         else:
             places += _places(_SETTINGS[behind], broker)
-        _, value, source = places[0]
         entries.append(
-            ConfigEntry(
-                name=name,
-                value=value,
-                source=source,
-                type=_TYPES[known.type],
-                is_sensitive=False,
-                documentation=known.documentation,
-                is_read_only=kept is not None or name in FIXED,
-                synonyms=tuple(places),
-            )
+            _entry(name, known.type, known.documentation, places, is_read_only=kept is not None or name in FIXED)
         )
     return entries
 
@@ -130,22 +122,10 @@ def client_metrics_entries(configs: Mapping[str, str]) -> list[ConfigEntry]:
     """Return all configurations of a subscription to clients' metrics for which `configs` are set."""
     entries = []
     for name, known in CLIENT_METRICS_CONFIGS.items():
-        places: list[tuple[str, str | None, int]] = [(name, known.default, ConfigSource.DEFAULT)]
+        places: _Places = [(name, known.default, ConfigSource.DEFAULT)]
         if name in configs:
             places.insert(0, (name, configs[name], ConfigSource.CLIENT_METRICS))
-        _, value, source = places[0]
-        entries.append(
-            ConfigEntry(
-                name=name,
-                value=value,
-                source=source,
-                type=_TYPES[known.type],
-                is_sensitive=False,
-                documentation=known.documentation,
-                is_read_only=False,
-                synonyms=tuple(places),
-            )
-        )
+        entries.append(_entry(name, known.type, known.documentation, places))
     return entries
 
 
@@ -153,7 +133,7 @@ def group_entries(configs: Mapping[str, str], broker: BrokerSettings) -> list[Co
     """Return all configurations of a group for which `configs` are set, in the table's order."""
     entries = []
     for name, known in GROUP_CONFIGS.items():
-        places: list[tuple[str, str | None, int]] = []
+        places: _Places = []
         if name in configs:
             places.append((name, configs[name], ConfigSource.GROUP))
         behind = _SETTINGS.get(f"group.{name}")
@@ -161,45 +141,34 @@ def group_entries(configs: Mapping[str, str], broker: BrokerSettings) -> list[Co
             places.append((name, known.default, ConfigSource.DEFAULT))
         else:
             places += _places(behind, broker)
-        _, value, source = places[0]
-        entries.append(
-            ConfigEntry(
-                name=name,
-                value=value,
-                source=source,
-                type=_TYPES[known.type],
-                is_sensitive=False,
-                documentation=known.documentation,
-                is_read_only=False,
-                synonyms=tuple(places),
-            )
-        )
+        entries.append(_entry(name, known.type, known.documentation, places))
     return entries
 
 
 _SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in settings()}
 
 
-def _broker_entry(setting: Setting, places: list[tuple[str, str | None, int]]) -> ConfigEntry:
+def _broker_entry(setting: Setting, places: _Places) -> ConfigEntry:
+    name = setting.name
+    return _entry(name, _type_of(setting), setting.doc, places, is_read_only=name not in DYNAMIC)
+
+
+def _entry(
+    name: str, config_type: str, documentation: str, places: _Places, *, is_read_only: bool = False
+) -> ConfigEntry:
+    """Return a configuration, whose value is that of the first of its `places`."""
     _, value, source = places[0]
-    return ConfigEntry(
-        name=setting.name,
-        value=value,
-        source=source,
-        type=_type_of(setting),
-        is_sensitive=setting.name in _SECRETS,
-        documentation=setting.doc,
-        is_read_only=setting.name not in DYNAMIC,
-        synonyms=tuple(places),
-    )
+    is_sensitive = name in _SECRETS
+    kind = _TYPES[config_type]
+    return ConfigEntry(name, value, source, kind, is_sensitive, documentation, is_read_only, tuple(places))
 
 
-def _places(setting: Setting, broker: BrokerSettings) -> list[tuple[str, str | None, int]]:
+def _places(setting: Setting, broker: BrokerSettings) -> _Places:
     """Return (name, value, source) of all that sets a broker's setting, and of its default behind them."""
     name = setting.name
     if name in _SECRETS:
         return [(name, None, ConfigSource.STATIC_BROKER)]
-    places: list[tuple[str, str | None, int]] = []
+    places: _Places = []
     if name in broker.of_broker:
         places.append((name, broker.of_broker[name], ConfigSource.DYNAMIC_BROKER))
     if name in broker.of_all:
@@ -220,11 +189,9 @@ def _text(value: object) -> str | None:
     return str(value)
 
 
-def _type_of(setting: Setting) -> int:
+def _type_of(setting: Setting) -> str:
     if setting.name in _SECRETS:
-        return _TYPES["PASSWORD"]
-    if setting.type == "number":
-        return _TYPES["DOUBLE"]
+        return "PASSWORD"
     if setting.type == "integer":
-        return _TYPES["INT" if setting.maximum is not None and setting.maximum <= INT32_MAX else "LONG"]
-    return _TYPES[{"boolean": "BOOLEAN", "table": "LIST"}.get(setting.type, "STRING")]
+        return "INT" if setting.maximum is not None and setting.maximum <= INT32_MAX else "LONG"
+    return {"boolean": "BOOLEAN", "number": "DOUBLE", "table": "LIST"}.get(setting.type, "STRING")

@@ -10,6 +10,8 @@ themselves are looked at by the brokers, who match with them.
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from barnabas_metadata_quorum.config_values import items_of
+
 __all__ = [
     "ALL_METRICS",
     "CLIENT_METRICS",
@@ -22,7 +24,6 @@ __all__ = [
     "ClientMetricsConfig",
     "ClientMetricsError",
     "check_client_metrics",
-    "items_of",
     "matchers_of",
 ]
 
@@ -105,11 +106,6 @@ def matchers_of(configs: Mapping[str, str]) -> dict[str, str]:
             raise ClientMetricsError(text, is_config=True)
         found[name.strip()] = pattern.strip()
     return found
-
-
-def items_of(value: str) -> list[str]:
-    """Return the items of a list."""
-    return [item.strip() for item in value.split(",")] if value.strip() else []
 
 
 def _check_interval(value: str) -> None:

@@ -126,12 +126,9 @@ def _check(image: Image, update: FeatureUpdate, now: int) -> None:
         raise _wrong(f"{update.name} does not go back to {update.level}: metadata was added at level {max(added)}")
     if update.level <= now:
         return
-    for node_id, broker in sorted(image.brokers.items()):
-        is_member = not broker.fenced or node_id in image.loads
-        if is_member and broker.record_level < needed[update.level - 1]:
-            raise _wrong(
-                f"broker {node_id} runs, or last ran, a version without {update.name} {update.level}; upgrade it first"
-            )
+    if (node_id := image.member_below(needed[update.level - 1])) is not None:
+        version = f"a version without {update.name} {update.level}"
+        raise _wrong(f"broker {node_id} runs, or last ran, {version}; upgrade it first")
 
 
 def _wrong(text: str) -> Refused:

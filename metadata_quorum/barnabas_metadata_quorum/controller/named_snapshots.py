@@ -102,13 +102,9 @@ def delete_snapshot(image: Image, command: DeleteSnapshot) -> tuple[list[Record]
 
 
 def _check_level(image: Image) -> None:
-    for node_id, broker in sorted(image.brokers.items()):
-        is_member = not broker.fenced or node_id in image.loads
-        if is_member and broker.record_level < SNAPSHOTS_LEVEL:
-            raise Refused(
-                RefusalReason.UNSUPPORTED_VERSION,
-                f"broker {node_id} runs, or last ran, a version that cannot read named snapshots; upgrade it first",
-            )
+    if (node_id := image.member_below(SNAPSHOTS_LEVEL)) is not None:
+        text = f"broker {node_id} runs, or last ran, a version that cannot read named snapshots; upgrade it first"
+        raise Refused(RefusalReason.UNSUPPORTED_VERSION, text)
 
 
 def _check_room(image: Image, wanted: NamedSnapshot) -> None:

@@ -167,11 +167,7 @@ def _check_room(
 
 
 def _check_level(image: Image) -> None:
-    for node_id, broker in sorted(image.brokers.items()):
-        is_member = not broker.fenced or node_id in image.loads
-        if is_member and broker.record_level < CONFIGS_LEVEL:
-            raise Refused(
-                RefusalReason.UNSUPPORTED_VERSION,
-                f"broker {node_id} runs, or last ran, a version that cannot read configurations of brokers and groups; "
-                "upgrade it first",
-            )
+    if (node_id := image.member_below(CONFIGS_LEVEL)) is not None:
+        version = "a version that cannot read configurations of brokers and groups"
+        text = f"broker {node_id} runs, or last ran, {version}; upgrade it first"
+        raise Refused(RefusalReason.UNSUPPORTED_VERSION, text)

@@ -235,6 +235,13 @@ class Image(msgspec.Struct, frozen=True):
     )
     resource_configs_bytes: int = 0
 
+    def member_below(self, record_level: int) -> int | None:
+        """Return the first broker that serves, or holds replicas, and has not said that it reads such records."""
+        for node_id, broker in sorted(self.brokers.items()):
+            if broker.record_level < record_level and (not broker.fenced or node_id in self.loads):
+                return node_id
+        return None
+
     def topic_named(self, name: str) -> Topic | None:
         topic_id = self.topic_ids.get(collision_key(name))
         if topic_id is None:

@@ -13,13 +13,13 @@ from collections.abc import Generator, Iterable, Mapping
 from typing import NamedTuple
 
 from barnabas_broker.coordinators.patterns import Pattern, PatternError
+from barnabas_metadata_quorum.config_values import items_of
 from barnabas_metadata_quorum.controller.client_metrics import (
     ALL_METRICS,
     CLIENT_METRICS_CONFIGS,
     INTERVAL_MS,
     METRICS,
     ClientMetricsError,
-    items_of,
     matchers_of,
 )
 from barnabas_raftlog.wire.crc32c import crc32c
