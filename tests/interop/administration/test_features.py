@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from bench import systems
-from broker.live.requests.feature_updates import FEATURE, METADATA, STEPS, Outcome, features_of, taken
+from broker.live.requests.feature_updates import FEATURE, METADATA, STEPS, Outcome, Step, features_of, level_of, taken
 from broker.wire_client import Wire
 from interop import runtimes
 from interop.console_tools import Tools
@@ -14,6 +14,7 @@ from barnabas_broker.testing import RunningCluster
 from barnabas_clients.protocol.error_codes import ErrorCode
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
+QUESTIONS_MAX = 20_000
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +49,17 @@ def told(wire: Wire, version: int) -> tuple[object, object, bool]:
     return supported, finalized, answer.finalized_features_epoch >= 0
 
 
+def taken_by_kafka(kafka: Wire, step: Step, version: int) -> Outcome:
+    """As `taken`; but its controller answers before its broker, which is asked for the level, has heard of a change."""
+    outcome = taken(kafka, step, version)
+    due = step.level if step.kafka is None else step.kafka.level
+    for _ in range(QUESTIONS_MAX):  # each is a round trip
+        if outcome.level == due:
+            break
+        outcome = outcome._replace(level=level_of(kafka))
+    return outcome
+
+
 def test_a_new_cluster_tells_of_its_level_as_kafka_does_and_changes_it_so(kafka: Wire, ours: Wire) -> None:
     for version in range(5):
         assert told(ours, version) == told(kafka, version)
@@ -57,7 +69,7 @@ def test_a_new_cluster_tells_of_its_level_as_kafka_does_and_changes_it_so(kafka:
                 continue
             results = len(step.updates) if version < 2 and step.code == ErrorCode.NONE else 0
             expected = Outcome(step.code, results, step.level)
-            assert taken(kafka, step, version) == (step.kafka or expected), (version, step)
+            assert taken_by_kafka(kafka, step, version) == (step.kafka or expected), (version, step)
             assert taken(ours, step, version) == expected, (version, step)
 
 

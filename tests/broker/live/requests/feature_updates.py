@@ -7,7 +7,7 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from broker.wire_client import Wire
 
-__all__ = ["FEATURE", "METADATA", "STEPS", "Outcome", "Step", "features_of", "taken"]
+__all__ = ["FEATURE", "METADATA", "STEPS", "Outcome", "Step", "features_of", "level_of", "taken"]
 
 FEATURE = "transaction.version"
 METADATA = "metadata.version"
@@ -85,5 +85,10 @@ def taken(wire: Wire, step: Step, version: int) -> Outcome:
         for name, level, kind in step.updates
     ]
     answer = wire.ask(UpdateFeaturesRequest(feature_updates=updates, validate_only=step.validate_only), version)
+    return Outcome(answer.error_code, len(answer.results), level_of(wire))
+
+
+def level_of(wire: Wire) -> int:
+    """Return the level of the feature, as a broker tells it now."""
     finalized = {one.name: one.max_version_level for one in features_of(wire).finalized_features}
-    return Outcome(answer.error_code, len(answer.results), finalized.get(FEATURE, 0))
+    return finalized.get(FEATURE, 0)
