@@ -67,13 +67,14 @@ class Watched:
 
 
 @contextlib.asynccontextmanager
-async def cluster(count: int, **options: Any) -> AsyncIterator[dict[int, Watched]]:
-    """Start `count` nodes that know each other; node ids from 1."""
+async def cluster(count: int, *, known: bool = True, **options: Any) -> AsyncIterator[dict[int, Watched]]:
+    """Start `count` nodes that know each other, unless `known` says otherwise; node ids from 1."""
     nodes = {node: Watched(Links("c", node, 100 + node, LOOPBACK, {}, **options)) for node in range(1, count + 1)}
     try:
         for node in nodes.values():
             await node.links.start()
-        introduce(nodes)
+        if known:
+            introduce(nodes)
         yield nodes
     finally:
         await close_all(node.links.close() for node in nodes.values())

@@ -43,13 +43,12 @@ from .handshake import ADMIN, NONCE_BYTES, Acceptor, Dialler, Identity, KeyOf
 from .link_delay import DelayedNetwork, LinkDelay
 from .liveness import INTERVAL_MS, PeerLiveness, cluster_mark, decode_datagram, encode_datagram
 from .notices import Notices
-from .peers import LinkStats, NodeAddress, Peer, PeerStatus
+from .peers import HANDSHAKE_MS, LinkStats, NodeAddress, Peer, PeerStatus
 from .raft_frames import Heard, decode_frame
 from .rpc import Handler, LinkDownError, RemoteError, Services
 
 __all__ = ["LinkDownError", "LinkStats", "Links", "NodeAddress", "PeerStatus", "RemoteError", "monotonic_ms"]
 
-HANDSHAKE_MS = 5_000
 STRANGERS_MAX = 128
 ADMINS_MAX = 64
 CONGESTED_BYTES = 48 << 20
@@ -351,7 +350,7 @@ class Links:
         dialler = Dialler(self._me, peer.node_id, self._secret, self._random_bytes(NONCE_BYTES))
         connection = Connection(self, dialler, self._scratch, self._delayed, self._meter)
         try:
-            async with asyncio.timeout(HANDSHAKE_MS / 1000):
+            async with peer.attempt():
                 if self._delayed is not None:
                     await self._delayed.connecting(peer.node_id)
                 await loop.create_connection(lambda: connection, peer.address.host, peer.address.port)
@@ -401,7 +400,7 @@ class Links:
             self._replace(peer.incoming, None, f"node {peer.node_id} has connected again")
             self._replace(peer.outgoing, identity, f"node {peer.node_id} has been restarted")
             peer.incoming = connection
-            peer.wake.set()
+            peer.on_heard()
         if peer.outgoing is not None and peer.incoming is not None:
             peer.liveness.connected(identity.incarnation, self._clock(), peer.outgoing.counts.mark)
         self._judge(peer)
@@ -514,7 +513,7 @@ class Links:
         if counted:
             self.busy_peers.on_notice(peer.node_id, is_busy=datagram.is_busy)
         if peer.outgoing is None:
-            peer.wake.set()  # It is up: no need to sit out the backoff.
+            peer.on_heard()
         elif peer.is_not_understood(self._clock()):
             self._reconnect(peer, "its datagrams do not count")
         elif counted and peer.is_swallowed(datagram, self._clock()):

@@ -4,6 +4,8 @@ Shell state without I/O of its own; `links.Links` changes it.
 """
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 import msgspec
@@ -13,7 +15,11 @@ from .connection import Connection
 from .liveness import Datagram, PeerLiveness
 from .rpc import Calls
 
-__all__ = ["LinkStats", "NodeAddress", "Peer", "PeerStatus"]
+__all__ = ["HANDSHAKE_MS", "LinkStats", "NodeAddress", "Peer", "PeerStatus"]
+
+HANDSHAKE_MS = 5_000
+"""The time in which a connection has to be made and both sides have to know each other."""
+ATTEMPT_MS_MIN = 1_000  # Several round trips, and one retransmission of TCP's.
 
 # Liveness timeouts that bytes may be under way without any progress. Longer than the pause between TCP's first
 # retransmissions (0.2, 0.6 and 1.4 s): a link that loses a packet now and then is not made anew for it.
@@ -67,6 +73,8 @@ class Peer:
     """
 
     __slots__ = (
+        "_attempt",
+        "_attempt_ms",
         "address",
         "calls",
         "datagram_address",
@@ -90,6 +98,38 @@ class Peer:
         self.live = False
         self.trouble = "not connected yet"
         self.wake = asyncio.Event()
+        self._attempt: asyncio.Timeout | None = None
+        self._attempt_ms = ATTEMPT_MS_MIN
+
+    @contextlib.asynccontextmanager
+    async def attempt(self) -> AsyncIterator[None]:
+        """Limit an attempt to connect to `HANDSHAKE_MS`, and once the peer is heard to what it should need.
+
+        A peer that is heard and does not answer has forgotten the attempt: it lost its power meanwhile, or the network
+        was cut, and TCP's next retransmission is far away. An attempt that ended so is followed by a longer one: it may
+        be a slow machine.
+
+        Raises:
+            TimeoutError: the limit is over.
+        """
+        try:
+            async with asyncio.timeout(HANDSHAKE_MS / 1000) as self._attempt:
+                yield
+        except TimeoutError:
+            self._attempt_ms = min(2 * self._attempt_ms, HANDSHAKE_MS)
+            raise
+        finally:
+            self._attempt = None
+        self._attempt_ms = ATTEMPT_MS_MIN
+
+    def on_heard(self) -> None:
+        """Take note that it is up while we are not connected to it."""
+        self.wake.set()  # No need to sit out the backoff.
+        attempt = self._attempt
+        if attempt is not None and (until := attempt.when()) is not None:
+            sooner = asyncio.get_running_loop().time() + self._attempt_ms / 1000
+            if sooner < until:
+                attempt.reschedule(sooner)
 
     def is_fit(self, now_ms: int) -> bool:
         """Both connections stand, lead to the same life of the peer, and its datagrams echo ours."""

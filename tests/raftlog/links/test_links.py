@@ -14,13 +14,14 @@ from raftlog.conftest import LOOPBACK, Runner, Watched, cluster, introduce
 
 from barnabas_raftlog.errors import BarnabasError
 from barnabas_raftlog.links import links as links_module
+from barnabas_raftlog.links import peers as peers_module
 from barnabas_raftlog.links.admin import ask
 from barnabas_raftlog.links.connection import BYTES_AT_ONCE, Connection
 from barnabas_raftlog.links.framing import FRAME_BYTES_MAX, FrameKind, encode_frame, frame_of, read_header
 from barnabas_raftlog.links.handshake import HandshakeRefusedError
 from barnabas_raftlog.links.link_delay import LinkDelay
 from barnabas_raftlog.links.links import LinkDownError, Links, NodeAddress, RemoteError, monotonic_ms
-from barnabas_raftlog.links.liveness import Datagram, decode_datagram, encode_datagram
+from barnabas_raftlog.links.liveness import Datagram, PeerLiveness, decode_datagram, encode_datagram
 from barnabas_raftlog.links.peers import Peer
 from barnabas_raftlog.links.raft_frames import SPLIT_MESSAGES, encode_messages
 from barnabas_raftlog.links.rpc import Wire
@@ -231,6 +232,60 @@ def test_a_datagram_ends_the_wait_before_the_next_attempt_to_connect(
             assert {await failed.get(), await failed.get()} == {node.links for node in nodes.values()}
             is_cut = False
             await nodes[1].until(lambda: nodes[1].changes == [(2, True), (2, False), (2, True)])
+
+    run(main())
+
+
+def test_an_attempt_to_connect_that_nobody_answers_ends_when_the_peer_is_heard(
+    run: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lost its power in the middle of a handshake, and the new life of it knows nothing of that."""
+    monkeypatch.setattr(peers_module, "HANDSHAKE_MS", 3_600_000)
+    monkeypatch.setattr(peers_module, "ATTEMPT_MS_MIN", 1)
+
+    async def main() -> None:
+        attempts = asyncio.Queue[asyncio.StreamWriter]()
+
+        async def forget(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            attempts.put_nowait(writer)
+
+        async with await asyncio.start_server(forget, *LOOPBACK) as server, cluster(2, known=False) as nodes:
+            nodes[1].links.add_peer(2, NodeAddress(*server.sockets[0].getsockname()))
+            first = await attempts.get()
+            assert attempts.empty()
+            nodes[2].links.add_peer(1, nodes[1].links.address)
+            second = await attempts.get()
+            first.close()
+            second.close()
+            while not attempts.empty():
+                attempts.get_nowait().close()
+
+    run(main())
+
+
+def test_an_attempt_after_one_that_was_too_short_is_longer_up_to_the_limit(
+    run: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        patch_method(monkeypatch, asyncio.get_running_loop(), "time", lambda: 0.0)
+        peer = Peer(2, NodeAddress("h", 1), PeerLiveness(1_000, 0))
+
+        async def limit_of(end: type[Exception] | None, *, is_heard: bool = True) -> float | None:
+            limit = None
+            with contextlib.suppress(TimeoutError, ConnectionRefusedError):
+                async with peer.attempt():
+                    assert peer._attempt is not None
+                    if is_heard:
+                        peer.on_heard()
+                        peer.on_heard()
+                    limit = peer._attempt.when()
+                    if end is not None:
+                        raise end
+            return limit
+
+        assert await limit_of(None, is_heard=False) == 5
+        assert [await limit_of(TimeoutError) for _ in range(5)] == [1, 2, 4, 5, 5]
+        assert [await limit_of(end) for end in (None, ConnectionRefusedError, TimeoutError, None)] == [5, 1, 1, 2]
 
     run(main())
 
@@ -1017,10 +1072,10 @@ def test_a_handshake_has_its_time_and_is_swept_away_then(run: Runner) -> None:
             writer.write(b"\0\0\0")
             while not links.stats.connections_accepted:
                 await tick()
-            now_ms = links_module.HANDSHAKE_MS - 1
+            now_ms = peers_module.HANDSHAKE_MS - 1
             await tick()
             assert len(links._strangers) == 1
-            now_ms = links_module.HANDSHAKE_MS
+            now_ms = peers_module.HANDSHAKE_MS
             await ended(reader)
             assert not links._strangers
             writer.close()
