@@ -11,6 +11,7 @@ from barnabas_metadata_quorum.image.records import (
     BrokerRegistered,
     BrokerShuttingDown,
     BrokerUnfenced,
+    BrokerUnregistered,
     CommandAnswered,
     FeatureFinalized,
     NamedSnapshotCreated,
@@ -47,6 +48,8 @@ def fact_of(record: Record, term: int) -> Fact | None:
             return Fact("broker fenced", term, f"node {record.node_id}: {record.cause}")
         case BrokerShuttingDown():
             return Fact("broker shutting down", term, f"node {record.node_id} asked for it")
+        case BrokerUnregistered():
+            return Fact("broker forgotten", term, f"node {record.node_id}, epoch {record.epoch}: somebody asked for it")
         case NamedSnapshotCreated() | NamedSnapshotDeleted() | FeatureFinalized() | ResourceConfigured():
             return _kept_fact(record, term)
         case ProducerIdsAllocated() | CommandAnswered():

@@ -25,6 +25,7 @@ from barnabas_metadata_quorum.controller.commands import (
     RefusalReason,
     Refused,
     Reply,
+    UnregisterBroker,
     UpdateFeatures,
     decode_reply,
     encode_command,
@@ -166,6 +167,7 @@ def with_identity(command: Command, new_id: Callable[[], uuid.UUID] = uuid.uuid4
             | CreateSnapshot()
             | DeleteSnapshot()
             | UpdateFeatures()
+            | UnregisterBroker()
         ):
             return msgspec.structs.replace(command, command_id=command.command_id or new_id().bytes)
         case _:

@@ -85,6 +85,7 @@ from barnabas_broker.server.handlers import (
     raft_voters,
     sync_group,
     txn_offset_commit,
+    unregister_broker,
     update_features,
     write_txn_markers,
 )
@@ -223,6 +224,7 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (57, range(3), 0, update_features),
     (60, range(3), 0, describe_cluster),
     (61, range(1), 0, describe_producers),
+    (64, range(1), 0, unregister_broker),
     (65, range(1), 0, describe_transactions),
     (66, range(3), 0, list_transactions),
     (68, range(2), 0, consumer_group_heartbeat),

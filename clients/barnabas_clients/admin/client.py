@@ -239,6 +239,20 @@ class Admin:
         """Return the cluster's id, its brokers and its controller."""
         return await admin_topics.describe_cluster(self._cluster, self._limit(timeout_s))
 
+    async def unregister_broker(self, node_id: int, *, timeout_s: float | None = None) -> None:
+        """Have the cluster forget a broker that is away for good: nothing waits for it, and nobody lists it any more.
+
+        One that comes back all the same is taken in again.
+
+        Raises:
+            KafkaError: BROKER_ID_NOT_REGISTERED, there is none. INVALID_REQUEST, on Barnabas: it runs, or holds
+                replicas.
+            UnsupportedVersionError: the brokers cannot do it.
+        """
+        node_id = whole_number("node_id", node_id, 0, INT32_MAX)
+        await admin_quorum.unregister_broker(self._cluster, node_id, self._limit(timeout_s))
+        logger.info("broker %d is forgotten", node_id)
+
     async def describe_quorum(self, *, timeout_s: float | None = None) -> QuorumDescription:
         """Return who leads the metadata quorum, and how far its voters and observers have come.
 

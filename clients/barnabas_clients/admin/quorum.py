@@ -1,6 +1,6 @@
-"""Describes the metadata quorum, and has partitions led by whom they should be: functions over a `Cluster`.
+"""Describes the metadata quorum, has partitions led by whom they should be, and brokers forgotten: over a `Cluster`.
 
-Any broker takes both questions. An election that is repeated because its answer was lost finds the leader that it
+Any broker takes these questions. An election that is repeated because its answer was lost finds the leader that it
 wanted, and counts as done.
 
 Cancellation: leaderships may move nevertheless.
@@ -20,13 +20,14 @@ from barnabas_clients.protocol.describe_quorum import (
 )
 from barnabas_clients.protocol.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, ElectLeadersTopic
 from barnabas_clients.protocol.errors import ErrorCode, KafkaError, error_for
+from barnabas_clients.protocol.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from barnabas_clients.topic_partition import TopicPartition
 
-from .attempts import raise_for
+from .attempts import Attempts, raise_for
 from .offsets import left_s
 from .values import QuorumDescription, QuorumReplica
 
-__all__ = ["describe_quorum", "elect_leaders"]
+__all__ = ["describe_quorum", "elect_leaders", "unregister_broker"]
 
 TOPIC = "__cluster_metadata"
 PREFERRED, UNCLEAN = 0, 1
@@ -57,6 +58,23 @@ async def describe_quorum(cluster: Cluster, timeout_s: float) -> QuorumDescripti
         voters=_replicas(row.current_voters),
         observers=_replicas(row.observers),
     )
+
+
+async def unregister_broker(cluster: Cluster, node_id: int, timeout_s: float) -> None:
+    """Have a broker forgotten. That it is gone already is success, if an attempt without an answer came before.
+
+    Raises:
+        KafkaError: as `Admin.unregister_broker` says. DeadlineExceededError: no answer in time.
+    """
+    attempts = Attempts()
+
+    def check(response: UnregisterBrokerResponse) -> None:
+        row = (response.error_code, f"broker {node_id}", response.error_message)
+        attempts.check([row], ErrorCode.BROKER_ID_NOT_REGISTERED)
+
+    request = UnregisterBrokerRequest(broker_id=node_id)
+    what = f"unregistering broker {node_id}"
+    await cluster.retry(what, timeout_s, lambda deadline: attempts.ask(cluster, request, deadline, check))
 
 
 async def elect_leaders(

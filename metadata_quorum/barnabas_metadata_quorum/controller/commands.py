@@ -83,6 +83,8 @@ __all__ = [
     "RegisterBroker",
     "Reply",
     "SessionsChecked",
+    "UnregisterBroker",
+    "UnregisterBrokerAnswer",
     "UpdateFeatures",
     "UpdateFeaturesAnswer",
     "check_named",
@@ -358,6 +360,13 @@ class UpdateFeatures(_Tagged, frozen=True, tag="update_features"):
     command_id: bytes = b""
 
 
+class UnregisterBroker(_Tagged, frozen=True, tag="unregister_broker"):
+    """Forget a broker that is away and holds nothing."""
+
+    node_id: int
+    command_id: bytes = b""
+
+
 class ReadIndex(_Tagged, frozen=True, tag="read_index"):
     """Ask for the version of an image that shows all earlier answers (Raft thesis, 6.4); it changes nothing."""
 
@@ -382,6 +391,7 @@ Command: TypeAlias = (
     | CreateSnapshot
     | DeleteSnapshot
     | UpdateFeatures
+    | UnregisterBroker
     | ReadIndex
     | DescribeQuorum
 )
@@ -525,6 +535,10 @@ class UpdateFeaturesAnswer(_Tagged, frozen=True, tag="update_features_answer"):
     """Each feature that was named has the level that was asked for."""
 
 
+class UnregisterBrokerAnswer(_Tagged, frozen=True, tag="unregister_broker_answer"):
+    """The broker is forgotten."""
+
+
 class ReadIndexAnswer(_Tagged, frozen=True, tag="read_index_answer"):
     """An image of at least this version shows everything that was answered before the question."""
 
@@ -577,6 +591,7 @@ Answer: TypeAlias = (
     | CreateSnapshotAnswer
     | DeleteSnapshotAnswer
     | UpdateFeaturesAnswer
+    | UnregisterBrokerAnswer
     | ReadIndexAnswer
     | QuorumAnswer
     | Refusal

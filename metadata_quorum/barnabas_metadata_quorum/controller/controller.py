@@ -11,7 +11,8 @@ the returned records. A command that is refused changes neither.
 *Brokers.* A registration gets an epoch, the offset of its own record, and starts fenced; the first heartbeat that
 shows the broker to have applied its own registration unfences it. A command with an older epoch gets
 STALE_BROKER_EPOCH: another process has taken that node id. A broker that shuts down is first avoided by placement
-while its leaderships move (the broker moves them, Raft group by Raft group), then fenced.
+while its leaderships move (the broker moves them, Raft group by Raft group), then fenced. One that is away and holds
+nothing can be forgotten; nobody waits for it any more, and it is in no list of brokers.
 
 Topics are decided in `topics`, moves of partitions in `reassignments`, snapshots with a name in `named_snapshots`;
 levels of features in `features`, configurations of brokers and groups in `resource_changes`; sessions are kept in
@@ -30,10 +31,12 @@ import msgspec
 
 from barnabas_metadata_quorum.image.image import Broker, Image
 from barnabas_metadata_quorum.image.records import (
+    UNREGISTERED_LEVEL,
     BrokerFenced,
     BrokerRegistered,
     BrokerShuttingDown,
     BrokerUnfenced,
+    BrokerUnregistered,
     CommandAnswered,
     ProducerIdsAllocated,
     Record,
@@ -72,6 +75,8 @@ from .commands import (
     Refused,
     RegisterBroker,
     SessionsChecked,
+    UnregisterBroker,
+    UnregisterBrokerAnswer,
     UpdateFeatures,
     decode_answer,
     encode_answer,
@@ -149,8 +154,8 @@ def decide(image: Image, sessions: Sessions, command: Command, config: Controlle
             return _register(image, sessions, command, now_ms)
         case BrokerHeartbeat():
             return _heartbeat(image, sessions, command, now_ms)
-        case ControlledShutdown():
-            return _shut_down(image, sessions, command)
+        case ControlledShutdown() | UnregisterBroker():
+            return _leave(image, sessions, command)
         case CheckSessions():
             return _check_sessions(image, sessions, now_ms)
         case CreateTopics() | CreatePartitions() | AlterConfigs() | DeleteTopics():
@@ -196,13 +201,17 @@ def decide_topics(image: Image, command: TopicCommand, config: ControllerConfig)
 def _registered(image: Image, node_id: int, epoch: int) -> Broker:
     broker = image.brokers.get(node_id)
     if broker is None:
-        raise Refused(RefusalReason.BROKER_ID_NOT_REGISTERED, f"broker {node_id} is not registered")
+        raise _not_registered(node_id)
     if broker.epoch != epoch:
         raise Refused(
             RefusalReason.STALE_BROKER_EPOCH,
             f"broker {node_id} has epoch {broker.epoch} (incarnation {broker.incarnation}), not {epoch}",
         )
     return broker
+
+
+def _not_registered(node_id: int) -> Refused:
+    return Refused(RefusalReason.BROKER_ID_NOT_REGISTERED, f"broker {node_id} is not registered")
 
 
 def _register(image: Image, sessions: Sessions, command: RegisterBroker, now_ms: int) -> Decision:
@@ -237,6 +246,12 @@ def _heartbeat(image: Image, sessions: Sessions, command: BrokerHeartbeat, now_m
     return Decision((), HeartbeatAnswer(broker.fenced, broker.shutting_down))
 
 
+def _leave(image: Image, sessions: Sessions, command: ControlledShutdown | UnregisterBroker) -> Decision:
+    if isinstance(command, ControlledShutdown):
+        return _shut_down(image, sessions, command)
+    return _unregister(image, sessions, command)
+
+
 def _shut_down(image: Image, sessions: Sessions, command: ControlledShutdown) -> Decision:
     broker = _registered(image, command.node_id, command.epoch)
     records: list[Record] = []
@@ -260,6 +275,28 @@ def _check_sessions(image: Image, sessions: Sessions, now_ms: int) -> Decision:
             sessions.end(node_id)
             records.append(BrokerFenced(node_id, broker.epoch, f"no heartbeat for {silence_ms} ms"))
     return Decision(tuple(records), SessionsChecked(tuple(r.node_id for r in records if isinstance(r, BrokerFenced))))
+
+
+def _unregister(image: Image, sessions: Sessions, command: UnregisterBroker) -> Decision:
+    before = _answered_before(image, command.command_id)
+    if before is not None:
+        return before
+    broker = image.brokers.get(command.node_id)
+    if broker is None:
+        raise _not_registered(command.node_id)
+    if not broker.fenced:
+        raise Refused(RefusalReason.INVALID_REQUEST, f"broker {broker.node_id} is running; stop it first")
+    load = image.loads.get(broker.node_id)
+    if load is not None:
+        held = f"{load.replicas} replicas, and is the witness of {load.witnesses} partitions"
+        text = f"broker {broker.node_id} holds {held}; move them to other brokers first"
+        raise Refused(RefusalReason.INVALID_REQUEST, text)
+    if (node_id := image.member_below(UNREGISTERED_LEVEL)) is not None:
+        text = f"broker {node_id} runs, or last ran, a version that cannot read that one is forgotten; upgrade it first"
+        raise Refused(RefusalReason.UNSUPPORTED_VERSION, text)
+    sessions.end(broker.node_id)
+    record = BrokerUnregistered(broker.node_id, broker.epoch)
+    return _with_memory([record], command.command_id, UnregisterBrokerAnswer())
 
 
 # ------------------------------------------------------------------------------------- topics, producer ids

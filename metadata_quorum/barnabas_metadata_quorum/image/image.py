@@ -31,6 +31,7 @@ from .records import (
     BrokerRegistered,
     BrokerShuttingDown,
     BrokerUnfenced,
+    BrokerUnregistered,
     CommandAnswered,
     FeatureFinalized,
     ListenerAddress,
@@ -337,7 +338,7 @@ class ImageBuilder:
         match record:
             case BrokerRegistered():
                 self._register(record)
-            case BrokerUnfenced() | BrokerFenced() | BrokerShuttingDown():
+            case BrokerUnfenced() | BrokerFenced() | BrokerShuttingDown() | BrokerUnregistered():
                 self._change_broker(record)
             case TopicCreated():
                 self._create(record)
@@ -403,7 +404,7 @@ class ImageBuilder:
             record_level=record.record_level or 0,
         )
 
-    def _change_broker(self, record: BrokerUnfenced | BrokerFenced | BrokerShuttingDown) -> None:
+    def _change_broker(self, record: BrokerUnfenced | BrokerFenced | BrokerShuttingDown | BrokerUnregistered) -> None:
         broker = self._broker(record.node_id, record.epoch)
         replace = msgspec.structs.replace
         match record:
@@ -414,6 +415,9 @@ class ImageBuilder:
                 broker = replace(broker, fenced=True)
             case BrokerShuttingDown():
                 broker = replace(broker, shutting_down=True)
+            case BrokerUnregistered():
+                del self._brokers.own()[record.node_id]
+                return
         self._brokers.own()[record.node_id] = broker
 
     def _keep_or_drop(self, record: NamedSnapshotCreated | NamedSnapshotDeleted | FeatureFinalized) -> None:

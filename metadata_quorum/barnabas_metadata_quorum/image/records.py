@@ -20,7 +20,7 @@ Listeners came to registrations without a new version: a node that ignores them 
 *Rolling upgrades.* A record of a new type would stop the nodes that are still to be upgraded. So a broker says which
 `record_level` it understands, in its registration and in its heartbeats, and the controller refuses a command whose
 records somebody cannot read. Level 1 came with named snapshots, level 2 with features, level 3 with
-configurations of what is no topic; 0 is a broker of before there
+configurations of what is no topic, level 4 with brokers that are forgotten; 0 is a broker of before there
 were levels. Levels are ignored by nodes that do not know them, which is harmless: heartbeats tell the next controller
 again.
 
@@ -43,10 +43,12 @@ __all__ = [
     "RECORD_LEVEL",
     "SNAPSHOTS_LEVEL",
     "UNKNOWN_DIRECTORY",
+    "UNREGISTERED_LEVEL",
     "BrokerFenced",
     "BrokerRegistered",
     "BrokerShuttingDown",
     "BrokerUnfenced",
+    "BrokerUnregistered",
     "CommandAnswered",
     "FeatureFinalized",
     "ListenerAddress",
@@ -76,7 +78,9 @@ FEATURES_LEVEL = 2
 """The record level that a broker must have to read records of features."""
 CONFIGS_LEVEL = 3
 """The record level that a broker must have to read configurations of brokers and groups."""
-RECORD_LEVEL = CONFIGS_LEVEL
+UNREGISTERED_LEVEL = 4
+"""The record level that a broker must have to read that another one is forgotten."""
+RECORD_LEVEL = UNREGISTERED_LEVEL
 """The record level of this code."""
 
 
@@ -139,6 +143,14 @@ class BrokerFenced(_Record, frozen=True, tag="broker_fenced"):
 
 class BrokerShuttingDown(_Record, frozen=True, tag="broker_shutting_down"):
     """The broker moves its leaderships away and will stop; it stays so until it registers again."""
+
+    node_id: int
+    epoch: int
+    version: int = 1
+
+
+class BrokerUnregistered(_Record, frozen=True, tag="broker_unregistered"):
+    """The broker is forgotten. If it comes after all, it registers as one that was never seen."""
 
     node_id: int
     epoch: int
@@ -292,6 +304,7 @@ Record: TypeAlias = (
     | BrokerUnfenced
     | BrokerFenced
     | BrokerShuttingDown
+    | BrokerUnregistered
     | TopicCreated
     | PartitionsAdded
     | PartitionMoved
@@ -311,6 +324,7 @@ VERSIONS: Mapping[str, int] = {
     "broker_unfenced": 1,
     "broker_fenced": 1,
     "broker_shutting_down": 1,
+    "broker_unregistered": 1,
     "topic_created": 2,
     "partitions_added": 2,
     "partition_moved": 2,

@@ -79,6 +79,7 @@ CONSUMER: Mapping[str, Call] = {
 ADMIN: Mapping[str, Call] = {
     "describe_cluster": lambda c, s: c.admin.describe_cluster(timeout_s=s),
     "describe_quorum": lambda c, s: c.admin.describe_quorum(timeout_s=s),
+    "unregister_broker": lambda c, s: c.admin.unregister_broker(2**31 - 1, timeout_s=s),  # There is none such.
     "describe_features": lambda c, s: c.admin.describe_features(timeout_s=s),
     "update_features": lambda c, s: c.admin.update_features({"transaction.version": 2}, timeout_s=s),
     "describe_configs": lambda c, s: c.admin.describe_configs([ConfigResource.topic(c.topic)], timeout_s=s),

@@ -32,6 +32,8 @@ from barnabas_metadata_quorum.controller.commands import (
     Refused,
     RegisterBroker,
     SessionsChecked,
+    UnregisterBroker,
+    UnregisterBrokerAnswer,
     decode_answer,
     decode_command,
     encode_answer,
@@ -40,14 +42,15 @@ from barnabas_metadata_quorum.controller.commands import (
 from barnabas_metadata_quorum.controller.controller import ControllerConfig, decide
 from barnabas_metadata_quorum.controller.sessions import Sessions
 from barnabas_metadata_quorum.image.image import Broker, Image, apply_all
-from barnabas_metadata_quorum.image.records import BrokerFenced, ListenerAddress, Record
+from barnabas_metadata_quorum.image.records import UNREGISTERED_LEVEL, BrokerFenced, ListenerAddress, Record
 from barnabas_raftlog.errors import MalformedMessageError
 
 
 class Controller:
     """Decides, applies at once, and moves its own clock. Every command and answer also crosses the wire format."""
 
-    def __init__(self, brokers: int = 0, **config: Any) -> None:
+    def __init__(self, brokers: int = 0, *, record_level: int = 0, **config: Any) -> None:
+        self.record_level = record_level
         self.config = ControllerConfig(**config)
         self.image = Image("cluster")
         self.sessions = Sessions(self.config.session_timeout_ms)
@@ -72,7 +75,14 @@ class Controller:
 
     def register(self, node_id: int, incarnation: int = 1, rack: str | None = None) -> int:
         answer = self.ask(
-            RegisterBroker(node_id=node_id, incarnation=incarnation, host="host", port=9000 + node_id, rack=rack)
+            RegisterBroker(
+                node_id=node_id,
+                incarnation=incarnation,
+                host="host",
+                port=9000 + node_id,
+                rack=rack,
+                record_level=self.record_level,
+            )
         )
         assert isinstance(answer, BrokerRegistration)
         return answer.epoch
@@ -212,6 +222,61 @@ def test_shutdown_first_avoids_the_broker_then_fences_it() -> None:
     assert controller.beat(0) == HeartbeatAnswer(True, True)
     controller.join(0, incarnation=2)
     assert controller.image.brokers[0].is_available
+
+
+def test_a_broker_that_is_away_and_holds_nothing_is_forgotten() -> None:
+    controller = Controller(4, record_level=UNREGISTERED_LEVEL)
+    [created] = controller.create(NewTopic("t", assignments={0: (0, 1, 2)}))
+    assert controller.refuses(UnregisterBroker(7)) is RefusalReason.BROKER_ID_NOT_REGISTERED
+    assert controller.refuses(UnregisterBroker(3)) is RefusalReason.INVALID_REQUEST  # It runs.
+    for node_id in (2, 3):
+        controller.ask(ControlledShutdown(node_id, controller.image.brokers[node_id].epoch, True))
+    assert controller.refuses(UnregisterBroker(2)) is RefusalReason.INVALID_REQUEST  # It holds a replica.
+    for _ in range(2):  # The second one is the same command, whose answer was lost.
+        assert controller.ask(UnregisterBroker(3, b"once")) == UnregisterBrokerAnswer()
+        assert sorted(controller.image.brokers) == [0, 1, 2]
+    assert controller.refuses(UnregisterBroker(3)) is RefusalReason.BROKER_ID_NOT_REGISTERED
+    assert created.error is None
+    controller.ask(DeleteTopics(("t",)))
+    controller.ask(UnregisterBroker(2))
+    assert sorted(controller.image.brokers) == [0, 1]
+    controller.join(3, incarnation=2)
+    assert controller.image.brokers[3].is_available
+
+
+def test_a_witness_is_not_forgotten() -> None:
+    controller = Controller(3, record_level=UNREGISTERED_LEVEL)
+    [created] = controller.create(NewTopic("t", 1, 2))
+    witness = controller.image.topics[created.topic_id].partitions[0].witness
+    controller.ask(ControlledShutdown(witness, controller.image.brokers[witness].epoch, True))
+    assert controller.refuses(UnregisterBroker(witness)) is RefusalReason.INVALID_REQUEST
+
+
+def test_nobody_is_forgotten_before_all_brokers_can_read_it() -> None:
+    controller = Controller(0)
+    for node_id, level in ((0, UNREGISTERED_LEVEL), (1, UNREGISTERED_LEVEL - 1), (2, 0)):
+        controller.ask(RegisterBroker(node_id=node_id, incarnation=1, host="h", port=1, record_level=level))
+        if node_id < 2:
+            controller.ask(BrokerHeartbeat(node_id, controller.image.brokers[node_id].epoch, controller.image.version))
+    assert controller.refuses(UnregisterBroker(2)) is RefusalReason.UNSUPPORTED_VERSION
+    controller.ask(ControlledShutdown(1, controller.image.brokers[1].epoch, True))
+    controller.ask(UnregisterBroker(2))
+    controller.ask(UnregisterBroker(1))
+    assert sorted(controller.image.brokers) == [0]
+
+
+def test_a_broker_that_was_forgotten_while_it_stood_still_joins_again() -> None:
+    controller = Controller(2, record_level=UNREGISTERED_LEVEL)
+    epoch = controller.image.brokers[1].epoch
+    controller.now_ms += controller.config.session_timeout_ms // 3
+    controller.ask(CheckSessions())
+    for _ in range(4):
+        controller.now_ms += controller.config.session_timeout_ms // 3
+        controller.beat(0)
+        controller.ask(CheckSessions())
+    controller.ask(UnregisterBroker(1))
+    assert controller.refuses(BrokerHeartbeat(1, epoch, 9)) is RefusalReason.BROKER_ID_NOT_REGISTERED
+    assert controller.join(1) > epoch
 
 
 # ------------------------------------------------------------------------------------------------- topics

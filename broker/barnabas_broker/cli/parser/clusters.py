@@ -125,6 +125,19 @@ class Accepted(StrEnum):
     DEGRADED = "degraded"
 
 
+@cluster.command("unregister")
+def cluster_unregister(
+    broker: Annotated[int, typer.Argument(help="Its node id.", metavar="BROKER")],
+    bootstrap: Bootstrap = DEFAULT,
+    as_json: Json = False,
+    timeout: Timeout = 30.0,
+) -> int:
+    """Have the cluster forget a broker that is away for good and holds nothing."""
+    from barnabas_broker.cli.commands.cluster import quorum as commands  # noqa: PLC0415 - loaded by those who use it
+
+    return commands.unregister(bootstrap, broker, timeout, as_json=as_json)
+
+
 @cluster.command("health")
 def cluster_health(
     bootstrap: Bootstrap = DEFAULT,

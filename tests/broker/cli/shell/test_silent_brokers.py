@@ -63,6 +63,7 @@ txn abort t 0 --start-offset 5
 topic elect
 topic elect t
 quorum describe
+cluster unregister 77
 features describe
 features upgrade transaction.version=2
 features downgrade transaction.version=1

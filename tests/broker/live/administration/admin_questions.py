@@ -26,6 +26,7 @@ from barnabas_clients.protocol.expire_delegation_token import ExpireDelegationTo
 from barnabas_clients.protocol.list_config_resources import ListConfigResourcesRequest
 from barnabas_clients.protocol.remove_raft_voter import RemoveRaftVoterRequest
 from barnabas_clients.protocol.renew_delegation_token import RenewDelegationTokenRequest
+from barnabas_clients.protocol.unregister_broker import UnregisterBrokerRequest
 from barnabas_raftlog.wire.schema import NO_UUID, Message
 from broker.wire_client import Wire
 
@@ -205,6 +206,7 @@ _LEFT: dict[type[Any], Callable[[Any, int], Any]] = {
     ListConfigResourcesRequest: _resources,
     AddRaftVoterRequest: lambda answer, _: (ErrorCode(answer.error_code), bool(answer.error_message)),
     RemoveRaftVoterRequest: lambda answer, _: (ErrorCode(answer.error_code), bool(answer.error_message)),
+    UnregisterBrokerRequest: lambda answer, _: (ErrorCode(answer.error_code), bool(answer.error_message)),
 }
 
 
@@ -222,6 +224,12 @@ HELD = (NONE, NONE, True, False, {(TOPIC, 0, 0, False)})
 QUESTIONS = (
     Question("acls described", lambda _: DESCRIBE_ACLS, range(1, 4), OFF),
     Question("acls made", lambda _: CreateAclsRequest(creations=[ACL, ACL]), range(1, 4), [OFF] * 2),
+    Question(
+        "a broker forgotten that is not there",
+        lambda _: UnregisterBrokerRequest(broker_id=77),
+        range(1),
+        (ErrorCode.BROKER_ID_NOT_REGISTERED, True),
+    ),
     Question("no acls made", lambda _: CreateAclsRequest(), range(1, 4), []),
     Question("acls deleted", lambda _: DeleteAclsRequest(filters=[FILTER] * 3), range(1, 4), [OFF] * 3),
     Question(

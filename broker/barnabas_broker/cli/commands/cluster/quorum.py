@@ -1,16 +1,17 @@
-"""`barnabas quorum`: the nodes that agree on the metadata of the cluster."""
+"""`barnabas quorum`, `cluster unregister`: the nodes that agree on the metadata, and brokers that are gone."""
 
 from collections.abc import Iterable
 from typing import Any
 
 from barnabas_broker.cli.commands.administration.calls import administer
-from barnabas_broker.cli.errors import CommandError
+from barnabas_broker.cli.errors import CommandError, UsageError
 from barnabas_broker.cli.output import print_table, say, say_json
 from barnabas_clients import Admin
 from barnabas_clients.admin.client import QuorumDescription, QuorumReplica
+from barnabas_clients.arguments import INT32_MAX
 from barnabas_clients.errors import UnsupportedVersionError
 
-__all__ = ["describe"]
+__all__ = ["describe", "unregister"]
 
 COLUMNS = ("node", "votes", "end", "lag", "heard", "caught up")
 
@@ -40,6 +41,25 @@ def describe(bootstrap: str, timeout_s: float, *, as_json: bool) -> int:
     leader = next((one for one in found.voters if one.node_id == found.leader_id), None)
     rows = [_row(one, "yes", leader) for one in found.voters] + [_row(one, "no", leader) for one in found.observers]
     print_table(COLUMNS, rows)
+    return 0
+
+
+def unregister(bootstrap: str, node_id: int, timeout_s: float, *, as_json: bool) -> int:
+    """Have the cluster forget a broker."""
+
+    async def run(admin: Admin) -> None:
+        try:
+            await admin.unregister_broker(node_id)
+        except UnsupportedVersionError as error:
+            raise CommandError("the brokers cannot forget one of them") from error
+
+    if not 0 <= node_id <= INT32_MAX:
+        raise UsageError(f"{node_id} is no node id: it must be from 0 to {INT32_MAX}")
+    administer(bootstrap, timeout_s, run)
+    if as_json:
+        say_json({"broker": node_id, "registered": False})
+    else:
+        say(f"broker {node_id} is forgotten")
     return 0
 
 
