@@ -298,8 +298,10 @@ class Storage:
         try:
             if self._files.exists(directory):
                 segment_bytes = self.shared.config.segment_bytes
-                row, _, cut = recover_replica(self._files, directory, row, None, _no_payload, segment_bytes)
-                self.stats.cut_bytes += cut
+                found = recover_replica(self._files, directory, row, None, _no_payload, segment_bytes)
+                row = found.row
+                row.uncertain |= found.may_lack
+                self.stats.cut_bytes += found.cut_bytes
         except OSError as error:
             if not will_pass(error):
                 raise StorageFailedError(f"cannot look at {directory}: {error}") from error

@@ -32,6 +32,7 @@ from barnabas_raftlog.raft.core import RaftCore, Role, Timing
 from barnabas_raftlog.raft.membership import Configuration, Member
 from barnabas_raftlog.raft.messages import (
     TERM_HONEST_MAX,
+    TERM_JUMP_MAX,
     EntriesLoaded,
     Fact,
     GroupId,
@@ -53,9 +54,6 @@ from .strays import Strays
 __all__ = ["METADATA_GROUP", "GroupListener", "MultiRaft", "MultiRaftStats", "RaftGroup"]
 
 TICK_MS = 25
-# Elections of twelve days, one after the other: no node that was away has missed so many. It is counted once in a life,
-# beside the elections that there may have been since; so nobody can lead a group through all terms by many small steps.
-TERM_JUMP_MAX = 1 << 20
 ELECTION_MS_MIN = 100
 IDLE_TICK_MS = 100  # while no group has a deadline
 DRAIN_ITERATIONS_MAX = 50
@@ -371,7 +369,11 @@ class MultiRaft:
                 driver.post(group, message)
 
     def _check_term(self, source: int, group: RaftGroup, term: int) -> None:
-        """Refuse a term that no elections can have reached since this node has known one."""
+        """Refuse a term that no elections can have reached since this node has known one.
+
+        `TERM_JUMP_MAX` is counted once in a life, beside the elections that there may have been since; so nobody can
+        lead a group through all terms by many small steps.
+        """
         known = group.core.term
         now_ms = self._driver.now()
         bound = TERM_HONEST_MAX

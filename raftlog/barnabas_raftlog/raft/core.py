@@ -197,8 +197,7 @@ def _on_vote_request(raft: RaftState, message: VoteRequest) -> None:
         _catch_up(raft, message.term, message.source)
     election.on_vote_request(raft, message)
     if message.pre and raft.role is Role.LEADER and message.source in raft.progress:
-        # Somebody misses this leader: let it be heard by all, also by members that trusted it in silence.
-        leadership.on_start_round(raft)
+        leadership.on_missed(raft)
 
 
 def _on_vote_response(raft: RaftState, message: VoteResponse) -> None:

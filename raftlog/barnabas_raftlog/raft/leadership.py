@@ -7,9 +7,10 @@ clients of a cut-off leader learn it within that time; within twice that time if
 once (`quiesce`) and nobody sends or waits for anything any more. From then on trust rests on node liveness:
 `PeerSilent`, `PeerLive` and `PeerDigest` wake the groups that they concern. A leader at rest that keeps a majority need
 do nothing about the loss of a member, nor about its return with the same log (`reconnect`). A member that was not told,
-or did not hear, keeps its timer, asks for pre-votes after an election timeout, and so wakes the leader. The same
-message carries the commit index, so it is sent as soon as everything is in place; but not while proposals follow each
-other within 20 ms (`REST_MS`): the next one's append carries the index, too, and a steady stream need not pay for it.
+or did not hear, keeps its timer, asks for pre-votes after an election timeout, and so wakes the leader (`on_missed`).
+The same message carries the commit index, so it is sent as soon as everything is in place; but not while proposals
+follow each other within 20 ms (`REST_MS`): the next one's append carries the index, too, and a steady stream need not
+pay for it.
 
 *Liveness of a member* is what the driver reports, corrected by experience: any answer proves life, and an active leader
 goes on without a member that has not answered for an election timeout. Nobody will report that member live again, and
@@ -33,6 +34,7 @@ __all__ = [
     "on_append_response",
     "on_deadline",
     "on_entries_loaded",
+    "on_missed",
     "on_peer_live",
     "on_peer_silent",
     "on_persisted",
@@ -51,7 +53,7 @@ def on_proposed(raft: RaftState) -> None:
     assert raft.ends is not None
     raft.ends.note(raft.log.last_index, raft.now_ms)
     if raft.now_ms < raft.rest_ms:
-        raft.rest_ms = raft.now_ms + REST_MS
+        raft.rest_ms = max(raft.rest_ms, raft.now_ms + REST_MS)
     if not raft.peers:
         advance_commit(raft)  # With a log that is durable at once there may be no `Persisted`.
         return
@@ -294,6 +296,16 @@ def on_start_round(raft: RaftState) -> None:
         _wake(raft)
         _heartbeats(raft, only_if_due=False)
         raft.asked_round = raft.round  # Awake until a majority has answered: its absence must be noticed.
+
+
+def on_missed(raft: RaftState) -> None:
+    """Be heard by all members: one of them has asked for pre-votes, which wakes those that trusted in silence.
+
+    Its question may reach them after this leader's next word. If that were the one that ends in silence, they would
+    miss the leader in turn, and wake others, for ever. So this leader is heard for an election timeout.
+    """
+    on_start_round(raft)
+    raft.rest_ms = max(raft.rest_ms, raft.now_ms + raft.timing.election_timeout_ms)
 
 
 def on_stalled(raft: RaftState) -> None:

@@ -17,6 +17,7 @@ from .membership import NOBODY, UNKNOWN_DIRECTORY, Configuration
 __all__ = [
     "INDEX_MAX",
     "TERM_HONEST_MAX",
+    "TERM_JUMP_MAX",
     "TERM_MAX",
     "AppendEntries",
     "AppendResponse",
@@ -55,6 +56,8 @@ TERM_MAX = (1 << 31) - 1
 """Terms are stamped into batches as leader epochs, which have 32 bits."""
 TERM_HONEST_MAX = TERM_MAX - (1 << 20)
 """An election every second takes 68 years to come here, and leaves twelve days of them."""
+TERM_JUMP_MAX = 1 << 20
+"""Elections of twelve days, one after the other: no node that was away has missed so many."""
 INDEX_MAX = (1 << 53) - 1
 """No log of a million entries a second comes here in 285 years."""
 

@@ -7,9 +7,11 @@ import pytest
 
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.log.errors import DiskFullError
+from barnabas_raftlog.log.replica.reading import bytes_in_file
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.log.replica.state import Mode
-from barnabas_raftlog.records.header import parse_header
+from barnabas_raftlog.log.storage import StorageConfig
+from barnabas_raftlog.records.header import ControlKind, parse_header
 
 from .frames import data_frame
 from .memory_files import CrashError, Inode, MemoryFiles
@@ -332,6 +334,25 @@ def test_damage_in_a_header_is_found_by_every_read(frame: int, byte: int, bit: i
     assert found is None
     assert index <= frame + 1, "what is before the damage is as it was"
     assert list(node.storage.shared.suspects) == [(log, segment)]
+
+
+@pytest.mark.parametrize("is_active", [False, True])
+@pytest.mark.parametrize("by_time", [False, True])
+def test_a_length_that_leads_exactly_to_the_end_is_no_end_of_records(is_active: bool, by_time: bool) -> None:
+    """A frame that takes no offset seems to be the whole segment: there would be nothing to read in it."""
+    node = Node(config=StorageConfig(segment_bytes=1 << 20 if is_active else 8 << 10, tail_cache_bytes=4 << 10))
+    log = node.log()
+    log.append_control(1, ControlKind.NO_OP)
+    fill(log, 60)
+    node.work()
+    segment = log.segments[0]
+    assert (segment is log.active) == is_active
+    end = bytes_in_file(log, segment) if by_time else segment.size_bytes
+    inode = node.files.names[segment.log.path]
+    assert inode is not None
+    inode.data[8:12] = (end - 12).to_bytes(4, "big")
+    with pytest.raises(StorageFailedError):
+        node.run(log.offset_for_timestamp(0, 8) if by_time else log.read_cold(0, 8, 1_000))
 
 
 async def read_all(log: ReplicaLog) -> None:

@@ -11,10 +11,10 @@ from barnabas_raftlog.errors import MalformedMessageError, NotLeaderError, Stora
 from barnabas_raftlog.links.raft_frames import METADATA_GROUP
 from barnabas_raftlog.log.errors import DiskFullError
 from barnabas_raftlog.multiraft import driver as driver_module
-from barnabas_raftlog.multiraft.multiraft import TERM_JUMP_MAX
 from barnabas_raftlog.raft.membership import configuration_of
 from barnabas_raftlog.raft.messages import (
     TERM_HONEST_MAX,
+    TERM_JUMP_MAX,
     AppendEntries,
     Entry,
     HardState,

@@ -5,6 +5,10 @@ synced part of the files is trusted as far as the plan says. Behind it the frame
 they must be those of the plan, in page-cache mode they must be valid. At the first that is not, the file is cut, and
 the rest of the plan is written from the journal. Then everything is synced, and the result is a new row.
 
+In page-cache mode what is cut off was written, and perhaps acknowledged, unless the write was under way when the node
+died: the replica is *uncertain* until it has caught up. A term is not under a frame's checksum; one that is
+`TERM_JUMP_MAX` above that of the frame before is damage, too, for with it the node would be no match for its peers.
+
 Damage in the trusted part, or where the journal says that something is stored, is never cut away: the row then says why
 the replica has failed. It takes part in nothing until it is made anew and filled by a leader that has everything.
 
@@ -23,6 +27,7 @@ been made, written to and acknowledged before the journal heard of it.
 """
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from barnabas_raftlog.errors import CorruptBatchError, StorageFailedError
 from barnabas_raftlog.log.checkpoint import ReplicaRow
@@ -39,14 +44,26 @@ from barnabas_raftlog.log.segments.segment import Segment, parse_generation, par
 from barnabas_raftlog.log.state_file import decode_state
 from barnabas_raftlog.log.transfer.adoption import adopt_again
 from barnabas_raftlog.raft.membership import Configuration, ConfigurationHistory
-from barnabas_raftlog.raft.messages import Buffer
+from barnabas_raftlog.raft.messages import TERM_JUMP_MAX, Buffer
 from barnabas_raftlog.records.header import HEADER_BYTES, ControlKind, parse_header
 
 from .plan import ReplicaPlan
 
-__all__ = ["empty_row", "promised", "recover_replica"]
+__all__ = ["Recovered", "empty_row", "promised", "recover_replica"]
 
 CHUNK_BYTES = 1 << 20
+
+
+class Recovered(NamedTuple):
+    """The new row, the entries that were written to the files, and the bytes that were cut off them.
+
+    `may_lack`: what was cut off may have been acknowledged.
+    """
+
+    row: ReplicaRow
+    written_count: int = 0
+    cut_bytes: int = 0
+    may_lack: bool = False
 
 
 def empty_row(group: bytes, name: str, *, page_cache: bool) -> ReplicaRow:
@@ -72,8 +89,8 @@ def recover_replica(
     plan: ReplicaPlan | None,
     payload_of: Callable[[Location], bytearray],
     segment_bytes: int,
-) -> tuple[ReplicaRow, int, int]:
-    """Bring the files in `directory` in order and sync them; return the new row, entries written, bytes cut.
+) -> Recovered:
+    """Bring the files in `directory` in order, and sync them.
 
     `plan` is None for a directory that neither checkpoint nor journal knows.
 
@@ -106,10 +123,10 @@ def recover_replica(
             raise  # Nothing is wrong with the replica: the next start begins as this one did.
         row.failed = f"recovery of {row.name}: {error}"
         row.durable = promised(row, plan)
-        return row, 0, 0
+        return Recovered(row)
     finally:
         rebuild.close()
-    return rebuild.row(plan), rebuild.written_count, rebuild.cut_bytes
+    return Recovered(rebuild.row(plan), rebuild.written_count, rebuild.cut_bytes, rebuild.may_lack)
 
 
 def promised(row: ReplicaRow, plan: ReplicaPlan | None) -> tuple[int, list[tuple[int, int, int]]] | None:
@@ -148,14 +165,14 @@ def _look_again(
     plan: ReplicaPlan | None,
     payload_of: Callable[[Location], bytearray],
     segment_bytes: int,
-) -> tuple[ReplicaRow, int, int]:
+) -> Recovered:
     """Do the same with a replica that had failed; return `row` as it is if something is still missing.
 
     Raises:
         OSError: a reason that will pass.
     """
     if plan is None or plan.adopted is not None:
-        return row, 0, 0
+        return Recovered(row)
     rebuild = _Rebuild(files, directory, row, segment_bytes)
     try:
         rebuild.check_newest()
@@ -165,12 +182,12 @@ def _look_again(
     except (OSError, CorruptBatchError, StorageFailedError, ValueError) as error:
         if will_pass(error):
             raise
-        return row, 0, 0
+        return Recovered(row)
     finally:
         rebuild.close()
     found = rebuild.row(plan)
     found.uncertain |= row.durable is None
-    return found, rebuild.written_count, rebuild.cut_bytes
+    return Recovered(found, rebuild.written_count, rebuild.cut_bytes)
 
 
 class _Rebuild:
@@ -192,6 +209,8 @@ class _Rebuild:
         self._touched: dict[Segment, None] = {}
         self.written_count = 0
         self.cut_bytes = 0
+        self.may_lack = False
+        self._is_damaged = False
 
     def close(self) -> None:
         self._opened.close_all()
@@ -292,7 +311,7 @@ class _Rebuild:
         if plan is None or plan.page_cache or is_failed:
             ends = [] if plan is None else [plan.cut_from, plan.entries.first_index if is_failed else None]
             limit = min((end for end in ends if end is not None), default=None)
-            self._scan(on_disk, lambda index, _: limit is None or index < limit)
+            self._scan_unknown(on_disk, limit)
         if plan is None:
             return
         if not plan.page_cache:
@@ -443,6 +462,21 @@ class _Rebuild:
         with self._opened.borrow(segment.log) as fd:
             return self._files.size(fd)
 
+    def _scan_unknown(self, on_disk: list[tuple[int, int]], limit: int | None) -> None:
+        """Take over what is valid, up to entry `limit` (exclusive), where nobody wrote down what there should be."""
+
+        def accept(index: int, fields: FrameFields) -> bool:
+            if limit is not None and index >= limit:
+                return False
+            # Of a log that begins later, and of which nothing else is known, the first term may be any.
+            known = self._epochs.last_term
+            self._is_damaged = fields.term - known > TERM_JUMP_MAX and (known > 0 or not self._last_index)
+            return not self._is_damaged
+
+        self._is_damaged = False
+        self._scan(on_disk, accept)
+        self.may_lack = self._is_damaged and (limit is None or self._last_index + 1 < limit)
+
     def _scan(self, on_disk: list[tuple[int, int]], accept: Callable[[int, FrameFields], bool]) -> None:
         """Go on through the files for as long as the frames are valid and accepted."""
         present = set(on_disk)
@@ -455,7 +489,7 @@ class _Rebuild:
             self._segments.append(Segment(self._directory, *following))
 
     def _scan_segment(self, segment: Segment, accept: Callable[[int, FrameFields], bool]) -> bool:
-        """Return whether the file was good up to its end."""
+        """Return whether the file was good up to its end; note if it was not because of damage."""
         size = self._size_of(segment)
         wanted = CHUNK_BYTES
         while segment.size_bytes < size:
@@ -468,9 +502,11 @@ class _Rebuild:
                 self._note(segment, fields, memoryview(data)[fields.position :][: fields.size_bytes])
             if not tail.needs:
                 if tail.end < len(data):
+                    self._is_damaged = True
                     return False
             elif len(data) < wanted or (tail.end == 0 and tail.needs <= len(data)):
-                return False  # The file ends within a frame.
+                self._is_damaged = True  # The file ends within a frame: or its length is damaged.
+                return False
             wanted = max(CHUNK_BYTES, tail.needs)
         return True
 

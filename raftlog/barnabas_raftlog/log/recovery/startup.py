@@ -32,7 +32,7 @@ from barnabas_raftlog.log.shared import StorageConfig
 
 from .forgery import Forged, find_forged, mended_state
 from .plan import WITH_PAYLOAD, Replay, ReplicaPlan
-from .replica import empty_row, promised, recover_replica
+from .replica import Recovered, empty_row, promised, recover_replica
 
 __all__ = ["Started", "save", "start"]
 
@@ -295,7 +295,7 @@ class _Start:
         for name in sorted(replay.deleted):
             if files.exists(f"{directory}/replicas/{name}"):
                 files.remove_tree(f"{directory}/replicas/{name}")
-        jobs: list[Callable[[], tuple[ReplicaRow, int, int] | StorageFailedError]] = []
+        jobs: list[Callable[[], Recovered | StorageFailedError]] = []
         unwritable: dict[bytes, StorageFailedError] = {}
         for group, plan in replay.plans.items():
             row = None if plan.is_new else checkpoint.rows.get(group)
@@ -308,14 +308,14 @@ class _Start:
             if isinstance(found, StorageFailedError):
                 unwritable[group] = found
                 continue
-            rows[group] = found[0]
+            rows[group] = row = found.row
             before = checkpoint.rows.get(group)
             was_page_cache = plan.page_cache or (before is not None and before.page_cache)
-            blank = found[0].blank = plan.is_blank or (found[0].blank and not plan.is_certain)
-            doubtful = found[0].uncertain and not plan.is_certain
-            found[0].uncertain = blank or doubtful or (power_lost and was_page_cache)
-            written += found[1]
-            cut += found[2]
+            row.blank = plan.is_blank or (row.blank and not plan.is_certain)
+            doubtful = found.may_lack or (row.uncertain and not plan.is_certain)
+            row.uncertain = row.blank or doubtful or (power_lost and was_page_cache)
+            written += found.written_count
+            cut += found.cut_bytes
         for fd in descriptors.values():
             files.close(fd)
         if unwritable and len(unwritable) >= min(len(jobs), 2 + len(jobs) * UNWRITABLE_PERCENT_MAX // 100):
@@ -439,7 +439,7 @@ def _recovered(
     plan: ReplicaPlan,
     payload_of: Callable[[Location], bytearray],
     segment_bytes: int,
-) -> tuple[ReplicaRow, int, int] | StorageFailedError:
+) -> Recovered | StorageFailedError:
     try:
         return recover_replica(files, path, row, plan, payload_of, segment_bytes)
     except StorageFailedError as error:

@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from barnabas_raftlog.log.segments.cold_reads import Hint
-from barnabas_raftlog.log.segments.segment import Segment
 from barnabas_raftlog.records.bounded import BatchBounds, find_by_time
 from barnabas_raftlog.records.header import BatchHeader, parse_header
 from barnabas_raftlog.records.walker.twins import IS_COMPILED
@@ -103,11 +102,12 @@ class _TimestampReads:
             late = header.record_count > 0 and header.max_timestamp >= timestamp_ms
             return late and header.end_offset > start_offset
 
-        async def look(segment: Segment, size_bytes: int) -> Batch | None:
+        async def look(part: FilePart) -> Batch | None:
+            segment = part.segment
             await self._cold.index_of(segment)
             before = segment.time_index.before(timestamp_ms)
             offset = start_offset if before is None else max(before, start_offset)
-            return await self._seek(segment, segment.index.before_offset(offset), size_bytes, is_late)
+            return await self._seek(part, segment.index.before_offset(offset), is_late)
 
         found, position = await self._in_files(start_offset, end_offset, look)
         if found is not None:
@@ -169,17 +169,17 @@ class _TimestampReads:
         if latest is not None and latest[1] < start_offset:
             latest = None  # The rows also speak of deleted batches: from the start on, every header counts.
         hint = segment.index.before_offset(latest[1] if latest else start_offset)
-        await self._seek(segment, hint, part.size_bytes, note)
+        await self._seek(part, hint, note)
         return (latest[0], -latest[1]) if latest else None
 
     async def _in_files(
-        self, start_offset: int, end_offset: int, look: Callable[[Segment, int], Awaitable[Batch | None]]
+        self, start_offset: int, end_offset: int, look: Callable[[FilePart], Awaitable[Batch | None]]
     ) -> tuple[Batch | None, int]:
         """Look into the files part by part; return the batch found, or None, and where the part in memory begins."""
         position = start_offset
         while position < end_offset and (part := file_part(self._log, position)) is not None:
             try:
-                found = await guard(self._log, look(part.segment, part.size_bytes), part.segment)
+                found = await guard(self._log, look(part), part.segment)
             except SegmentDroppedError:
                 continue
             if found is not None:
@@ -193,9 +193,9 @@ class _TimestampReads:
         def is_there(_: int, header: BatchHeader) -> bool:
             return header.record_count > 0 and header.end_offset > offset
 
-        async def look(segment: Segment, size_bytes: int) -> Batch | None:
-            await self._cold.index_of(segment)
-            return await self._seek(segment, segment.index.before_offset(offset), size_bytes, is_there)
+        async def look(part: FilePart) -> Batch | None:
+            await self._cold.index_of(part.segment)
+            return await self._seek(part, part.segment.index.before_offset(offset), is_there)
 
         found, position = await self._in_files(offset, OFFSET_MAX, look)
         if found is not None:
@@ -215,20 +215,19 @@ class _TimestampReads:
                 await asyncio.sleep(0)
         return None
 
-    async def _seek(
-        self, segment: Segment, hint: Hint | None, size_bytes: int, found: Callable[[int, BatchHeader], bool]
-    ) -> Batch | None:
-        """Return the first batch in the file for which `found`, with its bytes.
+    async def _seek(self, part: FilePart, hint: Hint | None, found: Callable[[int, BatchHeader], bool]) -> Batch | None:
+        """Return the first batch of a part for which `found`, with its bytes.
 
         The indexes also name batches that are in memory alone: such a place is in no file yet, and nothing before it
         counts.
         """
         cold = self._cold
+        segment, size_bytes, end_offset = part
         if hint is not None and hint[2] >= size_bytes:
             return None
 
         def seek(blocking: bool) -> Batch | None:
-            place = cold.seek(segment, hint, size_bytes, found, blocking=blocking)
+            place = cold.seek(segment, hint, size_bytes, found, end_offset=end_offset, blocking=blocking)
             if place is None:
                 return None
             header = parse_header(cold.read(segment.log, place[2], 61, blocking=blocking))

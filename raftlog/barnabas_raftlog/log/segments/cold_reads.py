@@ -166,12 +166,17 @@ class ColdReads:
         size_bytes: int,
         found: Callable[[int, BatchHeader], bool],
         *,
+        end_offset: int | None = None,
         blocking: bool,
     ) -> Hint | None:
         """Walk from `hint` to the first frame for which `found(index, header)`; None: there is none below `size_bytes`.
 
+        `end_offset`: the offset with which the frames below `size_bytes` end, if that is known. No checksum is looked
+        at on the way, and a damaged length may lead from a frame exactly to the end, past all that is there.
+
         Raises:
-            CorruptBatchError: a header on the way makes no sense, or does not follow its predecessor.
+            CorruptBatchError: a header on the way makes no sense, or does not follow its predecessor, or the last one
+                does not end where it should.
         """
         index, base_offset, position = hint or (segment.first_index, segment.base_offset, 0)
         if position:
@@ -204,6 +209,8 @@ class ColdReads:
             index += 1
         if position > segment.size_bytes:
             raise CorruptBatchError(f"{segment.log.path}: entry {index - 1} goes beyond the end")
+        if end_offset is not None and base_offset != end_offset:
+            raise CorruptBatchError(f"{segment.log.path}: it ends with offset {base_offset}, where {end_offset} is due")
         return None
 
     def range(
@@ -230,6 +237,7 @@ class ColdReads:
             hint,
             size_bytes,
             lambda _, h: h.end_offset > start_offset and _may_have_records(h),
+            end_offset=segment_end,
             blocking=blocking,
         )
         if place is None:
