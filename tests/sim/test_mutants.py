@@ -25,7 +25,7 @@ FIRST = {
     "members are not taken in": 35,
     "told by a stale member, believed": 24,
     "a lone voter speaks before its vote is safe": 88,
-    "votes for itself though it left": 25,
+    "votes for itself though it left": 70,
     "falls silent before it leaves": 10_270,
 }
 

@@ -22,7 +22,7 @@ from .mutants import JUDGED, operator_mutant, operator_mutants
 
 ONE_IN = 6
 ONE_IN_BY_SEEDS = 3
-SEEDS_ALONE = 9
+SEEDS_ALONE = 10
 """Most are noticed by the first or the second; a few hundredths of a second each."""
 FIRST_SEEDS = 3
 """Examples are asked after so many seeds: they are quick, and what no early seed notices is mostly theirs."""
