@@ -142,10 +142,13 @@ class Consumers:
         refusal = heard if isinstance(heard, Refusal) else self._room_refusal(hosted, beat)
         if isinstance(heard, Refusal) or refusal is not None:
             hosted.group.undo()
+            if became is not None:
+                hosted.group.close(self._topics)
             ticket.on_answer(refusal or heard)  # type: ignore[arg-type]  # one of both is one
             self._settle(hosted)
             return
         if became is not None and not self._begin(hosted, became, ticket):
+            hosted.group.close(self._topics)
             return
         self._consider_plan(hosted)
         if beat.joins and hosted.group.target_number < heard.epoch:
