@@ -16,8 +16,7 @@ too, and refused if it names more than `ELEMENTS_MAX` things.
   and stop the process (`BrokerContext.on_fatal`).
 
 Some versions have a gate: a broker whose settings keep it shut neither advertises nor serves them, and they are to it
-like a key that it does not know. What is not finished stands behind `unstable.api.versions.enable`: consumer groups
-(KIP-848), now.
+like a key that it does not know. What is not finished stands behind `unstable.api.versions.enable`: nothing, now.
 
 An API may belong to a level of a feature. Before the cluster has finalized that the API is not advertised, and who asks
 all the same is answered UNSUPPORTED_VERSION, as by Kafka: clients may have learned of it before somebody lowered it.
@@ -246,7 +245,7 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (25191, range(1), 0, describe_snapshots),
     (25192, range(1), 0, delete_snapshot),
 )
-_GATES: Mapping[int, Gate] = {22: TWO_PHASE, 68: UNSTABLE, 69: UNSTABLE, 71: COLLECTED, 72: COLLECTED}
+_GATES: Mapping[int, Gate] = {22: TWO_PHASE, 71: COLLECTED, 72: COLLECTED}
 _GROUPS = Level(GROUP_VERSION, 1)
 _LEVELS: Mapping[int, Level] = {68: _GROUPS, 69: _GROUPS}
 ROUTES = {
