@@ -1,6 +1,7 @@
 """Finalized features in whole quorums: at the founding, by command, with nodes of an older version, over a restart."""
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ from barnabas_metadata_quorum.controller.commands import (
     UpdateFeatures,
     UpdateFeaturesAnswer,
 )
-from barnabas_metadata_quorum.controller.features import TRANSACTION_VERSION, transaction_version
+from barnabas_metadata_quorum.controller.features import GROUP_VERSION, TRANSACTION_VERSION, transaction_version
 from barnabas_metadata_quorum.founding import METHOD, Founding
 from barnabas_metadata_quorum.image.image import Image
-from barnabas_metadata_quorum.image.records import FEATURES_LEVEL, SNAPSHOTS_LEVEL
+from barnabas_metadata_quorum.image.records import CONFIGS_LEVEL, FEATURES_LEVEL, GROUPS_LEVEL, SNAPSHOTS_LEVEL
 from barnabas_metadata_quorum.pulse import Pulse
 from barnabas_metadata_quorum.submission import with_identity
 from barnabas_raftlog.links.links import LinkDownError, RemoteError
@@ -31,8 +32,10 @@ from .harness import PATIENCE_S, Node, Quorum, quorum, run
 NEW: dict[str, int] = {TRANSACTION_VERSION: 2}
 
 
-async def update(node: Node, level: int, change: FeatureChange = FeatureChange.UPGRADE) -> None:
-    command = UpdateFeatures((FeatureUpdate(TRANSACTION_VERSION, level, change),))
+async def update(
+    node: Node, level: int, change: FeatureChange = FeatureChange.UPGRADE, name: str = TRANSACTION_VERSION
+) -> None:
+    command = UpdateFeatures((FeatureUpdate(name, level, change),))
     assert await node.service.submit(command, PATIENCE_S) == UpdateFeaturesAnswer()
 
 
@@ -124,21 +127,28 @@ def test_a_level_survives_the_controller_that_has_set_it(tmp_path: Path) -> None
     run(main())
 
 
-def test_in_a_rolling_upgrade_no_level_is_finalized_before_the_last_broker_knows_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "level", "before", "since"),
+    [(TRANSACTION_VERSION, 2, SNAPSHOTS_LEVEL, FEATURES_LEVEL), (GROUP_VERSION, 1, CONFIGS_LEVEL, GROUPS_LEVEL)],
+)
+def test_in_a_rolling_upgrade_no_level_is_finalized_before_the_last_broker_knows_it(
+    tmp_path: Path, name: str, level: int, before: int, since: int
+) -> None:
     async def main() -> None:
-        async with quorum(tmp_path, record_level=SNAPSHOTS_LEVEL) as nodes:
-            nodes.plan.record_level = FEATURES_LEVEL
+        async with quorum(tmp_path, record_level=before) as nodes:
+            nodes.plan.record_level = since
             for node_id in (1, 2, 3):
                 with pytest.raises(
-                    Refused, match=r"runs, or last ran, a version without transaction\.version 2"
+                    Refused, match=f"runs, or last ran, a version without {re.escape(name)} {level}"
                 ) as caught:
-                    await update(nodes.nodes[2], 2)
+                    await update(nodes.nodes[2], level, name=name)
                 assert caught.value.reason is RefusalReason.INVALID_UPDATE_VERSION
                 await nodes.stop(node_id)
                 await nodes.start(node_id)
                 await nodes.until_up()
-            await update(nodes.nodes[2], 2)
-            await until_level(nodes, 2)
+            await update(nodes.nodes[2], level, name=name)
+            for node in nodes:
+                await node.until(lambda image: image.features == {name: level})
 
     run(main())
 

@@ -55,6 +55,8 @@ _MIB = 1 << 20
 _GIB = 1 << 30
 _INT_MAX = (1 << 31) - 1
 _LONG_MAX = (1 << 63) - 1
+ASSIGNORS = ("uniform", "range")
+"""The assignors that there are, in the order of Kafka's default."""
 # Kafka has these in several units; the finest that is given counts. We keep one.
 _COARSER_UNITS = (
     ("log.retention.hours", "log.retention.ms", 3_600_000),
@@ -302,11 +304,28 @@ class BrokerConfig:
     group_consumer_session_timeout_ms: int = _number(
         45_000, "A member of such a group that is silent for this long is thrown out.", low=1
     )
+    group_consumer_min_session_timeout_ms: int = _number(45_000, "Least that a group may have set for that.", low=1)
+    group_consumer_max_session_timeout_ms: int = _number(60_000, "Most that a group may have set for that.", low=1)
     group_consumer_heartbeat_interval_ms: int = _number(
         5_000, "How often members of such a group are heard when it has settled; while it changes, more often.", low=1
     )
+    group_consumer_min_heartbeat_interval_ms: int = _number(5_000, "Least that a group may have set for that.", low=1)
+    group_consumer_max_heartbeat_interval_ms: int = _number(15_000, "Most that a group may have set for that.", low=1)
     group_consumer_assignment_interval_ms: int = _number(
         100, "Least time between two assignments of such a group.", high=15_000
+    )
+    group_consumer_min_assignment_interval_ms: int = _number(0, "Least that a group may have set for that.")
+    group_consumer_max_assignment_interval_ms: int = _number(15_000, "Most that a group may have set for that.")
+    group_consumer_assignors: str = _text(
+        "uniform,range",
+        "The assignors that members of such a group may ask for, with commas between; the first is that of members who "
+        "do not ask.",
+    )
+    group_consumer_migration_policy: str = _text(
+        "bidirectional",
+        "Whether a group with members becomes one of KIP-848 when its first such member joins (upgrade), and a classic "
+        "one when the last of them goes (downgrade).",
+        choices=("bidirectional", "upgrade", "downgrade", "disabled"),
     )
     group_state_max_bytes: int = _number(
         64 * _MIB, "Memory for the groups that a broker coordinates, with members and offsets.", low=_MIB
@@ -370,7 +389,7 @@ class BrokerConfig:
 
     unstable_api_versions_enable: bool = _flag(
         False,
-        "Serve APIs that are not finished, for trials: consumer groups of KIP-848.",
+        "Serve APIs that are not finished, for trials; there are none now.",
     )
     raft_election_timeout_ms: int = _number(1_000, "Silence after which a leader is doubted.", low=50, high=600_000)
     raft_heartbeat_interval_ms: int = _number(
@@ -440,11 +459,29 @@ class BrokerConfig:
                 f"group.consumer.heartbeat.interval.ms ({self.group_consumer_heartbeat_interval_ms}) is not shorter "
                 f"than group.consumer.session.timeout.ms ({self.group_consumer_session_timeout_ms}): nobody would stay"
             )
+        for what in ("session_timeout", "heartbeat_interval", "assignment_interval"):
+            low, high = (getattr(self, f"group_consumer_{end}_{what}_ms") for end in ("min", "max"))
+            if low > high:
+                name = what.replace("_", ".")
+                raise ConfigError(
+                    f"group.consumer.min.{name}.ms ({low}) is larger than group.consumer.max.{name}.ms ({high})"
+                )
+        _ = self.consumer_assignors
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
             raise ConfigError(
                 f"group.min.session.timeout.ms ({self.group_min_session_timeout_ms}) is larger than "
                 f"group.max.session.timeout.ms ({self.group_max_session_timeout_ms}): no member could join"
             )
+
+    @property
+    def consumer_assignors(self) -> tuple[str, ...]:
+        """The assignors of groups of KIP-848, the default first; never empty, each once."""
+        names = [name.strip() for name in self.group_consumer_assignors.split(",")]
+        for name in names:
+            if name not in ASSIGNORS or names.count(name) > 1:
+                what = f"there is no assignor {name!r}" if name not in ASSIGNORS else f"{name!r} is named twice"
+                raise ConfigError(f"group.consumer.assignors: {what}; there are: {', '.join(ASSIGNORS)}")
+        return tuple(names)
 
     @property
     def collector(self) -> Collector | None:

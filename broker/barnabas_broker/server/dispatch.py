@@ -16,8 +16,10 @@ too, and refused if it names more than `ELEMENTS_MAX` things.
   and stop the process (`BrokerContext.on_fatal`).
 
 Some versions have a gate: a broker whose settings keep it shut neither advertises nor serves them, and they are to it
-like a key that it does not know. What is not finished stands behind `unstable.api.versions.enable`: consumer groups
-(KIP-848), now.
+like a key that it does not know. What is not finished stands behind `unstable.api.versions.enable`: nothing, now.
+
+An API may belong to a level of a feature. Before the cluster has finalized that the API is not advertised, and who asks
+all the same is answered UNSUPPORTED_VERSION, as by Kafka: clients may have learned of it before somebody lowered it.
 
 Produce is advertised from version 0, because librdkafka turns features off otherwise (KAFKA-18659); versions 0 to 2
 are refused like any other that we do not speak.
@@ -93,13 +95,13 @@ from barnabas_broker.timing.turns import Work
 from barnabas_clients.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.registry import APIS, Message, read_request_header, response_frame
-from barnabas_metadata_quorum.controller.features import FEATURES, levels_of
+from barnabas_metadata_quorum.controller.features import FEATURES, GROUP_VERSION, levels_of
 from barnabas_raftlog.errors import MalformedMessageError
 from barnabas_raftlog.printable import printable
 
 from .connections import Exchange
 from .context import SMALL_BYTES, BrokerContext, code_of, respond
-from .offer import Offer
+from .offer import Level, Offer
 
 __all__ = ["ROUTES", "UNSTABLE", "Dispatcher", "Gate", "Outcome", "Route"]
 
@@ -135,7 +137,8 @@ COLLECTED = Gate(0, lambda config: config.collector is not None)  # As Kafka doe
 class Route(NamedTuple):
     """One API: the versions that we say, the first that we mean, its handler, and the gate before some versions.
 
-    `refuse` makes the response that says one error code for everything asked; None if there is no way to.
+    `refuse` makes the response that says one error code for everything asked; None if there is no way to. `level`: what
+    the cluster must have finalized.
     """
 
     key: int
@@ -144,6 +147,7 @@ class Route(NamedTuple):
     handle: Handle
     refuse: Refuse
     gate: Gate | None = None
+    level: Level | None = None
 
     def offered(self, config: BrokerConfig) -> range:
         """Return the versions that a broker with these settings says; empty if it does not know the API."""
@@ -243,7 +247,9 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (25191, range(1), 0, describe_snapshots),
     (25192, range(1), 0, delete_snapshot),
 )
-_GATES: Mapping[int, Gate] = {22: TWO_PHASE, 68: UNSTABLE, 69: UNSTABLE, 71: COLLECTED, 72: COLLECTED}
+_GATES: Mapping[int, Gate] = {22: TWO_PHASE, 71: COLLECTED, 72: COLLECTED}
+_GROUPS = Level(GROUP_VERSION, 1)
+_LEVELS: Mapping[int, Level] = {68: _GROUPS, 69: _GROUPS}
 ROUTES = {
     key: Route(
         key=key,
@@ -252,6 +258,7 @@ ROUTES = {
         handle=api.handle,
         refuse=api.refuse,
         gate=_GATES.get(key),
+        level=_LEVELS.get(key),
     )
     for key, advertised, served_from, api in _TABLE
 }
@@ -271,7 +278,8 @@ class Dispatcher:
         self._broker = broker
         offered = {key: route.offered(broker.config) for key, route in sorted(ROUTES.items())}
         self._offered = {key: versions for key, versions in offered.items() if versions}
-        broker.offer = Offer(self._offered, {name: levels_of(name) for name in FEATURES}, lambda: broker.image)
+        needed = {key: level for key in self._offered if (level := ROUTES[key].level) is not None}
+        broker.offer = Offer(self._offered, {name: levels_of(name) for name in FEATURES}, lambda: broker.image, needed)
         self._counts = {
             (key, version): 0
             for key, versions in self._offered.items()
@@ -330,6 +338,9 @@ class Dispatcher:
     def _handle(self, route: Route, exchange: Exchange, request: Message) -> None:
         self._counts[route.key, exchange.version] += 1
         try:
+            if route.level is not None and not route.level.is_reached(self._broker.image):
+                self._conclude(route, exchange, request, route.refuse(request, ErrorCode.UNSUPPORTED_VERSION))
+                return
             self._conclude(route, exchange, request, route.handle(self._broker, exchange, request))
         except AssertionError as error:
             self._broker.on_fatal(error)

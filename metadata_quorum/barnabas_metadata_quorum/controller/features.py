@@ -14,6 +14,10 @@ Features are changed together or not at all, as in Kafka. Levels go up unless a 
 is stored here depends on it (`image.records` says what does). It goes up as in Kafka, and as there it does not go back
 over a level at which metadata was added.
 
+`group.version` 1 is the groups of KIP-848. Before, no broker says that it serves them, and none writes records of them:
+the next coordinator of a group may be a broker that passes such records over. Level 0 again, which Kafka grants too,
+leaves the groups that there are without their members' heartbeats, so that they end.
+
 A broker that cannot read features, and registers where one is finalized, is refused: it would read the record of that
 in a moment and stop, or speak to clients on a level that they do not expect.
 """
@@ -22,12 +26,19 @@ from collections.abc import Mapping
 from typing import Final
 
 from barnabas_metadata_quorum.image.image import Image
-from barnabas_metadata_quorum.image.records import CONFIGS_LEVEL, FEATURES_LEVEL, FeatureFinalized, Record
+from barnabas_metadata_quorum.image.records import (
+    CONFIGS_LEVEL,
+    FEATURES_LEVEL,
+    GROUPS_LEVEL,
+    FeatureFinalized,
+    Record,
+)
 
 from .commands import FeatureChange, FeatureUpdate, RefusalReason, Refused, UpdateFeatures, UpdateFeaturesAnswer
 
 __all__ = [
     "FEATURES",
+    "GROUP_VERSION",
     "METADATA_VERSION",
     "NEWEST",
     "NO_TRANSACTIONS",
@@ -42,11 +53,13 @@ __all__ = [
 
 TRANSACTION_VERSION: Final = "transaction.version"
 NO_TRANSACTIONS: Final = "the cluster has no transactions before its transaction.version is 1 or higher"
+GROUP_VERSION: Final = "group.version"
 METADATA_VERSION: Final = "metadata.version"
 METADATA_LEVELS: Final = range(7, 34)  # Kafka's 3.3-IV3, the first that Kafka 4 knows, to 4.4-IV2
 METADATA_ADDED: Final = frozenset({8, 11, 13, 14, 15, 17, 23, 30, 32, 33})
 """The levels of `metadata.version` that came with metadata of their own, by Kafka."""
 FEATURES: Final[Mapping[str, tuple[int, ...]]] = {
+    GROUP_VERSION: (GROUPS_LEVEL,),
     METADATA_VERSION: (CONFIGS_LEVEL,) * METADATA_LEVELS[-1],
     TRANSACTION_VERSION: (FEATURES_LEVEL, FEATURES_LEVEL),
 }

@@ -39,6 +39,7 @@ from barnabas_raftlog.unpacking import UNREADABLE
 __all__ = [
     "CONFIGS_LEVEL",
     "FEATURES_LEVEL",
+    "GROUPS_LEVEL",
     "NOBODY",
     "RECORD_LEVEL",
     "SNAPSHOTS_LEVEL",
@@ -78,9 +79,11 @@ FEATURES_LEVEL = 2
 """The record level that a broker must have to read records of features."""
 CONFIGS_LEVEL = 3
 """The record level that a broker must have to read configurations of brokers and groups."""
+GROUPS_LEVEL = 4
+"""The record level that a broker must have to read groups of KIP-848, also such as have members of both kinds."""
 UNREGISTERED_LEVEL = 4
 """The record level that a broker must have to read that another one is forgotten."""
-RECORD_LEVEL = UNREGISTERED_LEVEL
+RECORD_LEVEL = 4
 """The record level of this code."""
 
 

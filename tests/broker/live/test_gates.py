@@ -10,8 +10,6 @@ from barnabas_broker.server import dispatch
 from barnabas_broker.server.dispatch import ROUTES, UNSTABLE, Gate
 from barnabas_broker.testing import RunningCluster
 from barnabas_clients.protocol.api_versions import ApiVersionsRequest
-from barnabas_clients.protocol.consumer_group_describe import ConsumerGroupDescribeRequest
-from barnabas_clients.protocol.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from barnabas_clients.protocol.describe_cluster import DescribeClusterRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
@@ -70,7 +68,6 @@ def test_behind_a_shut_gate_an_api_is_unknown_and_a_version_is_none(
 
 
 def test_only_what_is_unfinished_or_has_a_setting_of_its_own_stands_behind_a_gate() -> None:
-    groups = {ConsumerGroupHeartbeatRequest.api_key, ConsumerGroupDescribeRequest.api_key}
     metrics = {GetTelemetrySubscriptionsRequest.api_key, PushTelemetryRequest.api_key}
-    gates = dict.fromkeys(groups, UNSTABLE) | dict.fromkeys(metrics, dispatch.COLLECTED)
+    gates = dict.fromkeys(metrics, dispatch.COLLECTED)
     assert {InitProducerIdRequest.api_key: dispatch.TWO_PHASE, **gates} == dispatch._GATES

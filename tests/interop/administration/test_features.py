@@ -5,7 +5,17 @@ from collections.abc import Iterator
 
 import pytest
 from bench import systems
-from broker.live.requests.feature_updates import FEATURE, METADATA, STEPS, Outcome, Step, features_of, level_of, taken
+from broker.live.requests.feature_updates import (
+    FEATURE,
+    GROUPS,
+    METADATA,
+    STEPS,
+    Outcome,
+    Step,
+    features_of,
+    level_of,
+    taken,
+)
 from broker.wire_client import Wire
 from interop import runtimes
 from interop.console_tools import Tools
@@ -43,7 +53,7 @@ def ours(barnabas: RunningCluster) -> Iterator[Wire]:
 def told(wire: Wire, version: int) -> tuple[object, object, bool]:
     """Return the rows of the features that are here, and whether there is an epoch."""
     answer = features_of(wire, version)
-    here = {FEATURE, METADATA}
+    here = {FEATURE, GROUPS, METADATA}
     supported = sorted((one for one in answer.supported_features if one.name in here), key=lambda one: one.name)
     finalized = sorted((one for one in answer.finalized_features if one.name in here), key=lambda one: one.name)
     return supported, finalized, answer.finalized_features_epoch >= 0

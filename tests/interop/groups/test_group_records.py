@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from broker.coordinators.groups.consumer.consumer_desk import Client, Desk, SomeTopics, settle
+from broker.coordinators.groups.consumer.consumer_desk import Classic, Client, Desk, SomeTopics, settle
 from broker.coordinators.groups.consumer.test_consumer_records import CASES
 from interop.line_programs import LineProgram, java_command
 
 from barnabas_broker.coordinators.groups.consumer.values import Kind
 from barnabas_broker.coordinators.groups.table import record_of_consumer
+from barnabas_clients.protocol.error_codes import ErrorCode
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
@@ -40,6 +41,8 @@ def test_the_records_of_a_group_at_work_are_kafkas(kafka: LineProgram) -> None:
         settle(*clients[:count])
     clients[0].leave(-2)
     settle(Client(desk, "a2", "u", instance="i"), *clients[1:])
+    assert Classic(desk, "d", "t", eager=False).join() is ErrorCode.NONE
+    assert desk.changes[-1].key.subject == "d"
     seen = set()
     for change in desk.changes:
         if change.value is not None:

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import confluent_kafka
 import pytest
@@ -14,14 +15,13 @@ from machines import cluster_handle
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
-SETTINGS = {"unstable.api.versions.enable": "true"}
 LIMIT_S = 90.0
 GROUP = "java"
 
 
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[str]:
-    with cluster_handle.cluster(settings=SETTINGS) as handle:
+    with cluster_handle.cluster() as handle:
         yield handle.bootstrap
 
 
@@ -72,3 +72,51 @@ def test_two_members_share_hand_over_and_are_shown(brokers: str, tools: Tools) -
             member.end()
     assert "Empty" in tools.run("kafka-consumer-groups", "--describe", "--group", GROUP, "--state")
     assert "successful" in tools.run("kafka-consumer-groups", "--delete", "--group", GROUP)
+
+
+def test_members_change_their_protocol_one_by_one_and_back(brokers: str, tools: Tools) -> None:
+    """Nothing is lost, and nothing is read twice: who goes has committed, and who comes goes on from there."""
+    topic = group = "rolling"
+    admin = AdminClient({"bootstrap.servers": brokers})
+    admin.create_topics([NewTopic(topic, 4, 3)])[topic].result(20)
+    wait_for_leaders(admin, topic, 4)
+    changed = threading.Condition()
+    all_members: list[ConsoleConsumer] = []
+
+    def begin(protocol: str) -> ConsoleConsumer:
+        words = ("--topic", topic, "--group", group, "--command-property", f"group.protocol={protocol}")
+        member = ConsoleConsumer(tools, changed, *words, "--from-beginning")
+        all_members.append(member)
+        return member
+
+    def has_read(count: int) -> bool:
+        return sum(len(one.received) for one in all_members) >= count
+
+    def until_shared(what: str) -> None:
+        until_s = time.monotonic() + LIMIT_S
+        while True:
+            said = tools.run("kafka-consumer-groups", "--describe", "--group", group)
+            owners = {row[6] for row in (line.split() for line in said.splitlines()) if row[:2] == [group, topic]}
+            if len(owners) == 2 and "-" not in owners:
+                return
+            assert time.monotonic() < until_s, (what, said)
+
+    producer = confluent_kafka.Producer({"bootstrap.servers": brokers, "linger.ms": 0})
+    sent = 0
+    members = [begin("classic"), begin("classic")]
+    try:
+        for protocol in ("classic", "consumer", "consumer", "classic", "classic"):
+            if sent:
+                members.pop(0).end()
+                members.append(begin(protocol))
+            until_shared(protocol)
+            for number in range(sent, sent + 20):
+                producer.produce(topic, b"%d" % number, partition=number % 4)
+            assert producer.flush(LIMIT_S) == 0
+            sent += 20
+            until(changed, partial(has_read, sent), f"{sent} are read")
+    finally:
+        for member in members:
+            member.end()
+    received = [int(value) for member in all_members for _, _, value in member.received]
+    assert sorted(received) == list(range(sent))

@@ -23,6 +23,7 @@ from barnabas_metadata_quorum.controller.commands import (
 from barnabas_metadata_quorum.controller.controller import ControllerConfig, decide
 from barnabas_metadata_quorum.controller.features import (
     FEATURES,
+    GROUP_VERSION,
     METADATA_VERSION,
     NEWEST,
     TRANSACTION_VERSION,
@@ -30,7 +31,13 @@ from barnabas_metadata_quorum.controller.features import (
 )
 from barnabas_metadata_quorum.controller.sessions import Sessions
 from barnabas_metadata_quorum.image.image import Image, apply_all
-from barnabas_metadata_quorum.image.records import FEATURES_LEVEL, RECORD_LEVEL, SNAPSHOTS_LEVEL, FeatureFinalized
+from barnabas_metadata_quorum.image.records import (
+    CONFIGS_LEVEL,
+    FEATURES_LEVEL,
+    RECORD_LEVEL,
+    SNAPSHOTS_LEVEL,
+    FeatureFinalized,
+)
 
 OTHER = "other.version"
 UP, SAFE, LOSSY = FeatureChange
@@ -97,7 +104,8 @@ def test_the_level_that_is_there_changes_nothing(change: FeatureChange) -> None:
 
 def test_what_nobody_knows_is_refused_and_says_what_there_is() -> None:
     controller = Controller(RECORD_LEVEL)
-    unknown = "INVALID_UPDATE_VERSION: there is no feature 'x'; there are: metadata.version, transaction.version"
+    unknown = "INVALID_UPDATE_VERSION: there is no feature 'x'; there are: "
+    unknown += "group.version, metadata.version, transaction.version"
     assert controller.refuses(to(1, name="x")) == unknown
     for level in (3, -1):
         range_text = f"INVALID_UPDATE_VERSION: transaction.version has the levels 0 to 2, not {level}"
@@ -123,6 +131,18 @@ def test_the_version_of_the_metadata_has_kafkas_levels_and_does_not_go_back() ->
 def test_the_version_of_the_metadata_needs_brokers_that_know_it() -> None:
     controller = Controller(RECORD_LEVEL, FEATURES_LEVEL)
     assert "broker 2 runs, or last ran, a version without" in controller.refuses(to(33, name=METADATA_VERSION))
+
+
+def test_groups_of_the_new_protocol_need_brokers_that_read_their_records() -> None:
+    controller = Controller(RECORD_LEVEL, CONFIGS_LEVEL)
+    refused = "broker 2 runs, or last ran, a version without group.version 1; upgrade it first"
+    assert controller.refuses(to(1, name=GROUP_VERSION)).endswith(refused)
+    controller.beat(2, RECORD_LEVEL)
+    controller.update(to(1, name=GROUP_VERSION))
+    assert "has the levels 0 to 1, not 2" in controller.refuses(to(2, name=GROUP_VERSION))
+    assert "ask for a downgrade" in controller.refuses(to(0, name=GROUP_VERSION))
+    controller.update(to(0, SAFE, GROUP_VERSION))
+    assert not controller.image.features
 
 
 def test_a_request_names_each_feature_once() -> None:

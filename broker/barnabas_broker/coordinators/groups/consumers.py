@@ -9,53 +9,75 @@ theirs; those who are there go on with the old one. A plan that comes to nothing
 much, is followed by another.
 
 *Two kinds of groups.* A name is a group of the one kind or of the other. An empty one becomes the other kind when a
-member of that kind joins: its offsets stay. While it has members it stays what it is.
+member of that kind joins: its offsets stay. A classic one that has members becomes one of these when the first of the
+other kind joins, and one of these that is left with classic members becomes a classic one (`consumer.conversion`), if
+the settings have it. That is one batch, so that a new coordinator finds the one or the other; while it is being made
+the group stands still (`is_moving`), and whoever wants to change it comes again in a moment.
+
+*Members of the classic protocol* in one of these join, sync and leave by the methods of their names, and are answered
+when what they hear is committed.
 
 Limits: as for all groups (`state_machine.room`); of one group, `consumer.group`. A request that waits for a target is
 its connection's, and is answered when it has waited for too long (`handlers.consumer_group_heartbeat`).
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple, Protocol
 
 from barnabas_broker.coordinators.room import Room
-from barnabas_broker.coordinators.runtime.contracts import Done, KeyAndValue, Name, Steps
-from barnabas_broker.coordinators.runtime.shard import BATCH_BYTES_MAX, ShardRuntime, ShardState
+from barnabas_broker.coordinators.runtime.contracts import Done, Steps
+from barnabas_broker.coordinators.runtime.shard import ShardRuntime, ShardState
 from barnabas_clients.protocol.error_codes import ErrorCode
 
-from .consumer.group import Change, ConsumerProtocolGroup
+from .consumer.conversion import classic_members_in_steps, take_over_in_steps
+from .consumer.group import Change
 from .consumer.messages import Assign, Beat, ConsumerAnswer, ConsumerConfig, Refusal, Topics
+from .consumer.mixed import ClassicJoin, MixedGroup
 from .consumer.pace import Pace
-from .consumer.saved import GroupRecords
-from .consumer.values import ConsumerKey, Kind
+from .consumer.saved import STABLE, GroupRecords
+from .consumer_batches import Batch, in_batches
 from .hosted_consumers import Flight, HostedConsumers, ParkedBeat, Waiting
-from .state_machine.records import GroupKey, encode_group_key
-from .table import GroupTable, record_of_consumer
+from .migration import Way, saved_of
+from .state_machine.messages import SavedGroup
+from .state_machine.records import GroupKey, encode_group_in_steps
+from .table import GroupTable
 
 __all__ = ["ConsumerSettings", "Consumers"]
 
 GROUPS_STEP = 100  # groups that begin or end, between two yields
 ANSWERS_STEP = 20  # members that are taken a step further
+RECORDS_STEP = 50  # that are encoded
 REFUSED_MS = 1_000
 """So long after the log has refused a target no other one is made."""
 
 
 class ConsumerSettings(NamedTuple):
-    """Everything that the groups of all shards have in common."""
+    """Everything that the groups of all shards have in common. `of_group`: the settings that hold for one of them."""
 
     config: ConsumerConfig
+    of_group: Callable[[str], ConsumerConfig]
     assign_in_steps: Assign
     topics: Topics
     pace: Pace
 
 
+class Classics(Protocol):
+    """The classic groups of the same partition."""
+
+    def way_from(self, group_id: str) -> Way | Refusal:
+        """Say whether a name may become a group of KIP-848, and what it is now."""
+
+    def take_back(self, group_id: str, saved: SavedGroup) -> None:
+        """Have a name be a classic group, whose record is appended."""
+
+
 class Consumers:
     """See the module. Owned by its shard; `groups` has every group of this kind that the partition knows.
 
-    `tell` remembers an event of a group. `convert` is asked whether a name may become a group of this kind, and returns
-    what is to be called when it is one; None: it may not.
+    `tell` remembers an event of a group.
     """
 
     def __init__(
@@ -64,7 +86,7 @@ class Consumers:
         settings: ConsumerSettings,
         room: Room,
         tell: Callable[[str, str, str], None],
-        convert: Callable[[str], Callable[[], None] | None],
+        classics: Classics,
     ) -> None:
         self.groups: dict[str, HostedConsumers] = {}
         self.held_bytes = 0
@@ -74,7 +96,7 @@ class Consumers:
         self._topics = settings.topics
         self._room = room
         self._tell = tell
-        self._convert = convert
+        self._classics = classics
 
     def saved(self, group_id: str) -> GroupRecords | None:
         """Return what is committed of a group; None: there is no such group."""
@@ -89,13 +111,21 @@ class Consumers:
         hosted = self.groups.get(group_id)
         return None if hosted is None or hosted.is_deleting else hosted
 
+    def configure(self, group_id: str) -> None:
+        """Have a group go by what is set for it now, if it is here."""
+        hosted = self.hosted(group_id)
+        if hosted is not None:
+            hosted.group.configure(self._settings.of_group(group_id), self._host.now_ms())
+            self._settle(hosted)
+
     # The beginning and the end, as the shard's.
 
     def build_in_steps(self, table: GroupTable) -> Steps:
-        config, assign_in_steps = self._settings[:2]
+        assign_in_steps = self._settings.assign_in_steps
         for group_id, saved in list(table.consumers.items()):
             now_ms = self._host.now_ms()
-            group = yield from ConsumerProtocolGroup.from_saved_in_steps(saved, config, assign_in_steps, now_ms)
+            config = self._settings.of_group(group_id)
+            group = yield from MixedGroup.from_saved_in_steps(saved, config, assign_in_steps, now_ms)
             self.groups[group_id] = HostedConsumers(group_id, group)
             yield
 
@@ -128,15 +158,74 @@ class Consumers:
     def beat(self, group_id: str, beat: Beat, ticket: ParkedBeat) -> None:
         """Hear of a member that joins or stays; `ticket` is answered once, now or later."""
         hosted = self.groups.get(group_id)
-        became: Callable[[], None] | None = None
         if hosted is None and beat.joins:
-            became = self._convert(group_id)
-            if became is not None:
-                config, assign_in_steps = self._settings[:2]
-                hosted = HostedConsumers(group_id, ConsumerProtocolGroup(group_id, config, assign_in_steps))
-        if hosted is None or hosted.is_deleting:
+            way = self._classics.way_from(group_id)
+            if isinstance(way, Refusal):
+                ticket.on_answer(way)
+                return
+            config = self._settings.of_group(group_id)
+            group = MixedGroup(group_id, config, self._settings.assign_in_steps)
+            hosted = HostedConsumers(group_id, group)
+            self._runtime.in_slices(self._come_over(hosted, way, beat, ticket))
+        elif hosted is None or hosted.is_busy:
             ticket.on_answer(_missing(group_id, hosted))
+        else:
+            self._hear(hosted, beat, ticket)
+
+    def _come_over(self, hosted: HostedConsumers, way: Way, beat: Beat, ticket: ParkedBeat) -> Steps:
+        """Begin a group, with the members of the classic one that has its name, if there are any."""
+        batch = Batch()
+        refusal: Refusal | None = None
+        if way.classic is not None:
+            way.hold()
+            refusal = yield from take_over_in_steps(hosted.group, way.classic, self._topics)
+            yield from _fill(batch, hosted.group.take_changes())
+        if self._runtime.state is not ShardState.ACTIVE:
+            refusal = Refusal(ErrorCode.NOT_COORDINATOR, "The group has another coordinator.")
+        if refusal is not None:
+            ticket.on_answer(refusal)
+            way.let_go()
+        elif self._hear(hosted, beat, ticket, batch):
+            self.groups[hosted.group_id] = hosted
+            if way.classic is not None:
+                count = len(way.classic.members)
+                self._tell("group converted", hosted.group_id, f"{count} classic members, and the first of KIP-848")
+            way.leave()
+            self._settle(hosted)
+        else:
+            hosted.group.close(self._topics)
+            way.let_go()
+
+    def join(self, group_id: str, join: ClassicJoin, ticket: ParkedBeat, *, wants_id: bool) -> None:
+        """Hear of a member that joins with the classic protocol; `wants_id`: it has no member id, and wants one first.
+
+        The group must be there, and have members.
+        """
+        hosted = self.groups[group_id]
+        config = self._settings.config
+        group = hosted.group
+        if hosted.is_busy:
+            ticket.on_answer(Refusal(ErrorCode.REBALANCE_IN_PROGRESS, "The group is being converted."))
             return
+        if not (config.upgrades or config.downgrades):
+            text = "Classic members may not join the group: the migration of groups is disabled."
+            ticket.on_answer(Refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, text))
+            return
+        is_there = join.member_id in group.members or (join.instance_id or "") in group.instances
+        if len(group.members) >= config.size_max and not is_there:
+            ticket.on_answer(Refusal(ErrorCode.GROUP_MAX_SIZE_REACHED, "The group is full."))
+            return
+        beat = group.beat_of(join, self._topics)
+        if isinstance(beat, Beat) and wants_id:
+            beat = Refusal(ErrorCode.MEMBER_ID_REQUIRED, "The member is to join with its id.")
+        if isinstance(beat, Refusal):
+            ticket.on_answer(beat)
+            return
+        if self._hear(hosted, beat, ticket) and group.becomes_classic:
+            self._go_back(hosted, [], is_whole=group.state == STABLE)
+
+    def _hear(self, hosted: HostedConsumers, beat: Beat, ticket: ParkedBeat, first: Batch | None = None) -> bool:
+        """Hear of a member of a group; `first`: what it begins with. False: it was refused."""
         now_ms = self._host.now_ms()
         heard = hosted.group.hear(beat, self._topics, now_ms)
         refusal = heard if isinstance(heard, Refusal) else self._room_refusal(hosted, beat)
@@ -144,9 +233,12 @@ class Consumers:
             hosted.group.undo()
             ticket.on_answer(refusal or heard)  # type: ignore[arg-type]  # one of both is one
             self._settle(hosted)
-            return
-        if became is not None and not self._begin(hosted, became, ticket):
-            return
+            return False
+        if first is not None:
+            error = self._flush(hosted, [], first)
+            if error is not ErrorCode.NONE:
+                ticket.on_answer(Refusal(error, "The group could not be written."))
+                return False
         self._consider_plan(hosted)
         if beat.joins and hosted.group.target_number < heard.epoch:
             hosted.waiting.append(Waiting(heard, ticket))
@@ -154,11 +246,12 @@ class Consumers:
         else:
             self._answer(hosted, [Waiting(heard, ticket)])
         self._settle(hosted)
+        return True
 
     def leave(self, group_id: str, beat: Beat, ticket: ParkedBeat) -> None:
         """Hear of a member that leaves, for good or for a while; likewise."""
         hosted = self.groups.get(group_id)
-        if hosted is None or hosted.is_deleting:
+        if hosted is None or hosted.is_busy:
             ticket.on_answer(_missing(group_id, hosted))
             return
         refusal = hosted.group.leave(beat, self._topics, self._host.now_ms())
@@ -166,19 +259,90 @@ class Consumers:
             ticket.on_answer(refusal)
             return
         answer = ConsumerAnswer(beat.member_id, beat.epoch, None, 0)
-        self._flush(hosted, [partial(_give, ticket, answer)])
+        self._conclude(hosted, [partial(_give, ticket, answer)])
+
+    def leave_classic(self, group_id: str, leaving: Sequence[tuple[str, str | None]]) -> Sequence[ErrorCode]:
+        """Take members out that say so with the classic protocol: (member id, instance id) of each; an error for each.
+
+        The group must be there.
+        """
+        hosted = self.groups[group_id]
+        if hosted.is_busy:
+            return [ErrorCode.COORDINATOR_NOT_AVAILABLE] * len(leaving)
+        errors = hosted.group.leave_classic(leaving, self._topics, self._host.now_ms())
+        self._conclude(hosted, [])
+        return errors
+
+    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
+        """Hear of a classic member of a group, which must be there (`MixedGroup.heartbeat`)."""
+        hosted = self.groups[group_id]
+        code = hosted.group.heartbeat(member_id, instance_id, generation_id, self._host.now_ms())
+        self._settle(hosted)
+        return code
+
+    def sync(
+        self,
+        group_id: str,
+        member_id: str,
+        instance_id: str | None,
+        generation_id: int,
+        protocol: tuple[str | None, str | None],
+        ticket: "ParkedSync",
+    ) -> None:
+        """Give a classic member of a group, which must be there, what it may use, when that is committed."""
+        hosted = self.groups[group_id]
+        if hosted.is_busy:
+            ticket.on_answer(ErrorCode.REBALANCE_IN_PROGRESS)
+            return
+        now_ms = self._host.now_ms()
+        found = hosted.group.sync(member_id, instance_id, generation_id, protocol, self._topics, now_ms)
+        if isinstance(found, ErrorCode):
+            ticket.on_answer(found)
+        else:
+            self._attach(hosted, [lambda error: ticket.on_answer(found if error is ErrorCode.NONE else error)])
+        self._settle(hosted)
+
+    def _conclude(self, hosted: HostedConsumers, dones: list[Done]) -> None:
+        """Write that members have gone; of those who are left the group may become a classic one."""
+        if hosted.group.becomes_classic:
+            self._go_back(hosted, dones, is_whole=False)
+            return
+        self._flush(hosted, dones)
         self._consider_plan(hosted)
         self._settle(hosted)
 
-    def _begin(self, hosted: HostedConsumers, became: Callable[[], None], ticket: ParkedBeat) -> bool:
-        """Write the first records of a group; it is one from then on."""
-        error = self._flush(hosted, [])
-        if error is not ErrorCode.NONE:
-            ticket.on_answer(Refusal(error, "The group could not be written."))
-            return False
-        became()
-        self.groups[hosted.group_id] = hosted
-        return True
+    def _go_back(self, hosted: HostedConsumers, dones: list[Done], *, is_whole: bool) -> None:
+        """Have a group be a classic one, together with what it has changed; `is_whole`: its members have everything."""
+        hosted.is_moving = True
+        self._runtime.in_slices(self._going_back(hosted, dones, is_whole))
+
+    def _going_back(self, hosted: HostedConsumers, dones: list[Done], is_whole: bool) -> Steps:
+        group = hosted.group
+        protocol = group.chosen_protocol()
+        members = yield from classic_members_in_steps(group, protocol, self._topics)
+        saved = saved_of(group.epoch_number, protocol, members, self._host.wall_ms(), is_whole=is_whole)
+        value = yield from encode_group_in_steps(saved)
+        batch = Batch()
+        unsaid = group.take_changes()
+        yield from _fill(batch, chain(unsaid, group.tombstones()))
+        batch.put_classic(hosted.group_id, saved, value)
+        if not self._is_alive(hosted):
+            Flight(dones).land(ErrorCode.NOT_COORDINATOR)
+            return
+        error = self._append(hosted, batch, Flight(dones))
+        hosted.is_moving = False
+        if error is ErrorCode.NONE:
+            self._refuse_waiting(hosted, ErrorCode.REBALANCE_IN_PROGRESS)
+            self.take_out(hosted)
+            self._tell("group converted", hosted.group_id, f"{len(members)} classic members are left")
+            self._classics.take_back(hosted.group_id, saved)
+            return
+        self._tell("group not converted", hosted.group_id, f"the log does not take it: {error.name}")
+        group.give_back(unsaid)
+        group.stay(self._topics, self._host.now_ms())
+        self._flush(hosted, dones)
+        self._consider_plan(hosted)
+        self._settle(hosted)
 
     def _room_refusal(self, hosted: HostedConsumers, beat: Beat) -> Refusal | None:
         # What is held is held twice: here and, once committed, in the table.
@@ -195,12 +359,14 @@ class Consumers:
         for heard, ticket in waiting:
             answer = hosted.group.answer(heard, self._topics, now_ms)
             if isinstance(answer, ConsumerAnswer):
-                answer = answer._replace(interval_ms=self._paced_ms(answer.interval_ms, now_ms))
+                longest_ms = hosted.group.config.heartbeat_interval_ms
+                answer = answer._replace(interval_ms=self._paced_ms(answer.interval_ms, longest_ms, now_ms))
+                if heard.beat.classic is not None:
+                    hosted.group.told(heard.beat.member_id, now_ms)
             dones.append(partial(_give, ticket, answer))
         self._flush(hosted, dones)
 
-    def _paced_ms(self, wanted_ms: int, now_ms: int) -> int:
-        longest_ms = self._settings.config.heartbeat_interval_ms
+    def _paced_ms(self, wanted_ms: int, longest_ms: int, now_ms: int) -> int:
         if wanted_ms >= longest_ms:
             return longest_ms
         return self._settings.pace.interval_ms(wanted_ms, longest_ms, now_ms)
@@ -215,7 +381,7 @@ class Consumers:
         """Begin to make a target if one is due."""
         now_ms = self._host.now_ms()
         due_ms = self._plan_due_ms(hosted, now_ms)
-        if due_ms is not None and due_ms <= now_ms and not hosted.is_planning:
+        if due_ms is not None and due_ms <= now_ms and not hosted.is_planning and not hosted.is_moving:
             hosted.is_planning = True
             self._runtime.in_slices(self._plan(hosted))
 
@@ -227,7 +393,7 @@ class Consumers:
         group = hosted.group
         plan = yield from group.plan_in_steps(self._topics, self._host.now_ms(), self._host.wall_ms())
         steps = group.take_plan_in_steps(plan, self._topics, self._host.now_ms(), self._host.wall_ms())
-        if self._is_alive(hosted) and not hosted.is_deleting:
+        if self._is_alive(hosted) and not hosted.is_busy:
             for _ in steps:
                 error = self._flush(hosted, [])
                 if error is not ErrorCode.NONE:
@@ -235,10 +401,10 @@ class Consumers:
                     self._refuse_waiting(hosted, error)
                     break
                 yield
-                if not self._is_alive(hosted):
+                if not self._is_alive(hosted) or hosted.is_moving:
                     break
         hosted.is_planning = False
-        if not self._is_alive(hosted):
+        if not self._is_alive(hosted) or hosted.is_moving:
             return
         if group.left_out and plan.targets is not None:
             self._tell("partitions left out", hosted.group_id, f"{group.left_out}, of which no member may have more")
@@ -247,7 +413,7 @@ class Consumers:
         for begin in range(0, len(ready), ANSWERS_STEP):
             if begin:
                 yield
-            if self._is_alive(hosted):
+            if self._is_alive(hosted) and not hosted.is_moving:
                 self._answer(hosted, ready[begin : begin + ANSWERS_STEP])
         self._settle(hosted)
 
@@ -276,7 +442,7 @@ class Consumers:
 
     def _on_deadline(self, hosted: HostedConsumers) -> None:
         hosted.deadline = None
-        if not self._is_alive(hosted):
+        if not self._is_alive(hosted) or hosted.is_moving:
             return
         if not self._runtime.partition.can_serve:
             # This node stood still: the members' silence means nothing now.
@@ -285,9 +451,7 @@ class Consumers:
         try:
             for member_id, why in hosted.group.tick(self._topics, self._host.now_ms()):
                 self._tell("member thrown out", hosted.group_id, f"{member_id} {why}")
-            self._flush(hosted, [])
-            self._consider_plan(hosted)
-            self._settle(hosted)
+            self._conclude(hosted, [])
         except AssertionError as error:
             self._host.fail(error)
             raise
@@ -320,17 +484,21 @@ class Consumers:
 
     # The log.
 
-    def _flush(self, hosted: HostedConsumers, dones: list[Done]) -> ErrorCode:
-        """Append what a group has changed; call `dones` when it is committed, or cannot be.
+    def _flush(self, hosted: HostedConsumers, dones: list[Done], first: Batch | None = None) -> ErrorCode:
+        """Append what a group has changed, behind what it begins with; call `dones` when it is committed, or cannot be.
 
         If nothing has changed they are called when what is under way of the group is committed: what it knows may be
         of that. If something cannot be appended, the group takes it back.
         """
         changes = hosted.group.take_changes()
-        if not changes:
+        if first is not None:
+            self._end_classic(hosted, first)
+            for change in changes:
+                first.add(change)
+        elif not changes:
             self._attach(hosted, dones)
             return ErrorCode.NONE
-        batches = list(_in_batches(changes))
+        batches = list(in_batches(changes)) if first is None else [first]
         for number, batch in enumerate(batches):
             flight = Flight(dones if number + 1 == len(batches) else [])
             error = self._append(hosted, batch, flight)
@@ -346,32 +514,23 @@ class Consumers:
         else:
             Flight(dones).land(ErrorCode.NONE)
 
-    def _append(self, hosted: HostedConsumers, batch: "_Batch", flight: Flight) -> ErrorCode:
-        longest = max(len(key) + len(value or b"") for key, value in batch.records)
+    def _end_classic(self, hosted: HostedConsumers, first: Batch) -> None:
+        group_id = hosted.group_id
+        if group_id in self._runtime.standby.table.saved or GroupKey(group_id) in self._runtime.under_way:
+            first.put_classic(group_id, None, None)
+
+    def _append(self, hosted: HostedConsumers, batch: Batch, flight: Flight) -> ErrorCode:
+        longest = batch.longest_bytes
         if longest > self._runtime.record_bytes_max:
             self._tell("group not saved", hosted.group_id, f"a record of {longest} bytes does not fit into the log")
             return ErrorCode.UNKNOWN_SERVER_ERROR
-        records: list[KeyAndValue] = batch.records
-        names: list[Name] = [*batch.names]
-        table = self._runtime.standby.table
-        old = GroupKey(hosted.group_id)
-        is_first = hosted.group_id not in self.groups
-        if is_first and (hosted.group_id in table.saved or old in self._runtime.under_way):
-            records, names = [(encode_group_key(hosted.group_id), None), *records], [old, *names]
-        put = partial(self._put, batch, hosted.group_id if is_first else None)
         # The log may tell before it returns.
         hosted.flights.append(flight)
-        error = self._runtime.append(records, names, put, partial(self._land, hosted, flight))
+        put = batch.putting(self._runtime.standby.table)
+        error = self._runtime.append(batch.records, batch.names, put, partial(self._land, hosted, flight))
         if error is not ErrorCode.NONE:
             hosted.flights.pop()
         return error
-
-    def _put(self, batch: "_Batch", converted: str | None) -> None:
-        table = self._runtime.standby.table
-        if converted is not None:
-            table.put_group(converted, None, 0)
-        for change in batch.changes:
-            table.put_consumer(change.key, change.value)
 
     def _land(self, hosted: HostedConsumers, flight: Flight, error: ErrorCode) -> None:
         if flight in hosted.flights:
@@ -379,40 +538,27 @@ class Consumers:
         flight.land(error)
 
 
-class _Batch:
-    """Changes that are appended together, with their records."""
+class ParkedSync(Protocol):
+    """A SyncGroup that waits for its answer."""
 
-    __slots__ = ("changes", "names", "records", "size_bytes")
-
-    def __init__(self) -> None:
-        self.changes: list[Change] = []
-        self.names: list[ConsumerKey] = []
-        self.records: list[KeyAndValue] = []
-        self.size_bytes = 0
-
-    def add(self, change: Change) -> None:
-        record = record_of_consumer(change.key, change.value)
-        self.changes.append(change)
-        self.names.append(change.key)
-        self.records.append(record)
-        self.size_bytes += len(record[0]) + len(record[1] or b"")
+    def on_answer(self, answer: bytes | ErrorCode) -> None: ...
 
 
-def _in_batches(changes: Sequence[Change]) -> Iterator[_Batch]:
-    """Yield the changes in batches; targets may be in batches of their own, all else stays together."""
-    batch = _Batch()
-    for change in changes:
-        if batch.size_bytes >= BATCH_BYTES_MAX and change.key.kind is Kind.TARGET:
-            yield batch
-            batch = _Batch()
+def _fill(batch: Batch, changes: Iterable[Change]) -> Steps:
+    """Put changes into a batch, whose records are made."""
+    for number, change in enumerate(changes, 1):
         batch.add(change)
-    yield batch
+        if not number % RECORDS_STEP:
+            yield
 
 
 def _missing(group_id: str, hosted: HostedConsumers | None) -> Refusal:
-    if hosted is not None:  # It is being deleted, and there may be a new one in a moment.
-        return Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"Consumer group {group_id} is being deleted.")
-    return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
+    if hosted is None:
+        return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
+    if hosted.is_moving:
+        return Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"Consumer group {group_id} is being converted.")
+    # There may be a new one in a moment.
+    return Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"Consumer group {group_id} is being deleted.")
 
 
 def _give(ticket: ParkedBeat, answer: ConsumerAnswer | Refusal, error: ErrorCode) -> None:

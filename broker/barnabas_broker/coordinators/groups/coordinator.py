@@ -27,15 +27,16 @@ from barnabas_broker.timing.rounds import Rounds
 from barnabas_broker.timing.timers import Timers
 from barnabas_metadata_quorum.active_controller import Clocks
 from barnabas_metadata_quorum.image.image import Image, topic_changes
+from barnabas_metadata_quorum.resource_configs import group_key
 from barnabas_metadata_quorum.service import MetadataService
 from barnabas_raftlog.loop_meter import LoopMeter
 from barnabas_raftlog.records.markers import EndMarker
 
-from .consumer.assignors.built_in import ASSIGNORS, assign_in_steps
-from .consumer.messages import ConsumerConfig
+from .consumer.assignors.built_in import assign_in_steps
 from .consumer.pace import Pace
 from .consumers import ConsumerSettings
 from .expiry import Expiry
+from .group_configs import changed_groups, config_of, consumer_config
 from .group_topics import GroupTopics
 from .shard import GroupShard
 from .state_machine.location import OFFSETS_TOPIC, offsets_topic, partition_for
@@ -76,14 +77,10 @@ class GroupCoordinator(Homes[GroupTable, GroupShard]):
         )
         self.topics = GroupTopics(self.host.spawn, Image(config.cluster_id))
         self._metadata = metadata
+        consumers = consumer_config(config)
         self._consumers = ConsumerSettings(
-            ConsumerConfig(
-                size_max=config.group_consumer_max_size,
-                session_timeout_ms=config.group_consumer_session_timeout_ms,
-                heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
-                assignment_interval_ms=config.group_consumer_assignment_interval_ms,
-                assignors=tuple(ASSIGNORS),
-            ),
+            consumers,
+            lambda group_id: config_of(consumers, config, metadata.image.resource_configs.get(group_key(group_id), {})),
             assign_in_steps,
             self.topics,
             Pace(),
@@ -120,8 +117,16 @@ class GroupCoordinator(Homes[GroupTable, GroupShard]):
         self.group_events.add(kind, f"group {group_id[:TEXT_MAX]}", cause[:TEXT_MAX])
 
     def on_image(self, old: Image, new: Image) -> None:
-        """Forget the offsets of deleted topics, and tell groups what there is. Subscribed to the metadata service."""
+        """Forget the offsets of deleted topics; tell groups what there is, and what is set for them.
+
+        Subscribed to the metadata service.
+        """
         self.topics.take(new)
+        if new.resource_configs is not old.resource_configs:
+            for group_id in changed_groups(old.resource_configs, new.resource_configs):
+                shard = self.shard_of(group_id)
+                if isinstance(shard, GroupShard):
+                    shard.consumers.configure(group_id)
         deleted = topic_changes(old, new).deleted
         if deleted:
             self.expiry.forget_topics([(topic.name, topic.topic_id) for topic in deleted])

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from barnabas_broker.coordinators.groups.consumer.group import ConsumerProtocolGroup
 from barnabas_broker.coordinators.groups.consumer.messages import ConsumerAnswer, Heard, Refusal
+from barnabas_broker.coordinators.groups.consumer.mixed import MixedGroup
 from barnabas_broker.coordinators.runtime.contracts import Done
 from barnabas_broker.timing.deadlines import Deadline
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -48,7 +48,8 @@ class HostedConsumers:
     """A group, with the members that wait for a target and the answers that wait for the log.
 
     `held_bytes`: its size as last counted. `is_planning`: a target is being made; `plan_not_before_ms`: none before
-    then. `is_deleting`: its offsets are being deleted, and it goes with the last of them.
+    then. `is_deleting`: its offsets are being deleted, and it goes with the last of them. `is_moving`: it is about
+    to be a classic one, and nothing may change it.
     """
 
     __slots__ = (
@@ -58,17 +59,23 @@ class HostedConsumers:
         "group_id",
         "held_bytes",
         "is_deleting",
+        "is_moving",
         "is_planning",
         "is_removed",
         "plan_not_before_ms",
         "waiting",
     )
 
-    def __init__(self, group_id: str, group: ConsumerProtocolGroup) -> None:
+    def __init__(self, group_id: str, group: MixedGroup) -> None:
         self.group_id = group_id
         self.group = group
         self.waiting: deque[Waiting] = deque()
         self.flights: deque[Flight] = deque()
         self.deadline: Deadline[Callable[[], None]] | None = None
         self.held_bytes = self.plan_not_before_ms = 0
-        self.is_planning = self.is_deleting = self.is_removed = False
+        self.is_planning = self.is_deleting = self.is_moving = self.is_removed = False
+
+    @property
+    def is_busy(self) -> bool:
+        """True while nothing may be asked of it that changes it."""
+        return self.is_deleting or self.is_moving

@@ -37,7 +37,8 @@ class HostedGroup:
 
     `changed_at_ms`: when it last asked to be saved, in milliseconds since 1970; None: never. So an empty group is empty
     since then. `held_bytes`: its size as last counted. `is_saving`: its record is being made. `is_deleting`: its
-    offsets are being deleted, and it goes with the last of them.
+    offsets are being deleted, and it goes with the last of them. `is_moving`: it is about to be one of KIP-848, and
+    stands still.
     """
 
     __slots__ = (
@@ -47,6 +48,7 @@ class HostedGroup:
         "group_id",
         "held_bytes",
         "is_deleting",
+        "is_moving",
         "is_removed",
         "is_saving",
         "saves",
@@ -59,4 +61,4 @@ class HostedGroup:
         self.saves: deque[Save] = deque()
         self.deadline: Deadline[Callable[[], None]] | None = None
         self.held_bytes = 0
-        self.is_removed = self.is_saving = self.is_deleting = False
+        self.is_removed = self.is_saving = self.is_deleting = self.is_moving = False

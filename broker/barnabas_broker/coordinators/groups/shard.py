@@ -37,14 +37,27 @@ from barnabas_broker.coordinators.runtime.contracts import Done, Steps
 from barnabas_broker.coordinators.runtime.shard import BATCH_BYTES_MAX, ShardRuntime, ShardState
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.callbacks import call_each
+from barnabas_raftlog.steps import at_once
 
+from .consumer.conversion import CONVERTED_MAX
+from .consumer.messages import Refusal
 from .consumer.values import ConsumerKey
 from .consumers import Consumers, ConsumerSettings
 from .hosted_consumers import HostedConsumers
 from .hosted_group import HostedGroup, Parked, Save
+from .migration import Way, generation_of
 from .staging import Staging
 from .state_machine.group import ConsumerGroup
-from .state_machine.messages import Answer, Effects, GroupConfig, JoinRequest, SavedGroup, SyncRequest
+from .state_machine.messages import (
+    Answer,
+    Effects,
+    GroupConfig,
+    JoinAnswer,
+    JoinRequest,
+    SavedGroup,
+    SyncAnswer,
+    SyncRequest,
+)
 from .state_machine.offsets import OffsetTable, in_batches
 from .state_machine.records import (
     CommittedOffset,
@@ -89,7 +102,8 @@ class GroupShard:
         self.groups: dict[str, HostedGroup] = {}
         self.offsets = OffsetTable()
         self.staging = Staging(runtime, room)
-        self.consumers = Consumers(runtime, consumers, room, tell_group, self._make_way)
+        self.consumers = Consumers(runtime, consumers, room, tell_group, self)
+        self._consumer_config = consumers.config
         self._table = GroupTable()
         self._host = runtime.host
         self._config = config
@@ -221,15 +235,29 @@ class GroupShard:
 
     def join(self, hosted: HostedGroup, request: JoinRequest, new_member_id: Callable[[], str]) -> None:
         """Hear of somebody who joins (`ConsumerGroup.join`), as far as there is room."""
+        if hosted.is_moving:
+            _give_one(JoinAnswer(request.ticket, ErrorCode.REBALANCE_IN_PROGRESS, member_id=request.member_id))
+            return
         room_bytes = self._room.for_newcomers_bytes
         request = request._replace(record_bytes_max=self.runtime.record_bytes_max, room_bytes=room_bytes)
         self.carry_out(hosted, hosted.group.join(request, self._host.now_ms(), new_member_id))
 
     def sync(self, hosted: HostedGroup, request: SyncRequest) -> None:
         """Hear of somebody who wants an assignment or brings all (`ConsumerGroup.sync`), as far as there is room."""
+        if hosted.is_moving:
+            _give_one(SyncAnswer(request.ticket, ErrorCode.REBALANCE_IN_PROGRESS))
+            return
         room_bytes = self._room.left_bytes
         request = request._replace(record_bytes_max=self.runtime.record_bytes_max, room_bytes=room_bytes)
         self.carry_out(hosted, hosted.group.sync(request, self._host.now_ms()))
+
+    def leave(self, hosted: HostedGroup, leaving: Sequence[tuple[str, str | None, str]]) -> Sequence[ErrorCode]:
+        """Let members leave (`ConsumerGroup.leave`)."""
+        if hosted.is_moving:
+            return [ErrorCode.COORDINATOR_NOT_AVAILABLE] * len(leaving)
+        errors, effects = hosted.group.leave(leaving, self._host.now_ms())
+        self.carry_out(hosted, effects)
+        return errors
 
     def heartbeat(
         self, hosted: HostedGroup, member_id: str, group_instance_id: str | None, generation_id: int
@@ -282,6 +310,7 @@ class GroupShard:
             and hosted.group.deadline_ms is None
             and not hosted.saves
             and not hosted.is_deleting
+            and not hosted.is_moving
             and group_id not in self._table.saved
             and not self.offsets.of_group(group_id)
             and not self.staging.staged.of_group(group_id)
@@ -367,14 +396,48 @@ class GroupShard:
         self._account(self.groups[group_id])
         return True
 
-    def _make_way(self, group_id: str) -> Callable[[], None] | None:
-        """Say whether a name may become a group of KIP-848, and what is to be done when it is one (`Consumers`)."""
+    def way_from(self, group_id: str) -> Way | Refusal:
+        """Say whether a name may become a group of KIP-848, and what it is now (`Consumers`)."""
         hosted = self.groups.get(group_id)
         if hosted is None:
-            return _nothing
-        if hosted.is_deleting or hosted.group.state is not GroupState.EMPTY:
-            return None
-        return partial(self._take_out, hosted)
+            return Way(None, _nothing, _nothing, _nothing)
+        if hosted.is_deleting:
+            return Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"Group {group_id} is being deleted.")
+        if hosted.is_moving:
+            return Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"Group {group_id} is being converted.")
+        classic = None
+        if hosted.group.state is not GroupState.EMPTY:
+            config = self._consumer_config
+            classic = generation_of(group_id, hosted.group)
+            refusal = classic.refusal(upgrades=config.upgrades, size_max=min(config.size_max, CONVERTED_MAX))
+            if refusal is not None:
+                return refusal
+        return Way(
+            classic, partial(self._hold, hosted), partial(self._let_go, hosted), partial(self._leave_way, hosted)
+        )
+
+    def _hold(self, hosted: HostedGroup) -> None:
+        hosted.is_moving = True
+
+    def _let_go(self, hosted: HostedGroup) -> None:
+        hosted.is_moving = False
+        self._finish_saves(hosted)
+        self.settle(hosted)
+
+    def _leave_way(self, hosted: HostedGroup) -> None:
+        """Let a classic group end that is one of KIP-848 now: whoever waits joins that one."""
+        effects = hosted.group.end(ErrorCode.REBALANCE_IN_PROGRESS)
+        self._take_out(hosted)
+        self.runtime.in_slices(_give(effects.answers))
+
+    def take_back(self, group_id: str, saved: SavedGroup) -> None:
+        """Have a group that was one of KIP-848 be a classic one, whose record is appended (`Consumers`)."""
+        now_ms = self._host.now_ms()
+        group = at_once(ConsumerGroup.from_saved_in_steps(group_id, saved, self._config, now_ms))
+        hosted = self.groups[group_id] = HostedGroup(group_id, group)
+        hosted.changed_at_ms = saved.current_state_timestamp_ms
+        self._account(hosted)
+        self.settle(hosted)
 
     def _take_out(self, hosted: HostedGroup) -> None:
         hosted.is_removed = True
@@ -424,6 +487,8 @@ class GroupShard:
 
     def _finish_saves(self, hosted: HostedGroup) -> None:
         """Tell the group of its saves in their order: one that cannot begin fails before an older one is through."""
+        if hosted.is_moving:
+            return
         while hosted.saves and (outcome := hosted.saves[0].outcome) is not None:
             save = hosted.saves.popleft()
             if not hosted.is_removed and self.runtime.state is ShardState.ACTIVE:
@@ -441,7 +506,7 @@ class GroupShard:
 
     def _on_deadline(self, hosted: HostedGroup) -> None:
         hosted.deadline = None
-        if hosted.is_removed or self.runtime.state is not ShardState.ACTIVE:
+        if hosted.is_removed or hosted.is_moving or self.runtime.state is not ShardState.ACTIVE:
             return
         if not self.runtime.partition.can_serve:
             # This node stood still: neither the members' silence nor its own leadership mean anything now.

@@ -131,6 +131,11 @@ class GroupTable:
 
     def put_group(self, group_id: str, saved: SavedGroup | None, size_bytes: int) -> None:
         """Take in a group's committed record of `size_bytes`, key and value; None is a tombstone, of 0 bytes."""
+        if saved is not None and group_id in self.consumers:
+            # A broker from before groups of KIP-848 has written it, to which the others' records mean nothing.
+            records = self.consumers.pop(group_id)
+            self.consumer_bytes -= records.held_bytes
+            self.consumer_log_bytes -= records.size_bytes
         _, old_bytes = self.saved.pop(group_id, (None, 0))
         self.group_bytes += size_bytes - old_bytes
         if saved is not None:

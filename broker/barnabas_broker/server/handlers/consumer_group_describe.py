@@ -6,7 +6,6 @@ that do not exist any more are left out, as in Kafka.
 
 from collections.abc import Iterable
 
-from barnabas_broker.coordinators.groups.consumer.assignors.built_in import DEFAULT
 from barnabas_broker.coordinators.groups.consumer.saved import GroupRecords
 from barnabas_broker.coordinators.groups.consumer.values import NO_TARGET, MemberAssignment, MemberMetadata
 from barnabas_broker.server.connections import Exchange
@@ -77,7 +76,7 @@ async def _described(broker: BrokerContext, saved: GroupRecords, slices: Slices)
         group_state=saved.state,
         group_epoch=saved.epoch_number,
         assignment_epoch=saved.target_number,
-        assignor_name=saved.preferred_assignor or DEFAULT,
+        assignor_name=saved.preferred_assignor or broker.config.consumer_assignors[0],
     )
     for number, (member_id, metadata) in enumerate(list(saved.members.items()), 1):
         described.members.append(_member(broker, saved, member_id, metadata))

@@ -10,7 +10,6 @@ GROUP_ID_NOT_FOUND and INVALID_REQUEST for the end (trap G11).
 Limits: `NAMES_MAX` topics of one member and `NAMES_BYTES_MAX` in their names; `OWNED_MAX` partitions.
 """
 
-from collections.abc import Callable
 from itertools import chain
 
 from barnabas_broker.coordinators.groups.consumer.messages import Beat, ConsumerAnswer, Refusal
@@ -21,8 +20,7 @@ from barnabas_broker.coordinators.groups.consumer.values import (
 )
 from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.server.connections import Exchange
-from barnabas_broker.server.context import BrokerContext, in_words, respond
-from barnabas_broker.timing.deadlines import Deadline
+from barnabas_broker.server.context import BrokerContext, in_words
 from barnabas_clients.protocol.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatAssignment,
     ConsumerGroupHeartbeatRequest,
@@ -31,7 +29,8 @@ from barnabas_clients.protocol.consumer_group_heartbeat import (
 )
 from barnabas_clients.protocol.error_codes import ErrorCode
 
-from .group_routing import APPEND_S, Outcome, route
+from .group_routing import Outcome, route
+from .parked_answers import ParkedAnswer
 
 __all__ = ["handle", "refuse"]
 
@@ -42,36 +41,12 @@ OWNED_MAX = 20_000
 TOPICS_AT_ONCE = 200  # of an assignment, which is encoded at once if it has no more
 
 
-class _Beat:
-    """One request that waits for its answer (ParkedBeat)."""
+LATE: ConsumerAnswer | Refusal = Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The group could not answer in time.")
 
-    __slots__ = ("_broker", "_deadline", "_exchange")
 
-    def __init__(self, broker: BrokerContext, exchange: Exchange) -> None:
-        self._broker = broker
-        self._exchange = exchange
-        self._deadline: Deadline[Callable[[], None]] | None = None
-
-    def on_answer(self, answer: ConsumerAnswer | Refusal) -> None:
-        if not self._exchange.is_answered:
-            self.abandon()
-            is_long = isinstance(answer, ConsumerAnswer) and len(answer.assigned or ()) > TOPICS_AT_ONCE
-            respond(self._exchange, _response(answer), is_long=is_long)
-
-    def park(self) -> None:
-        """Wait, but not for ever; the answer may have been given."""
-        if not self._exchange.is_answered:
-            self._exchange.abandon = self.abandon
-            self._deadline = self._broker.timers.add(int(APPEND_S * 1000), self._give_up)
-
-    def _give_up(self) -> None:
-        self._deadline = None
-        self.on_answer(Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The group could not answer in time."))
-
-    def abandon(self) -> None:
-        if self._deadline is not None:
-            self._broker.timers.cancel(self._deadline)
-            self._deadline = None
+def _answered(answer: ConsumerAnswer | Refusal) -> tuple[ConsumerGroupHeartbeatResponse, bool]:
+    is_long = isinstance(answer, ConsumerAnswer) and len(answer.assigned or ()) > TOPICS_AT_ONCE
+    return _response(answer), is_long
 
 
 def _response(answer: ConsumerAnswer | Refusal) -> ConsumerGroupHeartbeatResponse:
@@ -165,7 +140,7 @@ def _beat(broker: BrokerContext, exchange: Exchange, request: ConsumerGroupHeart
         server_assignor=request.server_assignor,
         owned=None if owned is None else _owned(owned),
     )
-    ticket = _Beat(broker, exchange)
+    ticket = ParkedAnswer(broker, exchange, _answered, LATE)
     if request.member_epoch < 0:
         shard.consumers.leave(request.group_id, beat, ticket)
     else:

@@ -4,13 +4,13 @@ A member that is in the epoch that it says may; of an older one it may store wha
 has been given up by nobody in between (KIP-1251).
 """
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from barnabas_broker.coordinators.groups.consumer.values import Partitions
 from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_clients.protocol.error_codes import ErrorCode
 
-__all__ = ["may_commit", "may_store"]
+__all__ = ["Since", "may_commit", "may_store"]
 
 
 class Asked(Protocol):
@@ -22,7 +22,14 @@ class Asked(Protocol):
     generation_id_or_member_epoch: int
 
 
-def may_commit(shard: GroupShard, request: Asked, version: int | None) -> tuple[ErrorCode, Partitions | None]:
+class Since(NamedTuple):
+    """Since which epoch a member has which partitions, and what it is told of others."""
+
+    partitions: Partitions
+    stale: ErrorCode
+
+
+def may_commit(shard: GroupShard, request: Asked, version: int | None) -> tuple[ErrorCode, Since | None]:
     """Return whether a member may store anything, and since when it has which partitions if that is to be looked at.
 
     `version` is that of OffsetCommit; None: it is TxnOffsetCommit.
@@ -33,12 +40,14 @@ def may_commit(shard: GroupShard, request: Asked, version: int | None) -> tuple[
     found = hosted.group.commit_refusal(
         request.member_id, request.group_instance_id, request.generation_id_or_member_epoch, version=version
     )
-    return (found, None) if isinstance(found, ErrorCode) else (ErrorCode.NONE, found)
+    if isinstance(found, ErrorCode):
+        return found, None
+    return ErrorCode.NONE, Since(found, hosted.group.stale(request.member_id))
 
 
-def may_store(since: Partitions | None, epoch: int, topic_id: bytes, index: int) -> ErrorCode:
+def may_store(since: Since | None, epoch: int, topic_id: bytes, index: int) -> ErrorCode:
     """Say whether a position in one partition may be stored by a member of that epoch."""
     if since is None:
         return ErrorCode.NONE
-    since_epoch = since.get(topic_id, {}).get(index)
-    return ErrorCode.NONE if since_epoch is not None and since_epoch <= epoch else ErrorCode.STALE_MEMBER_EPOCH
+    since_epoch = since.partitions.get(topic_id, {}).get(index)
+    return ErrorCode.NONE if since_epoch is not None and since_epoch <= epoch else since.stale

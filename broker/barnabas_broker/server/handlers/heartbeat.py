@@ -21,13 +21,13 @@ def handle(broker: BrokerContext, exchange: Exchange, request: HeartbeatRequest)
         return refuse(request, ErrorCode.INVALID_GROUP_ID)
 
     def beat(shard: GroupShard) -> HeartbeatResponse:
+        member = (request.member_id, request.group_instance_id, request.generation_id)
+        if shard.consumers.hosted(request.group_id) is not None:
+            return refuse(request, shard.consumers.heartbeat(request.group_id, *member))
         hosted = shard.group(request.group_id)
         if hosted is None:
             return refuse(request, ErrorCode.UNKNOWN_MEMBER_ID)
-        return refuse(
-            request,
-            shard.heartbeat(hosted, request.member_id, request.group_instance_id, request.generation_id),
-        )
+        return refuse(request, shard.heartbeat(hosted, *member))
 
     shard = broker.coordinator.shard_of(request.group_id)
     if shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:

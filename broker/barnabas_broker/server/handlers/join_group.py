@@ -6,6 +6,9 @@ connection ends, the group is told that this answer is not waited for; the membe
 
 from collections.abc import Generator
 
+from barnabas_broker.coordinators.groups.consumer.embedded import CONSUMER
+from barnabas_broker.coordinators.groups.consumer.messages import ConsumerAnswer, Refusal
+from barnabas_broker.coordinators.groups.consumer.mixed import ClassicJoin
 from barnabas_broker.coordinators.groups.hosted_group import HostedGroup
 from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.coordinators.groups.state_machine.messages import Answer, JoinAnswer, JoinRequest
@@ -17,6 +20,7 @@ from barnabas_raftlog.steps import at_once
 from barnabas_raftlog.wire.primitives import TEXT_BYTES_MAX
 
 from .group_routing import REASON_MAX, Outcome, route
+from .parked_answers import ParkedAnswer
 
 __all__ = ["handle", "refuse"]
 
@@ -104,8 +108,8 @@ def _join(
 ) -> JoinGroupResponse | None:
     hosted = shard.group(request.group_id)
     consumers = shard.consumers.hosted(request.group_id)
-    if consumers is not None and consumers.group.members:
-        return refuse(request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if consumers is not None and (consumers.group.members or consumers.is_moving):
+        return _join_mixed(broker, exchange, request, shard)
     if hosted is None and request.member_id:
         return refuse(request, ErrorCode.UNKNOWN_MEMBER_ID)
     if not shard.make_way_for_classic(request.group_id):
@@ -115,19 +119,17 @@ def _join(
         return refuse(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     ticket = _Join(exchange, hosted)
     client_id = exchange.client_id or ""
-    timeout_ms = request.rebalance_timeout_ms if exchange.version >= 1 else request.session_timeout_ms
     join = JoinRequest(
         ticket=ticket,
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
         client_id=client_id,
-        # As Java prints an address without a name.
-        client_host=f"/{exchange.connection.peer.rpartition(':')[0]}",
+        client_host=_host(exchange),
         session_timeout_ms=request.session_timeout_ms,
-        rebalance_timeout_ms=timeout_ms,
+        rebalance_timeout_ms=_rebalance_ms(exchange.version, request),
         protocol_type=request.protocol_type,
-        protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols),
-        requires_known_member_id=exchange.version >= KNOWN_MEMBER_SINCE and request.group_instance_id is None,
+        protocols=_protocols(request),
+        requires_known_member_id=_wants_id(exchange.version, request),
         skips_assignment=exchange.version >= SKIPS_SINCE,
         reason=(request.reason or "")[:REASON_MAX],
     )
@@ -135,4 +137,66 @@ def _join(
     shard.join(hosted, join, lambda: f"{prefix}-{broker.new_id()}")
     if not exchange.is_answered:
         exchange.abandon = ticket.abandon
+    return None
+
+
+def _host(exchange: Exchange) -> str:
+    # As Java prints an address without a name.
+    return f"/{exchange.connection.peer.rpartition(':')[0]}"
+
+
+def _rebalance_ms(version: int, request: JoinGroupRequest) -> int:
+    return request.rebalance_timeout_ms if version >= 1 else request.session_timeout_ms
+
+
+def _protocols(request: JoinGroupRequest) -> tuple[tuple[str, bytes], ...]:
+    return tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols)
+
+
+def _wants_id(version: int, request: JoinGroupRequest) -> bool:
+    return version >= KNOWN_MEMBER_SINCE and request.group_instance_id is None
+
+
+def _join_mixed(
+    broker: BrokerContext, exchange: Exchange, request: JoinGroupRequest, shard: GroupShard
+) -> JoinGroupResponse | None:
+    """Join a group of KIP-848: nobody leads it, and the generation of a member is its own epoch."""
+    config = broker.config
+    low, high = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
+    if not low <= request.session_timeout_ms <= high:
+        return refuse(request, ErrorCode.INVALID_SESSION_TIMEOUT)
+    prefix = request.group_instance_id or exchange.client_id or ""
+    join = ClassicJoin(
+        member_id=request.member_id or f"{prefix}-{broker.new_id()}",
+        is_known=bool(request.member_id),
+        instance_id=request.group_instance_id,
+        client_id=exchange.client_id or "",
+        client_host=_host(exchange),
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=_rebalance_ms(exchange.version, request),
+        protocol_type=request.protocol_type,
+        protocols=_protocols(request),
+    )
+
+    def answered(answer: ConsumerAnswer | Refusal) -> tuple[JoinGroupResponse, bool]:
+        if isinstance(answer, ConsumerAnswer):
+            formed = JoinAnswer(
+                ticket=None,
+                error=ErrorCode.NONE,
+                generation_id=answer.epoch,
+                protocol_type=CONSUMER,
+                protocol_name=join.protocols[0][0],
+                member_id=answer.member_id,
+            )
+            return at_once(_response(exchange.version, formed)), False
+        is_given = answer.error is ErrorCode.MEMBER_ID_REQUIRED
+        return JoinGroupResponse(
+            error_code=answer.error, member_id=join.member_id if is_given else request.member_id
+        ), False
+
+    late: ConsumerAnswer | Refusal = Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
+    ticket = ParkedAnswer(broker, exchange, answered, late)
+    wants_id = not request.member_id and _wants_id(exchange.version, request)
+    shard.consumers.join(request.group_id, join, ticket, wants_id=wants_id)
+    ticket.park()
     return None

@@ -22,7 +22,7 @@ from .group_routing import REASON_MAX, Outcome, Steps, route
 __all__ = ["handle", "refuse"]
 
 MANY_SINCE = 3
-PIECE = 250  # members between two yields
+PIECE = 100  # members between two yields
 
 
 def handle(broker: BrokerContext, exchange: Exchange, request: LeaveGroupRequest) -> Outcome:
@@ -39,7 +39,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: LeaveGroupRequest
             if begin:
                 yield
             some = leaving[begin : begin + PIECE]
-            for one, error in zip(some, _leave(broker, shard, request.group_id, some), strict=True):
+            for one, error in zip(some, _leave(shard, request.group_id, some), strict=True):
                 rows.append(
                     MemberResponse(member_id=one.member_id, group_instance_id=one.group_instance_id, error_code=error)
                 )
@@ -50,18 +50,17 @@ def handle(broker: BrokerContext, exchange: Exchange, request: LeaveGroupRequest
     return route(broker, exchange, request.group_id, leave, lambda code: refuse(request, code))
 
 
-def _leave(
-    broker: BrokerContext, shard: GroupShard, group_id: str, leaving: Sequence[MemberIdentity]
-) -> Sequence[ErrorCode]:
+def _leave(shard: GroupShard, group_id: str, leaving: Sequence[MemberIdentity]) -> Sequence[ErrorCode]:
     if shard.runtime.state is not ShardState.ACTIVE:
         return (ErrorCode.NOT_COORDINATOR,) * len(leaving)
+    if shard.consumers.hosted(group_id) is not None:
+        return shard.consumers.leave_classic(group_id, [(one.member_id, one.group_instance_id) for one in leaving])
     hosted = shard.group(group_id)
     if hosted is None:
         return (ErrorCode.UNKNOWN_MEMBER_ID,) * len(leaving)
-    asked = [(one.member_id, one.group_instance_id, (one.reason or "")[:REASON_MAX]) for one in leaving]
-    errors, effects = hosted.group.leave(asked, broker.now_ms())
-    shard.carry_out(hosted, effects)
-    return errors
+    return shard.leave(
+        hosted, [(one.member_id, one.group_instance_id, (one.reason or "")[:REASON_MAX]) for one in leaving]
+    )
 
 
 def refuse(_: LeaveGroupRequest, code: ErrorCode) -> LeaveGroupResponse:

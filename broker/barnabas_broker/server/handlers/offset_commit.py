@@ -7,7 +7,6 @@ so for the rest. How positions are stored is said in `storing_offsets`.
 
 from collections.abc import Sequence
 
-from barnabas_broker.coordinators.groups.consumer.values import Partitions
 from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.coordinators.groups.state_machine.records import CommittedOffset, OffsetKey
 from barnabas_broker.coordinators.runtime.contracts import Done
@@ -24,7 +23,7 @@ from barnabas_clients.protocol.offset_commit import (
 )
 from barnabas_raftlog.steps import at_once
 
-from .consumer_offsets import may_commit, may_store
+from .consumer_offsets import Since, may_commit, may_store
 from .group_routing import Outcome, route
 from .storing_offsets import Forms, Place, Storing, refused
 
@@ -53,7 +52,7 @@ class _Commit(Storing):
         super().__init__(broker, exchange, request.group_id, FORMS)
         self._request = request
         self._by_id = exchange.version >= IDS_SINCE
-        self._since: Partitions | None = None  # Of a member whose epoch is older: since when it has what.
+        self._since: Since | None = None  # Of a member whose epoch is older: since when it has what.
         if request.retention_time_ms >= 0:
             self.expire_ms = min(self.now_ms + request.retention_time_ms, TIMESTAMP_MAX)
 

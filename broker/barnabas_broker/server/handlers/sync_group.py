@@ -16,6 +16,7 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.sync_group import SyncGroupRequest, SyncGroupResponse
 
 from .group_routing import Outcome, Reply, Steps, route
+from .parked_answers import ParkedAnswer
 
 __all__ = ["handle", "refuse"]
 
@@ -58,7 +59,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: SyncGroupRequest)
         broker,
         exchange,
         request.group_id,
-        lambda shard: _sync(exchange, request, shard),
+        lambda shard: _sync(broker, exchange, request, shard),
         lambda code: refuse(request, code),
     )
 
@@ -68,13 +69,32 @@ def refuse(_: SyncGroupRequest, code: ErrorCode) -> SyncGroupResponse:
     return SyncGroupResponse(error_code=code)
 
 
-def _sync(exchange: Exchange, request: SyncGroupRequest, shard: GroupShard) -> Reply:
+def _sync(broker: BrokerContext, exchange: Exchange, request: SyncGroupRequest, shard: GroupShard) -> Reply:
+    if shard.consumers.hosted(request.group_id) is not None:
+        _sync_mixed(broker, exchange, request, shard)
+        return None
     hosted = shard.group(request.group_id)
     if hosted is None:
         return refuse(request, ErrorCode.UNKNOWN_MEMBER_ID)
     if request.member_id != hosted.group.leader_id:
         return _ask(exchange, request, shard, hosted, {})  # Only the leader's count.
     return _hand_in(exchange, request, shard)
+
+
+def _sync_mixed(broker: BrokerContext, exchange: Exchange, request: SyncGroupRequest, shard: GroupShard) -> None:
+    """Ask a group of KIP-848 that has classic members, too: nobody leads it, and whoever asks has an assignment."""
+    protocol = (request.protocol_type, request.protocol_name)
+
+    def answered(answer: bytes | ErrorCode) -> tuple[SyncGroupResponse, bool]:
+        if isinstance(answer, ErrorCode):
+            return refuse(request, answer), False
+        return SyncGroupResponse(protocol_type=protocol[0], protocol_name=protocol[1], assignment=answer), False
+
+    late: bytes | ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    ticket = ParkedAnswer(broker, exchange, answered, late)
+    member = (request.member_id, request.group_instance_id, request.generation_id)
+    shard.consumers.sync(request.group_id, *member, protocol, ticket)
+    ticket.park()
 
 
 def _hand_in(exchange: Exchange, request: SyncGroupRequest, shard: GroupShard) -> Steps:

@@ -23,7 +23,6 @@ hears INVALID_PRODUCER_EPOCH in every version, and TRANSACTION_ABORTABLE is INVA
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from barnabas_broker.coordinators.groups.consumer.values import Partitions
 from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.coordinators.groups.state_machine.records import CommittedOffset, OffsetKey
 from barnabas_broker.coordinators.runtime.contracts import Done, Writer
@@ -47,7 +46,7 @@ from barnabas_clients.protocol.txn_offset_commit import (
 from barnabas_raftlog.errors import NotLeaderError
 from barnabas_raftlog.steps import at_once
 
-from .consumer_offsets import may_commit, may_store
+from .consumer_offsets import Since, may_commit, may_store
 from .group_routing import Reply, Steps, certain_shard, has_outcome
 from .storing_offsets import Forms, Place, Storing, refused
 
@@ -85,7 +84,7 @@ class _Staging(Storing):
     ) -> None:
         super().__init__(broker, exchange, request.group_id, FORMS)
         self._request = request
-        self._since: Partitions | None = None  # As in OffsetCommit.
+        self._since: Since | None = None  # As in OffsetCommit.
         self._writer = Writer(request.producer_id, request.producer_epoch, guard)
 
     def may(self, shard: GroupShard) -> ErrorCode:

@@ -32,12 +32,14 @@ def features(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> Run:
 
 def test_levels_are_shown_lowered_and_raised(features: Run) -> None:
     shown = [line.split() for line in features("describe").splitlines()[1:]]
+    assert shown.pop(0) == ["group.version", "1", "0", "to", "1"]
     assert shown == [["metadata.version", "33", "7", "to", "33"], ["transaction.version", "2", "0", "to", "2"]]
     assert features("downgrade", "transaction.version=1", "--dry-run") == "transaction.version could be at level 1\n"
-    assert json.loads(features("describe", "--json"))["features"][1]["level"] == 2
+    assert json.loads(features("describe", "--json"))["features"][2]["level"] == 2
     assert features("downgrade", "transaction.version=1") == "transaction.version is at level 1\n"
     found = json.loads(features("describe", "--json"))
     assert found["features"] == [
+        {"name": "group.version", "level": 1, "known": [0, 1]},
         {"name": "metadata.version", "level": 33, "known": [7, 33]},
         {"name": "transaction.version", "level": 1, "known": [0, 2]},
     ]

@@ -14,7 +14,6 @@ QUICK = {
     "group.min.session.timeout.ms": 100,
     "offsets.retention.check.interval.ms": 600_000,
     "offsets.topic.num.partitions": 4,
-    "unstable.api.versions.enable": True,
 }
 
 

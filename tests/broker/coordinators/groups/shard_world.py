@@ -66,7 +66,7 @@ class World(ReplicaWorld[TableName | StagedName, Value, GroupShard]):
         self._read: dict[int, Read] = {}  # which keep the entries, so no other one gets the id
         self.coordinator = GroupCoordinator(
             BrokerConfig.from_settings({**SETTINGS, **(settings or {})}),
-            cast("Any", SimpleNamespace(image=SimpleNamespace(topics=self.topic_ids))),
+            cast("Any", SimpleNamespace(image=SimpleNamespace(topics=self.topic_ids, resource_configs={}))),
             self.partitions,
             EventHistory(self.wall_ms),
             self.timers,

@@ -7,10 +7,11 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from broker.wire_client import Wire
 
-__all__ = ["FEATURE", "METADATA", "STEPS", "Outcome", "Step", "features_of", "level_of", "taken"]
+__all__ = ["FEATURE", "GROUPS", "METADATA", "STEPS", "Outcome", "Step", "features_of", "level_of", "taken"]
 
 FEATURE = "transaction.version"
 METADATA = "metadata.version"
+GROUPS = "group.version"
 UP, SAFE, LOSSY = 1, 2, 3
 WRONG = ErrorCode.INVALID_UPDATE_VERSION
 
@@ -66,6 +67,10 @@ STEPS = (
     Step(ALL, ((METADATA, 32, LOSSY),), WRONG, 2),
     Step(ALL, ((METADATA, 6, SAFE),), WRONG, 2),
     Step(ALL, ((METADATA, 0, LOSSY),), WRONG, 2),
+    Step(ALL, ((GROUPS, 2, UP),), WRONG, 2),
+    Step(ALL, ((GROUPS, 0, UP),), WRONG, 2),
+    Step(NEW, ((GROUPS, 0, SAFE),), ErrorCode.NONE, 2),
+    Step(ALL, ((GROUPS, 1, UP),), ErrorCode.NONE, 2),
     # Clients send neither: their updates are a map, and one without any is refused before it is sent.
     Step(ALL, (), ErrorCode.INVALID_REQUEST, 2, kafka=Outcome(ErrorCode.NONE, 0, 2)),
     Step(range(2, 3), ((FEATURE, 1, UP), (FEATURE, 2, UP)), ErrorCode.INVALID_REQUEST, 2, kafka=Outcome(0, 0, 2)),

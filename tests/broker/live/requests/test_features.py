@@ -25,13 +25,15 @@ from barnabas_raftlog.records.header import TRANSACTIONAL
 from broker.live.transactions.producing import until_decided
 from broker.wire_client import Wire, batch, produce_request
 
-from .feature_updates import FEATURE, METADATA, STEPS, Outcome, features_of, taken
+from .feature_updates import FEATURE, GROUPS, METADATA, STEPS, Outcome, features_of, taken
 
 SUPPORTED = [
+    SupportedFeatureKey(name=GROUPS, min_version=0, max_version=1),
     SupportedFeatureKey(name=METADATA, min_version=7, max_version=33),
     SupportedFeatureKey(name=FEATURE, min_version=0, max_version=2),
 ]
 FINALIZED = [
+    FinalizedFeatureKey(name=GROUPS, max_version_level=1, min_version_level=1),
     FinalizedFeatureKey(name=METADATA, max_version_level=33, min_version_level=33),
     FinalizedFeatureKey(name=FEATURE, max_version_level=2, min_version_level=2),
 ]
@@ -56,7 +58,7 @@ def test_a_new_cluster_has_the_newest_level_and_every_broker_says_so(wires: list
         for version in range(3):
             assert not features_of(wire, version).supported_features
         third, fourth = features_of(wire, 3), features_of(wire, 4)
-        assert (third.supported_features, fourth.supported_features) == (SUPPORTED[:1], SUPPORTED)
+        assert (third.supported_features, fourth.supported_features) == (SUPPORTED[1:2], SUPPORTED)
         assert third.finalized_features == fourth.finalized_features == FINALIZED
         assert third.finalized_features_epoch >= 1
 
@@ -107,7 +109,7 @@ def test_levels_outlive_a_restart() -> None:
         assert transaction_version(cluster.nodes[1].metadata.image) == 1
         wire = Wire("127.0.0.1", cluster.nodes[1].port)
         levels = {one.name: one.max_version_level for one in features_of(wire).finalized_features}
-        assert levels == {METADATA: 33, FEATURE: 1}
+        assert levels == {GROUPS: 1, METADATA: 33, FEATURE: 1}
         wire.close()
 
 
@@ -161,7 +163,7 @@ def test_an_answer_is_encoded_once_for_an_image() -> None:
     later = decoded(offer)
     assert (later.finalized_features_epoch, later.finalized_features) == (1, [])
     owner.apply(FeatureFinalized(TRANSACTION_VERSION, 2))
-    assert decoded(offer).finalized_features == FINALIZED[1:]
+    assert decoded(offer).finalized_features == FINALIZED[2:]
     assert decoded(offer).finalized_features_epoch == 2
 
 

@@ -72,6 +72,8 @@ OFFERED = {
     64: (0, 0),
     65: (0, 0),
     66: (0, 2),
+    68: (0, 1),
+    69: (0, 1),
     74: (0, 1),
     75: (0, 0),
     80: (0, 1),
@@ -92,9 +94,9 @@ class TestNegotiation:
         request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
         response = wire.ask(request, version)
         assert {key.api_key: (key.min_version, key.max_version) for key in response.api_keys} == OFFERED
-        # In version 3 those whose lowest level is 0 are left out: `transaction.version` is, `metadata.version` is not.
-        assert len(response.supported_features) == (0, 0, 0, 1, 2)[version]
-        assert len(response.finalized_features) == (0, 0, 0, 2, 2)[version]
+        # In version 3 those whose lowest level is 0 are left out, which is all but `metadata.version`.
+        assert len(response.supported_features) == (0, 0, 0, 1, 3)[version]
+        assert len(response.finalized_features) == (0, 0, 0, 3, 3)[version]
 
     def test_an_unknown_version_of_api_versions_gets_version_0_with_an_error_and_the_known_ones(
         self, wire: Wire

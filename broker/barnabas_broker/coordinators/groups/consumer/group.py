@@ -24,17 +24,19 @@ whoever joins as the same instance inherits it, under another member id (trap G4
 own id and instance finds itself: its first answer may have been lost. (Kafka refuses that one for ever.)
 
 Not here: targets are made by assignors (`assignors`), and what patterns match is found for all groups of a broker
-(`messages.Topics`); the wire; and members of the classic protocol in such a group.
+(`messages.Topics`); the wire; and the other requests of members that speak the classic protocol (`mixed`): each of
+their JoinGroups is heard here.
 """
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .assignors.roster import MemberSubscription
+from .classic_members import ClassicMembers
 from .messages import (
     Assign,
     Beat,
@@ -123,6 +125,7 @@ class ConsumerProtocolGroup(GroupRecords):
         "_subscribed",
         "_target_at_ms",
         "_topic_ids",
+        "classic",
         "instances",
         "left_out",
         "owners",
@@ -144,13 +147,14 @@ class ConsumerProtocolGroup(GroupRecords):
         self._now_ms = 0
         self._changed_at_ms = self._refreshed_at_ms = self._target_at_ms = -(1 << 62)
         self.left_out = 0
+        self.classic = ClassicMembers()
         self.instances: dict[str, str] = {}
         self.owners: dict[bytes, dict[int, str]] = {}
 
     @classmethod
     def from_saved_in_steps(
         cls, saved: GroupRecords, config: ConsumerConfig, assign_in_steps: Assign, now_ms: int
-    ) -> "Generator[None, None, ConsumerProtocolGroup]":
+    ) -> Generator[None, None, Self]:
         """Return the group as a new coordinator finds it: sessions, and the time to give partitions up, begin now."""
         group = cls(saved.group_id, config, assign_in_steps)
         for number, key in enumerate(list(saved.keys()), 1):
@@ -205,6 +209,7 @@ class ConsumerProtocolGroup(GroupRecords):
         if new is not None and new.instance_id is not None:
             self.instances[new.instance_id] = member_id
         self._subscribed.change(old, new)
+        self.classic.note(old, new)
 
     def _note_assignment(self, member_id: str, old: MemberAssignment | None, new: MemberAssignment | None) -> None:
         for had in () if old is None else (old.assigned, old.revoking):
@@ -227,6 +232,36 @@ class ConsumerProtocolGroup(GroupRecords):
         self._changes.append(Change(key, value, self.get(key)))
         self.put(key, value)
 
+    def fill(self, kind: Kind, subject: str, value: ConsumerValue) -> None:
+        """Write what a group begins with that was another one before."""
+        self._write(kind, subject, value)
+
+    def fill_epoch(self, epoch: int, topics: Topics, *, is_settled: bool) -> None:
+        """Begin with an epoch whose target is there; if the group was not settled, with the next one, too."""
+        self._write(Kind.GROUP_EPOCH, "", GroupEpoch(epoch, self._subscribed.hash(topics)))
+        self._write(Kind.TARGET_EPOCH, "", TargetEpoch(epoch))
+        if not is_settled:
+            self._consider_epoch(topics, self._now_ms, is_changed=True)
+
+    def give_back(self, changes: list[Change]) -> None:
+        """Have changes that were taken be taken again, before all others: nothing came of them yet."""
+        self._changes[:0] = changes
+
+    def tombstones(self) -> Iterator[Change]:
+        """Yield what ends every record of the group, of which nothing is left then. It is not taken in here."""
+        return (Change(key, None, self.get(key)) for key in self.keys())
+
+    def configure(self, config: ConsumerConfig, now_ms: int) -> None:
+        """Go by other settings from now on. With another session timeout all sessions begin anew."""
+        before, self._config = self._config, config
+        if config.session_timeout_ms != before.session_timeout_ms:
+            for member_id in list(self._sessions):
+                self.touch(member_id, now_ms)
+
+    @property
+    def config(self) -> ConsumerConfig:
+        return self._config
+
     def take_changes(self) -> list[Change]:
         """Return what has changed since the last time, in order."""
         changes, self._changes = self._changes, []
@@ -239,10 +274,9 @@ class ConsumerProtocolGroup(GroupRecords):
             self.put(change.key, change.old)
         for member_id in {change.key.subject for change in undone}:
             if member_id not in self.members:
-                self._sessions.pop(member_id, None)
-                self._revoking.pop(member_id, None)
-            elif member_id not in self._sessions:
-                self._touch(member_id, self._now_ms)
+                self._forget_times(member_id)
+            elif member_id not in self._sessions and member_id not in self.classic.sessions:
+                self.touch(member_id, self._now_ms)
                 self._time_revoking(member_id, self.assignments.get(member_id, NOBODY), self._now_ms)
 
     # Heartbeats.
@@ -286,14 +320,17 @@ class ConsumerProtocolGroup(GroupRecords):
 
     def _find_instance(self, beat: Beat, instance_id: str) -> Refusal | None:
         holder = self.instances.get(instance_id)
+        may_come = beat.joins and not beat.is_known
         if holder is None:
-            return None if beat.joins else _unknown_instance(instance_id)
+            return None if may_come else _unknown_instance(instance_id)
         if holder == beat.member_id:
             return None
         who = f"Static member {beat.member_id} with instance id {instance_id}"
-        if not beat.joins or beat.member_id in self.members:
+        if not may_come or beat.member_id in self.members:
             return Refusal(ErrorCode.FENCED_INSTANCE_ID, f"{who} was fenced by member {holder}.")
-        if self.assignments.get(holder, NOBODY).epoch != STATIC_LEAVING_EPOCH:
+        # Classic members do not say that they come back: whoever has the instance id takes over.
+        is_classic = beat.classic is not None or self.members[holder].classic is not None
+        if not is_classic and self.assignments.get(holder, NOBODY).epoch != STATIC_LEAVING_EPOCH:
             text = f"{who} cannot join the group because the instance id is owned by {holder} member."
             return Refusal(ErrorCode.UNRELEASED_INSTANCE_ID, text)
         self._replace(holder, beat.member_id)
@@ -351,7 +388,8 @@ class ConsumerProtocolGroup(GroupRecords):
             self._hold(topics)
         if is_changed or self._seen_version != topics.version:
             self._consider_epoch(topics, now_ms, is_changed=is_changed)
-        self._touch(member_id, now_ms)
+        self.touch(member_id, now_ms)
+        self.classic.joins.drop(member_id)
         return None, Heard(beat, assignment.assigned, self.epoch_number, has_resubscribed)
 
     def _subscription_refusal(
@@ -579,6 +617,8 @@ class ConsumerProtocolGroup(GroupRecords):
             pattern = self.members[member_id].topic_pattern
             self._remove(member_id)
             self._forget_pattern(pattern, topics)
+        if self.becomes_classic:
+            return  # The generation goes on with the present epoch, which its members know.
         self._consider_epoch(topics, now_ms, is_changed=True)
         if not self.members:
             # Nobody is there to make a target for.
@@ -590,8 +630,22 @@ class ConsumerProtocolGroup(GroupRecords):
         if member_id in self.targets:
             self._write(Kind.TARGET, member_id, None)
         self._write(Kind.MEMBER_METADATA, member_id, None)
+        self._forget_times(member_id)
+
+    def _forget_times(self, member_id: str) -> None:
         self._sessions.pop(member_id, None)
         self._revoking.pop(member_id, None)
+        self.classic.drop(member_id)
+
+    @property
+    def becomes_classic(self) -> bool:
+        """True if only members of the classic protocol are left, and may be a classic group again."""
+        count = len(self.members)
+        return 0 < count == self.classic.count and self._config.downgrades and count <= self._config.classic_size_max
+
+    def stay(self, topics: Topics, now_ms: int) -> None:
+        """Go on with what classic members are left, as a group of KIP-848: there is a new target without the others."""
+        self._consider_epoch(topics, now_ms, is_changed=True)
 
     def remove(self) -> None:
         """Write tombstones for everything; the group must be empty."""
@@ -604,7 +658,8 @@ class ConsumerProtocolGroup(GroupRecords):
     @property
     def deadline_ms(self) -> int | None:
         """When `tick` is to be called; it may be too early, never too late. None: there is nobody."""
-        found = [until_ms for until_ms in (next(iter(self._sessions.values()), None),) if until_ms is not None]
+        first_ms = next(iter(self._sessions.values()), None)
+        found = [until_ms for until_ms in (first_ms, self.classic.deadline_ms) if until_ms is not None]
         if self._revoking_at:
             found.append(self._revoking_at[0][0])
         return min(found, default=None)
@@ -621,6 +676,7 @@ class ConsumerProtocolGroup(GroupRecords):
             until_ms, member_id = heappop(self._revoking_at)
             if self._revoking.get(member_id) == until_ms:
                 gone[member_id] = "did not give up its partitions in time"
+        gone |= self.classic.due(now_ms, EXPIRED_STEP)
         if gone:
             self._fence(gone, topics, now_ms)
         return list(gone.items())
@@ -628,21 +684,29 @@ class ConsumerProtocolGroup(GroupRecords):
     def restart_sessions(self, now_ms: int) -> None:
         """Let every session begin now, and the time to give partitions up: nobody could be heard."""
         self._sessions = {}
+        self.classic.clear()
         for member_id in self.members:
-            self._touch(member_id, now_ms)
+            self.touch(member_id, now_ms)
         self._revoking.clear()
         self._revoking_at.clear()
         for member_id, assignment in self.assignments.items():
             self._time_revoking(member_id, assignment, now_ms)
 
-    def _touch(self, member_id: str, now_ms: int) -> None:
-        # It stands behind all others now: they have the same timeout.
+    def touch(self, member_id: str, now_ms: int) -> None:
+        """Let the session of a member begin now."""
         self._sessions.pop(member_id, None)
+        classic = self.members[member_id].classic
+        if classic is not None:
+            self.classic.sessions.set(member_id, now_ms + max(1, classic.session_timeout_ms))
+            return
+        self.classic.drop(member_id)
+        # It stands behind all others now: they have the same timeout.
         self._sessions[member_id] = now_ms + self._config.session_timeout_ms
 
     def _time_revoking(self, member_id: str, assignment: MemberAssignment, now_ms: int) -> None:
         is_asked = assignment.state is MemberState.UNREVOKED and assignment.epoch >= 0
-        if not is_asked or member_id not in self.members:
+        # Classic members have a time to join again instead.
+        if not is_asked or member_id not in self.members or self.members[member_id].classic is not None:
             self._revoking.pop(member_id, None)
             return
         until_ms = now_ms + max(0, self.members[member_id].rebalance_timeout_ms)
@@ -668,12 +732,12 @@ class ConsumerProtocolGroup(GroupRecords):
         if member_id not in self.members:
             return ErrorCode.UNKNOWN_MEMBER_ID
         now = self.assignments.get(member_id, NOBODY)
-        if version is not None and version < EPOCHS_SINCE:
+        if version is not None and version < EPOCHS_SINCE and self.members[member_id].classic is None:
             return ErrorCode.UNSUPPORTED_VERSION
         if epoch == now.epoch:
             return ErrorCode.NONE
         if epoch > now.epoch:
-            return ErrorCode.STALE_MEMBER_EPOCH
+            return self.stale(member_id)
         return _merged(now.assigned, now.revoking)
 
 
@@ -692,15 +756,17 @@ def _said(known: MemberMetadata, beat: Beat) -> MemberMetadata:
     names = known.topic_names
     if beat.topic_names is not None:
         names = tuple(sorted(set(beat.topic_names)))
+    pattern = known.topic_pattern if beat.topic_pattern is None else beat.topic_pattern
     return MemberMetadata(
         instance_id=known.instance_id if beat.instance_id is None else beat.instance_id,
         rack_id=known.rack_id if beat.rack_id is None else beat.rack_id,
         client_id=beat.client_id,
         client_host=beat.client_host,
         topic_names=names,
-        topic_pattern=known.topic_pattern if beat.topic_pattern is None else beat.topic_pattern,
+        topic_pattern=pattern if beat.classic is None else None,  # Their patterns they resolve themselves.
         rebalance_timeout_ms=known.rebalance_timeout_ms if beat.rebalance_timeout_ms < 0 else beat.rebalance_timeout_ms,
         server_assignor=known.server_assignor if beat.server_assignor is None else beat.server_assignor,
+        classic=beat.classic,
     )
 
 

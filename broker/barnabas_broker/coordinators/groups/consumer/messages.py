@@ -7,7 +7,7 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .assignors.roster import MemberSubscription
 from .reconciling import Owned
-from .values import Partitions, ResolvedPattern, Target
+from .values import ClassicMetadata, Partitions, ResolvedPattern, Target
 
 __all__ = [
     "Assign",
@@ -36,6 +36,12 @@ class ConsumerConfig(NamedTuple):
     """group.consumer.assignment.interval.ms: at least so much is between two target assignments of a group."""
     assignors: tuple[str, ...] = ("uniform", "range")
     """group.consumer.assignors: those that members may ask for; the first is that of members who do not ask."""
+    upgrades: bool = True
+    """group.consumer.migration.policy: a classic group becomes one of KIP-848 when such a member joins."""
+    downgrades: bool = True
+    """The same: a group becomes a classic one when the last member of the other protocol goes."""
+    classic_size_max: int = 3_000
+    """group.max.size: members of a group that becomes a classic one."""
 
 
 class Refusal(NamedTuple):
@@ -80,6 +86,9 @@ class Beat(NamedTuple):
     """One ConsumerGroupHeartbeat of a member that joins (epoch 0) or stays (above). None, and -1 ms: as before.
 
     `topic_names` are as they came. `owned`: the partitions that it says it has.
+
+    Or one JoinGroup of a member that speaks the classic protocol (`classic`): it always joins. `is_known`: it came with
+    a member id.
     """
 
     member_id: str
@@ -93,6 +102,8 @@ class Beat(NamedTuple):
     topic_pattern: str | None = None
     server_assignor: str | None = None
     owned: Owned | None = None
+    classic: ClassicMetadata | None = None
+    is_known: bool = False
 
     @property
     def joins(self) -> bool:

@@ -182,7 +182,13 @@ class GroupRecords:
             return ErrorCode.UNKNOWN_MEMBER_ID
         assignment = self.assignments.get(member_id)
         known_epoch = 0 if assignment is None else assignment.epoch
-        return ErrorCode.NONE if epoch == known_epoch else ErrorCode.STALE_MEMBER_EPOCH
+        return ErrorCode.NONE if epoch == known_epoch else self.stale(member_id)
+
+    def stale(self, member_id: str) -> ErrorCode:
+        """Return what a member is told that says another epoch than its own, which is a generation to some."""
+        member = self.members.get(member_id)
+        is_classic = member is not None and member.classic is not None
+        return ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
 
     def _look_at(self, member_id: str) -> None:
         if self._is_reconciled(member_id):

@@ -73,8 +73,9 @@ class ConsumerGroup(Phases):
     ) -> Generator[None, None, Self]:
         """Return the group as a new coordinator finds it: its sessions start now, nobody is parked.
 
-        A generation that was never saved is not there; its members are told ILLEGAL_GENERATION and join again. A
-        group of more than `config.size_max` members starts a rebalance, in which the last ones find no place.
+        A generation that was never saved is not there; its members are told ILLEGAL_GENERATION and join again. One that
+        nobody leads was left behind in a group of KIP-848, and all of it are to join again. A group of more than
+        `config.size_max` members starts a rebalance, in which the last ones find no place.
         """
         group = cls(group_id, config)
         group._saved = saved
@@ -100,9 +101,16 @@ class ConsumerGroup(Phases):
                 group._members.leader_id = saved.leader
             group._enter(GroupState.STABLE)
             group._spacing.settled(now_ms)
-            if len(group._members) > config.size_max:
+            if saved.leader is None:
+                group._begin("members of another protocol have left", now_ms)
+            elif len(group._members) > config.size_max:
                 group._begin(f"more than {config.size_max} members were loaded", now_ms)
         return group
+
+    @property
+    def is_settled(self) -> bool:
+        """True if the generation works, and nobody has come or gone since it was formed."""
+        return self.state is GroupState.STABLE and not (self._member_departed or self._members.new_count)
 
     @property
     def leader_id(self) -> str | None:

@@ -221,7 +221,7 @@ class SavedGroup(NamedTuple):
     """All that a new coordinator needs to carry on: the fields of Kafka's GroupMetadataValue.
 
     `current_state_timestamp_ms` is wall-clock time, -1 for not known. No members: the group is empty, and then there
-    is neither a leader nor a protocol name.
+    is neither a leader nor a protocol name. Members without a leader are to join again (`ConsumerGroup.from_saved`).
     """
 
     protocol_type: str

@@ -6,12 +6,14 @@ is told to when asked, and says so with its next heartbeat.
 """
 
 import re
+import struct
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping
 from typing import Any
 
 from barnabas_broker.coordinators.groups.consumer.assignors.roster import MemberSubscription
-from barnabas_broker.coordinators.groups.consumer.group import Change, ConsumerProtocolGroup
+from barnabas_broker.coordinators.groups.consumer.embedded import read_assignment
+from barnabas_broker.coordinators.groups.consumer.group import Change
 from barnabas_broker.coordinators.groups.consumer.messages import (
     Beat,
     ConsumerAnswer,
@@ -19,6 +21,7 @@ from barnabas_broker.coordinators.groups.consumer.messages import (
     Heard,
     Refusal,
 )
+from barnabas_broker.coordinators.groups.consumer.mixed import ClassicJoin, MixedGroup
 from barnabas_broker.coordinators.groups.consumer.saved import GroupRecords, sizes_of
 from barnabas_broker.coordinators.groups.consumer.values import MemberState, Partitions, Target
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -104,7 +107,7 @@ class Desk:
         self.config = config
         self.assigning = Dealing()
         self.now_ms = now_ms
-        self.group = ConsumerProtocolGroup(GROUP, config, self.assigning.assign_in_steps)
+        self.group = MixedGroup(GROUP, config, self.assigning.assign_in_steps)
         self.table = GroupRecords(GROUP)
         self.changes: list[Change] = []
         self.gone: list[str] = []
@@ -154,7 +157,7 @@ class Desk:
     def take_over(self) -> None:
         """Let a new coordinator begin with what is in the table."""
         assign_in_steps = self.assigning.assign_in_steps
-        steps = ConsumerProtocolGroup.from_saved_in_steps(self.table, self.config, assign_in_steps, self.now_ms)
+        steps = MixedGroup.from_saved_in_steps(self.table, self.config, assign_in_steps, self.now_ms)
         before = at_rest(self.group)
         self.group.close(self.topics)
         self.group = at_once(steps)
@@ -174,11 +177,15 @@ class Desk:
         assert len(had) == len(set(had)), "two members have one partition"
         assert {(topic, number) for topic, numbers in group.owners.items() for number in numbers} == set(had)
         assert group.targets.keys() | group.assignments.keys() <= group.members.keys()
-        assert group._sessions.keys() == group.members.keys()
+        classic = {member_id for member_id, one in group.members.items() if one.classic is not None}
+        assert group._sessions.keys() == group.members.keys() - classic
+        assert set(group.classic.sessions) == classic
+        assert classic >= {*group.classic.joins, *group.classic.syncs}
+        assert group.classic.count == len(classic)
         assert group._revoking.keys() == {
             member_id
             for member_id, one in group.assignments.items()
-            if one.state is MemberState.UNREVOKED and one.epoch >= 0
+            if one.state is MemberState.UNREVOKED and one.epoch >= 0 and member_id not in classic
         }
         statics = {one.instance_id: member_id for member_id, one in group.members.items() if one.instance_id}
         assert group.instances == statics
@@ -254,6 +261,115 @@ class Client:
 
     def numbers(self, name: str) -> list[int]:
         return sorted(number for topic, number in self.has if topic[:15] == topic_id(name)[:15])
+
+
+class Classic:
+    """A member that speaks the classic protocol. `eager`: it gives everything up before it joins again."""
+
+    def __init__(
+        self, desk: Desk, member_id: str, *names: str, instance: str | None = None, eager: bool = True
+    ) -> None:
+        self.desk = desk
+        self.member_id = member_id
+        self.names = names
+        self.instance = instance
+        self.eager = eager
+        self.is_known = self.is_synced = False
+        self.generation = -1
+        self.has: dict[str, tuple[int, ...]] = {}
+        self.protocols: tuple[str, ...] = ("range", "sticky")
+        self.session_ms = 10_000
+
+    def request(self) -> ClassicJoin:
+        if self.eager:
+            self.has = {}
+        said = subscription(self.names, self.has)
+        return ClassicJoin(
+            self.member_id,
+            self.is_known,
+            self.instance,
+            "c",
+            "/h",
+            self.session_ms,
+            REBALANCE_MS,
+            "consumer",
+            tuple((name, said) for name in self.protocols),
+        )
+
+    def join(self) -> ErrorCode:
+        """Join, again if need be, and hear of one's generation."""
+        desk = self.desk
+        beat = desk.group.beat_of(self.request(), desk.topics)
+        if isinstance(beat, Refusal):
+            return beat.error
+        answer = desk.beat(beat)
+        if isinstance(answer, Refusal):
+            return answer.error
+        desk.group.told(self.member_id, desk.now_ms)
+        self.is_known = True
+        self.is_synced = False
+        self.generation = answer.epoch
+        return ErrorCode.NONE
+
+    def sync(self) -> ErrorCode:
+        desk = self.desk
+        who = (self.member_id, self.instance, self.generation)
+        found = desk.group.sync(*who, ("consumer", self.protocols[0]), desk.topics, desk.now_ms)
+        if isinstance(found, ErrorCode):
+            return found
+        self.is_synced = True
+        numbers, _ = read_assignment(found)
+        self.has = {name: tuple(some) for name, some in numbers.items()}
+        return ErrorCode.NONE
+
+    def heartbeat(self) -> ErrorCode:
+        desk = self.desk
+        return desk.group.heartbeat(self.member_id, self.instance, self.generation, desk.now_ms)
+
+    def come_by(self) -> None:
+        """Send a heartbeat, and do what it asks for."""
+        code = ErrorCode.ILLEGAL_GENERATION if self.generation < 0 else self.heartbeat()
+        if code is ErrorCode.ILLEGAL_GENERATION:
+            self.has = {}
+        if code is ErrorCode.NONE and not self.is_synced:
+            assert self.sync() in {ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS}
+        elif code is not ErrorCode.NONE:
+            assert self.join() is ErrorCode.NONE
+            assert self.sync() in {ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS}
+
+    def leave(self) -> ErrorCode:
+        (code,) = self.desk.group.leave_classic([(self.member_id, self.instance)], self.desk.topics, self.desk.now_ms)
+        self.desk.flush()
+        return code
+
+
+def subscription(names: Iterable[str], owned: Mapping[str, Iterable[int]]) -> bytes:
+    """Return a subscription of version 1."""
+    parts = [b"\0\1", struct.pack(">i", len(tuple(names)))]
+    parts += [struct.pack(">h", len(name)) + name.encode() for name in names]
+    parts += [b"\xff\xff\xff\xff", struct.pack(">i", len(owned))]
+    for name, numbers in owned.items():
+        some = tuple(numbers)
+        parts += [struct.pack(">h", len(name)), name.encode(), struct.pack(f">i{len(some)}i", len(some), *some)]
+    return b"".join(parts)
+
+
+def mingle(*members: "Client | Classic", rounds: int = 20) -> None:
+    """Let members of both protocols come by until nothing changes any more."""
+    for _ in range(rounds):
+        before = [all_of(one) for one in members]
+        for one in members:
+            if isinstance(one, Classic):
+                one.come_by()
+            else:
+                one.beat()
+        if before == [all_of(one) for one in members]:
+            return
+    raise AssertionError("they do not settle")
+
+
+def all_of(member: "Client | Classic") -> object:
+    return (member.generation, member.has) if isinstance(member, Classic) else (member.epoch, set(member.has))
 
 
 def pairs(partitions: Partitions) -> set[tuple[bytes, int]]:

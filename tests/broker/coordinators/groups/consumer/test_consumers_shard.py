@@ -194,6 +194,30 @@ class TestGroups:
             one.beat()
             assert isinstance(one.answers[-1], ConsumerAnswer)
 
+    def test_a_group_that_finds_no_room_leaves_no_pattern_behind(self, monkeypatch: Any) -> None:
+        with World(BEGINS) as world:
+            topics_of(world, t=2)
+            shard = world.lead()
+            beat = Beat("a", 0, topic_names=(), topic_pattern="t.*", rebalance_timeout_ms=5_000, owned={})
+            room = world.coordinator.room
+            limit_bytes, room.limit_bytes = room.limit_bytes, 0
+            for _ in range(2):
+                one = Member(world, "g", "a")
+                one.waits = True
+                with world.step():
+                    shard.consumers.beat("g", beat, one)
+                world.breathe(3)
+                assert isinstance(one.answers[-1], Refusal)
+                assert not world.coordinator.topics._held
+                assert not groups_of(shard)
+                # Then the log refuses it.
+                room.limit_bytes = limit_bytes
+
+                def refuse(*_: Any, **__: Any) -> None:
+                    raise StorageFailedError("full")
+
+                monkeypatch.setattr(world.raft, "propose", refuse)
+
     def test_who_is_silent_is_thrown_out_and_a_stall_proves_nothing(self) -> None:
         with World(BEGINS) as world:
             topics_of(world, t=2)

@@ -1,13 +1,11 @@
-"""Consumer groups while their coordinator cannot answer, and on brokers that do not offer them."""
+"""Consumer groups while their coordinator cannot answer."""
 
 from functools import partial
 
-from broker.coordinators.groups.conftest import QUICK
 from broker.wire_client import Wire
 
 from barnabas_broker.coordinators.runtime.shard import ShardState
 from barnabas_broker.testing import Cluster, RunningCluster
-from barnabas_clients.protocol.api_versions import ApiVersionsRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .consumer_client import ConsumerClient
@@ -42,12 +40,3 @@ def test_g11_a_coordinator_that_loads_says_nothing_that_ends_a_client(brokers: R
     one.epoch = 1
     assert one.beat().error_code == ErrorCode.NONE
     one.lose()
-
-
-def test_g12_who_is_not_told_to_offers_no_consumer_groups() -> None:
-    settings = {key: value for key, value in QUICK.items() if key != "unstable.api.versions.enable"}
-    with RunningCluster(1, settings=settings) as running:
-        wire = Wire("127.0.0.1", running.cluster.nodes[1].port)
-        offered = {key.api_key for key in wire.ask(ApiVersionsRequest(), 0).api_keys}
-        assert not offered & {68, 69}
-        wire.close()
