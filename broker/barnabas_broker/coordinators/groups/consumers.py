@@ -93,6 +93,8 @@ class Consumers:
 
     def build_in_steps(self, table: GroupTable) -> Steps:
         config, assign_in_steps = self._settings[:2]
+        if table.consumers:
+            self._topics.want()
         for group_id, saved in list(table.consumers.items()):
             now_ms = self._host.now_ms()
             group = yield from ConsumerProtocolGroup.from_saved_in_steps(saved, config, assign_in_steps, now_ms)
@@ -132,6 +134,7 @@ class Consumers:
         if hosted is None and beat.joins:
             became = self._convert(group_id)
             if became is not None:
+                self._topics.want()
                 config, assign_in_steps = self._settings[:2]
                 hosted = HostedConsumers(group_id, ConsumerProtocolGroup(group_id, config, assign_in_steps))
         if hosted is None or hosted.is_deleting:
@@ -226,7 +229,7 @@ class Consumers:
     def _plan(self, hosted: HostedConsumers) -> Steps:
         group = hosted.group
         plan = yield from group.plan_in_steps(self._topics, self._host.now_ms(), self._host.wall_ms())
-        steps = group.take_plan_in_steps(plan, self._topics, self._host.now_ms(), self._host.wall_ms())
+        steps = group.take_plan_in_steps(plan, self._host.now_ms(), self._host.wall_ms())
         if self._is_alive(hosted) and not hosted.is_deleting:
             for _ in steps:
                 error = self._flush(hosted, [])

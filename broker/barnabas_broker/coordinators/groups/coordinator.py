@@ -101,8 +101,7 @@ class GroupCoordinator(Homes[GroupTable, GroupShard]):
         )
 
     def _make_shard(self, runtime: ShardRuntime[GroupTable, GroupShard]) -> GroupShard:
-        # It is the first that asks for topics, and images came before it.
-        self.topics.take(self._metadata.image)
+        self._take_topics(self._metadata.image)
         return GroupShard(runtime, self._group_config, self.room, self.tell_group, self._consumers)
 
     def end_transaction(self, index: int, marker: EndMarker, bumps_epoch: bool, done: Done) -> None:
@@ -121,10 +120,20 @@ class GroupCoordinator(Homes[GroupTable, GroupShard]):
 
     def on_image(self, old: Image, new: Image) -> None:
         """Forget the offsets of deleted topics, and tell groups what there is. Subscribed to the metadata service."""
-        self.topics.take(new)
+        self._take_topics(new)
         deleted = topic_changes(old, new).deleted
         if deleted:
             self.expiry.forget_topics([(topic.name, topic.topic_id) for topic in deleted])
+
+    def _take_topics(self, image: Image) -> None:
+        """Tell groups which topics exist, unless the image may be older than this process.
+
+        A broker that starts may lead before it has heard what happened while it was away. It has, when the image has
+        its registration.
+        """
+        epoch = self._metadata.broker_epoch
+        if self.topics.is_known or (epoch is not None and image.version > epoch):
+            self.topics.take(image)
 
     def status(self) -> dict[str, Any]:
         """Return everything that an operator may ask, as plain values."""

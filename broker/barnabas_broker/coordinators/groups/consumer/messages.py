@@ -46,13 +46,28 @@ class Refusal(NamedTuple):
 
 
 class Topics(Protocol):
-    """The topics that exist now. `version` rises with every topic that is made, deleted, or given more partitions."""
+    """The topics that exist now. `version` rises with every topic that is made, deleted, or given more partitions.
+
+    `is_known` is false while a broker that has just started is still finding out: a topic that is missing may exist.
+    """
 
     @property
     def version(self) -> int: ...
 
+    @property
+    def is_known(self) -> bool: ...
+
+    def want(self) -> None:
+        """Say that there is a group: topics are to be known from now on."""
+
     def find(self, name: str) -> tuple[bytes, int] | None:
         """Return a topic's id and how many partitions it has."""
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        """Return the name of the topic that has this id."""
+
+    def changed_since(self, version: int) -> Collection[str] | None:
+        """Return the names of topics that are not what they were in that version; None: too many to remember."""
 
     def pattern_refusal(self, pattern: str) -> Refusal | None:
         """Return why nobody may subscribe with a pattern: it is none, it costs too much, or there are too many."""
@@ -129,10 +144,12 @@ class ConsumerAnswer(NamedTuple):
 class Plan(NamedTuple):
     """A target assignment for the group as it was in `epoch`, and the topics that its patterns match.
 
-    `targets` is None if no new one is wanted. `version` is that of the topics that were looked at.
+    `targets` is None if no new one is wanted. `version` is that of the topics that were looked at, and `metadata_hash`
+    stands for those that the group subscribes to.
     """
 
     epoch: int
     version: int
+    metadata_hash: int
     patterns: Mapping[str, ResolvedPattern]
     targets: Mapping[str, Target] | None
