@@ -303,7 +303,12 @@ class BrokerConfig:
         45_000, "A member of such a group that is silent for this long is thrown out.", low=1
     )
     group_consumer_heartbeat_interval_ms: int = _number(
-        5_000, "How often members of such a group are heard when it has settled; while it changes, more often.", low=1
+        5_000,
+        "How often members of such a group are heard at the least when it has settled; while it changes, more often.",
+        low=1,
+    )
+    group_consumer_min_heartbeat_interval_ms: int = _number(
+        500, "How often, as long as no more than 100 members of a broker come in a second.", low=1
     )
     group_consumer_assignment_interval_ms: int = _number(
         100, "Least time between two assignments of such a group.", high=15_000

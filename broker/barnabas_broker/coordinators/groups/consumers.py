@@ -49,6 +49,7 @@ class ConsumerSettings(NamedTuple):
     assign_in_steps: Assign
     topics: Topics
     pace: Pace
+    settled_pace: Pace
 
 
 class Consumers:
@@ -203,10 +204,12 @@ class Consumers:
         self._flush(hosted, dones)
 
     def _paced_ms(self, wanted_ms: int, now_ms: int) -> int:
-        longest_ms = self._settings.config.heartbeat_interval_ms
-        if wanted_ms >= longest_ms:
-            return longest_ms
-        return self._settings.pace.interval_ms(wanted_ms, longest_ms, now_ms)
+        config = self._settings.config
+        longest_ms = config.heartbeat_interval_ms
+        if wanted_ms < longest_ms:
+            return self._settings.pace.interval_ms(wanted_ms, longest_ms, now_ms)
+        soonest_ms = min(config.heartbeat_interval_min_ms, longest_ms)
+        return self._settings.settled_pace.interval_ms(soonest_ms, longest_ms, now_ms)
 
     def _refuse_waiting(self, hosted: HostedConsumers, error: ErrorCode) -> None:
         while hosted.waiting:

@@ -33,7 +33,7 @@ from barnabas_raftlog.records.markers import EndMarker
 
 from .consumer.assignors.built_in import ASSIGNORS, assign_in_steps
 from .consumer.messages import ConsumerConfig
-from .consumer.pace import Pace
+from .consumer.pace import HURRIED_APART_MS, SETTLED_APART_MS, Pace
 from .consumers import ConsumerSettings
 from .expiry import Expiry
 from .group_topics import GroupTopics
@@ -81,12 +81,14 @@ class GroupCoordinator(Homes[GroupTable, GroupShard]):
                 size_max=config.group_consumer_max_size,
                 session_timeout_ms=config.group_consumer_session_timeout_ms,
                 heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+                heartbeat_interval_min_ms=config.group_consumer_min_heartbeat_interval_ms,
                 assignment_interval_ms=config.group_consumer_assignment_interval_ms,
                 assignors=tuple(ASSIGNORS),
             ),
             assign_in_steps,
             self.topics,
-            Pace(),
+            Pace(HURRIED_APART_MS),
+            Pace(SETTLED_APART_MS),
         )
         retention_ms = config.offsets_retention_minutes * 60_000
         self.expiry = Expiry(self.host, self.tell_group, metadata, self.active_shards, retention_ms)

@@ -88,6 +88,8 @@ NAMES_STEP = 500  # names between two yields
 TARGETS_STEP = 100  # targets that are taken in
 SHARE_MAX = 10_000
 """Partitions of one member. It says, hears and saves all of them at once, 8 ms; what is more waits for more members."""
+SHARE_TOPICS_MAX = 2_000
+"""Likewise, topics: one with one partition costs as much as five partitions."""
 REVOKING_SPARE = 100
 GROUP_BYTES = 3_000
 MEMBER_BYTES = 1_000
@@ -109,8 +111,9 @@ class ConsumerProtocolGroup(GroupRecords):
     `deadline_ms` has come. Invariants: a partition is in `owners` while its member has it, or has not given it up yet,
     and no two members have one; `instances` has the static members by instance.
 
-    Limits: `config.size_max` members, who subscribe to `TOPICS_MAX` topics together; `SHARE_MAX` partitions of each.
-    `left_out` partitions were more than that in the last target, and are nobody's.
+    Limits: `config.size_max` members, who subscribe to `TOPICS_MAX` topics together, and with patterns to as many more;
+    `SHARE_MAX` partitions of each, of `SHARE_TOPICS_MAX` topics. `left_out` partitions were more than that in the last
+    target, and are nobody's.
     """
 
     __slots__ = (
@@ -767,12 +770,12 @@ def _said(known: MemberMetadata, beat: Beat) -> MemberMetadata:
 
 def _cut(target: Target) -> Target:
     """Return what of a target one member may have, topics in order."""
-    if partition_count(target) <= SHARE_MAX:
+    if len(target) <= SHARE_TOPICS_MAX and partition_count(target) <= SHARE_MAX:
         return target
     cut: dict[bytes, tuple[int, ...]] = {}
     left = SHARE_MAX
     for topic_id, numbers in sorted(target.items()):
-        if left and numbers:
+        if left and numbers and len(cut) < SHARE_TOPICS_MAX:
             cut[topic_id] = numbers[:left]
             left -= len(cut[topic_id])
     return cut

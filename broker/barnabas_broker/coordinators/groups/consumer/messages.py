@@ -31,7 +31,9 @@ class ConsumerConfig(NamedTuple):
     session_timeout_ms: int = 45_000
     """group.consumer.session.timeout.ms: who is silent for longer is thrown out."""
     heartbeat_interval_ms: int = 5_000
-    """group.consumer.heartbeat.interval.ms: how often a member of a group that has settled is heard."""
+    """group.consumer.heartbeat.interval.ms: how often a member of a group that has settled is heard, at the least."""
+    heartbeat_interval_min_ms: int = 500
+    """group.consumer.min.heartbeat.interval.ms: how often, if a broker has few members; no more than the other one."""
     assignment_interval_ms: int = 100
     """group.consumer.assignment.interval.ms: at least so much is between two target assignments of a group."""
     assignors: tuple[str, ...] = ("uniform", "range")

@@ -10,6 +10,7 @@ from barnabas_broker.coordinators.groups.consumer.group import (
     HURRY_MS,
     NAMES_STEP,
     SHARE_MAX,
+    SHARE_TOPICS_MAX,
     ConsumerProtocolGroup,
 )
 from barnabas_broker.coordinators.groups.consumer.messages import Beat, ConsumerAnswer, ConsumerConfig, Heard, Refusal
@@ -668,7 +669,7 @@ class TestTopics:
         answer = group.answer(heard, desk.topics, 1)
         assert isinstance(answer, ConsumerAnswer)
         assert looks[0] == 2 * len(names)
-        assert partition_count(answer.assigned or {}) == SHARE_MAX
+        assert partition_count(answer.assigned or {}) == SHARE_TOPICS_MAX
 
     def test_patterns_match_so_many_topics_together(self, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "TOPICS_MAX", 2)
