@@ -36,7 +36,7 @@ from .table import GroupTable, record_of_consumer
 
 __all__ = ["ConsumerSettings", "Consumers"]
 
-GROUPS_STEP = 100  # groups that begin or end, between two yields
+GROUPS_STEP = 100  # groups that begin or end, and their members, between two yields
 ANSWERS_STEP = 20  # members that are taken a step further
 REFUSED_MS = 1_000
 """So long after the log has refused a target no other one is made."""
@@ -103,11 +103,14 @@ class Consumers:
             yield
 
     def begin_in_steps(self) -> Steps:
-        for number, hosted in enumerate(list(self.groups.values()), 1):
+        work = 0
+        for hosted in list(self.groups.values()):
             if self._is_alive(hosted):
                 hosted.group.restart_sessions(self._host.now_ms())
                 self._settle(hosted)
-            if not number % GROUPS_STEP:
+            work += 1 + len(hosted.group.members) // 10
+            if work >= GROUPS_STEP:
+                work = 0
                 yield
 
     def recover_in_steps(self) -> Steps:

@@ -85,7 +85,8 @@ UNKNOWN_MS = 50
 PATTERN_REFRESH_MS = 10_000
 """New topics are looked at with the patterns of a group at most this often."""
 NAMES_STEP = 500  # names between two yields
-TARGETS_STEP = 100  # targets that are taken in
+TARGETS_STEP = 1_000  # topics of targets that are taken in, where a target counts as ten and ten partitions as one
+SAVED_BYTES = 30_000  # of records that are taken in when a group is loaded, as they are counted
 SHARE_MAX = 10_000
 """Partitions of one member. It says, hears and saves all of them at once, 8 ms; what is more waits for more members."""
 SHARE_TOPICS_MAX = 2_000
@@ -162,11 +163,13 @@ class ConsumerProtocolGroup(GroupRecords):
     ) -> "Generator[None, None, ConsumerProtocolGroup]":
         """Return the group as a new coordinator finds it: sessions, and the time to give partitions up, begin now."""
         group = cls(saved.group_id, config, assign_in_steps)
+        begun_bytes = 0
         for number, key in enumerate(list(saved.keys()), 1):
             value = saved.get(key)
             if value is not None and (key.kind is not Kind.MEMBER_ASSIGNMENT or key.subject in saved.members):
                 group.put(key, value)
-            if not number % EXPIRED_STEP:
+            if not number % EXPIRED_STEP or group.size_bytes - begun_bytes >= SAVED_BYTES:
+                begun_bytes = group.size_bytes
                 yield
         group.restart_sessions(now_ms)
         return group
@@ -524,13 +527,16 @@ class ConsumerProtocolGroup(GroupRecords):
         epoch = self._take_epoch(plan, has_new=has_new)
         if plan.targets is None or epoch <= self.target_number:
             return
-        left_out = 0
-        for number, (member_id, target) in enumerate(plan.targets.items(), 1):
+        left_out = work = 0
+        for member_id, target in plan.targets.items():
             share = _cut(target)
-            left_out += partition_count(target) - partition_count(share)
+            count = partition_count(share)
+            left_out += partition_count(target) - count
+            work += 10 + len(share) + count // 10
             if member_id in self.members and self.targets.get(member_id) != share:
                 self._write(Kind.TARGET, member_id, share)
-            if not number % TARGETS_STEP:
+            if work >= TARGETS_STEP:
+                work = 0
                 yield
         if not self.members or epoch <= self.target_number:
             return

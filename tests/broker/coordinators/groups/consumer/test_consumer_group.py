@@ -9,13 +9,14 @@ from barnabas_broker.coordinators.groups.consumer.assignors.built_in import assi
 from barnabas_broker.coordinators.groups.consumer.group import (
     HURRY_MS,
     NAMES_STEP,
+    SAVED_BYTES,
     SHARE_MAX,
     SHARE_TOPICS_MAX,
     ConsumerProtocolGroup,
 )
 from barnabas_broker.coordinators.groups.consumer.messages import Beat, ConsumerAnswer, ConsumerConfig, Heard, Refusal
 from barnabas_broker.coordinators.groups.consumer.subscribed import TOPICS_MAX
-from barnabas_broker.coordinators.groups.consumer.values import Kind, MemberState, partition_count
+from barnabas_broker.coordinators.groups.consumer.values import Kind, MemberState, Target, partition_count
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.steps import at_once
 
@@ -670,6 +671,27 @@ class TestTopics:
         assert isinstance(answer, ConsumerAnswer)
         assert looks[0] == 2 * len(names)
         assert partition_count(answer.assigned or {}) == SHARE_TOPICS_MAX
+
+    def test_targets_are_taken_in_and_groups_loaded_in_pieces(self) -> None:
+        names = [f"t{number:03}" for number in range(300)]
+        desk = Desk(SomeTopics(**dict.fromkeys(names, 1)))
+        for number in range(60):
+            one = Client(desk, f"m{number}", *names)
+            assert not isinstance(desk.hear(one.next_beat()), Refusal)
+        everything: Target = {topic_id(name): tuple(range(20)) for name in names[:100]}
+        plan = at_once(desk.group.plan_in_steps(desk.topics, desk.now_ms, 7))
+        plan = plan._replace(targets=dict.fromkeys(plan.targets or (), everything))
+        desk.flush()
+        most = pieces = 0
+        steps = desk.group.take_plan_in_steps(plan, desk.now_ms, 7)
+        for _ in steps:
+            pieces += 1
+            most = max(most, sum(one.key.kind is Kind.TARGET for one in desk.group.take_changes()))
+        assert (most, pieces) == (4, 15)
+
+        before = desk.group.size_bytes
+        loading = ConsumerProtocolGroup.from_saved_in_steps(desk.group, AT_ONCE, assign_in_steps, 1)
+        assert sum(1 for _ in loading) >= before // (SAVED_BYTES + 10_000)
 
     def test_patterns_match_so_many_topics_together(self, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "TOPICS_MAX", 2)
