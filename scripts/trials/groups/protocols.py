@@ -1,11 +1,13 @@
 """Compares groups of both protocols: how soon they settle, and how they hold when their coordinator dies.
 
-Three parts, each first with classic groups, then with those of KIP-848, on a fresh cluster of three brokers each time:
+Its parts, each first with classic groups, then with those of KIP-848, on a fresh cluster of three brokers each time:
 
 - *many*: 1,000 groups of two members over a topic of four partitions, which all start at once;
 - *large*: a group of 100 members over 200 partitions;
 - *joiner*: a group of three that has settled, and a fourth one that joins: until all four have what they should, and
   the coordinator knows it. Round after round.
+
+- *beats*: heartbeats of a group of KIP-848 that has settled, as many as the broker takes: what one costs.
 
 In the first two the broker that coordinates most of the groups gets SIGKILL when all have settled. It measures the
 longest wait of a member for a commit, and how many groups changed their epoch, which none should.
@@ -24,11 +26,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from bench.measures.idle import cpu_s
 from bench.systems import kafka
 from machines.cluster_handle import ClusterHandle, cluster
 
 from barnabas_clients.admin.client import Admin
 from barnabas_clients.cluster.connection import Connection
+from barnabas_clients.protocol.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
 
 from .raw import ClassicMember, ConsumerMember, Member, Place
@@ -170,6 +174,33 @@ async def joiners(place: Place, protocol: str, rounds: int) -> list[float]:
     return took_s
 
 
+async def beats(brokers: ClusterHandle, place: Place, count: int) -> tuple[float, float]:
+    """Return how many heartbeats the broker answers in a second, and the processor seconds that one takes."""
+    crowd = Crowd(place, "consumer")
+    member = crowd.start("beats")
+    await until(crowd.is_shared, "the member to settle")
+    await crowd.stop()
+    assert isinstance(member, ConsumerMember)
+    address = await place.coordinator_of("beats")
+    assert address is not None
+    connection = await Connection.open(*address, timeout_s=10)
+    pids = (await asyncio.to_thread(brokers.pids)).values()
+    before_s, began_s = sum(map(cpu_s, pids)), time.monotonic()
+    request = ConsumerGroupHeartbeatRequest("beats", member.member_id, member.epoch)
+    left = iter(range(count))
+
+    async def ask() -> None:
+        for _ in left:
+            answer = await connection.request(request, 30)
+            assert not answer.error_code, answer
+
+    await asyncio.gather(*(ask() for _ in range(32)))
+    took_s = time.monotonic() - began_s
+    used_s = sum(map(cpu_s, pids)) - before_s
+    await connection.close()
+    return count / took_s, used_s / count
+
+
 async def placed(bootstrap: str, topic: str, partitions: int) -> Place:
     async with Admin(bootstrap, timeout_s=60) as admin:
         await admin.create_topic(topic, partitions)
@@ -211,11 +242,12 @@ def compare_joiners(bootstrap: str, rounds: int) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", default="many,large,joiner", help="which of these, comma-separated")
+    parser.add_argument("--parts", default="many,large,joiner,beats", help="which of these, comma-separated")
     parser.add_argument("--groups", type=int, default=1_000)
     parser.add_argument("--members", type=int, default=100, help="of the large group")
     parser.add_argument("--partitions", type=int, default=200, help="of the large group's topic")
     parser.add_argument("--rounds", type=int, default=10, help="of the joiner")
+    parser.add_argument("--beats", type=int, default=20_000)
     parser.add_argument("--kafka", action="store_true", help="the joiner at Apache Kafka, too; needs a JDK")
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args()
@@ -229,6 +261,14 @@ def main() -> int:
     if "joiner" in parts:
         with cluster(settings=settings) as brokers:
             compare_joiners(brokers.bootstrap, options.rounds)
+    if "beats" in parts:
+        with cluster(settings=settings) as brokers:
+
+            async def all_beats() -> tuple[float, float]:
+                return await beats(brokers, await placed(brokers.bootstrap, "t", 4), options.beats)
+
+            each_s, used_s = asyncio.run(all_beats())
+        print(f"beats: {each_s:,.0f} in a second, {used_s * 1e3:.3f} ms of processors each", flush=True)
     if options.kafka:
         with kafka(synced=False, nodes=1) as peer:
             print("at Apache Kafka:", flush=True)
