@@ -122,7 +122,7 @@ class Consumers:
                 self._host.timers.cancel(hosted.deadline)
             hosted.is_removed = True
             hosted.group.close(self._topics)
-            self._refuse_waiting(hosted, error)
+            yield from self._refuse_waiting_in_steps(hosted, error)
             if not number % GROUPS_STEP:
                 yield
 
@@ -214,9 +214,13 @@ class Consumers:
         soonest_ms = min(config.heartbeat_interval_min_ms, longest_ms)
         return self._settings.settled_pace.interval_ms(soonest_ms, longest_ms, now_ms)
 
-    def _refuse_waiting(self, hosted: HostedConsumers, error: ErrorCode) -> None:
-        while hosted.waiting:
-            hosted.waiting.popleft().ticket.on_answer(Refusal(error, "The group's target could not be made."))
+    def _refuse_waiting_in_steps(self, hosted: HostedConsumers, error: ErrorCode) -> Steps:
+        refusal = Refusal(error, "The group's target could not be made.")
+        waiting, hosted.waiting = hosted.waiting, deque()
+        for number, one in enumerate(waiting, 1):
+            one.ticket.on_answer(refusal)
+            if not number % ANSWERS_STEP:
+                yield
 
     # Targets.
 
@@ -241,7 +245,7 @@ class Consumers:
                 error = self._flush(hosted, [])
                 if error is not ErrorCode.NONE:
                     hosted.plan_not_before_ms = self._host.now_ms() + REFUSED_MS
-                    self._refuse_waiting(hosted, error)
+                    yield from self._refuse_waiting_in_steps(hosted, error)
                     break
                 yield
                 if not self._is_alive(hosted):
@@ -385,7 +389,7 @@ class Consumers:
     def _land(self, hosted: HostedConsumers, flight: Flight, error: ErrorCode) -> None:
         if flight in hosted.flights:
             hosted.flights.remove(flight)
-        flight.land(error)
+        self._runtime.in_slices(flight.land_in_steps(error))
 
 
 class _Batch:
