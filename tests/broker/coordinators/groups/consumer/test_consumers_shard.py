@@ -201,9 +201,8 @@ class TestAnswers:
             assert all(member.waits for member in members)
             shard = world.shard
             assert shard is not None
-            left = []
-            for _ in shard.consumers.end_in_steps(ErrorCode.NOT_COORDINATOR):
-                left.append(sum(member.waits for member in members))
+            steps = shard.consumers.end_in_steps(ErrorCode.NOT_COORDINATOR)
+            left = [sum(member.waits for member in members) for _ in steps]
             assert left == [10]
             assert not any(member.waits for member in members)
 
