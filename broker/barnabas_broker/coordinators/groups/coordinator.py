@@ -44,6 +44,8 @@ from .table import GroupTable
 
 __all__ = ["GroupCoordinator"]
 
+GATHERING_MS_MAX = 200
+"""So long at most the first member of a group of KIP-848 waits for others. Kafka's do not, and classic ones longer."""
 TEXT_MAX = 1_000
 """Characters of a name or a reason that the history keeps: both are a client's, and a thousand events are kept."""
 
@@ -83,6 +85,7 @@ class GroupCoordinator(Homes[GroupTable, GroupShard]):
                 heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
                 heartbeat_interval_min_ms=config.group_consumer_min_heartbeat_interval_ms,
                 assignment_interval_ms=config.group_consumer_assignment_interval_ms,
+                initial_delay_ms=min(config.group_initial_rebalance_delay_ms, GATHERING_MS_MAX),
                 assignors=tuple(ASSIGNORS),
             ),
             assign_in_steps,

@@ -122,6 +122,7 @@ class ConsumerProtocolGroup(GroupRecords):
         "_changed_at_ms",
         "_changes",
         "_config",
+        "_gathers_until_ms",
         "_held",
         "_is_cut",
         "_looked_version",
@@ -152,7 +153,7 @@ class ConsumerProtocolGroup(GroupRecords):
         self._is_cut = False  # Whether patterns match more than there is room for.
         self._looked_version = -1  # of topics that the epoch's hash was made of
         self._now_ms = 0
-        self._changed_at_ms = self._refreshed_at_ms = self._target_at_ms = -(1 << 62)
+        self._changed_at_ms = self._refreshed_at_ms = self._target_at_ms = self._gathers_until_ms = -(1 << 62)
         self.left_out = 0
         self.instances: dict[str, str] = {}
         self.owners: dict[bytes, dict[int, str]] = {}
@@ -353,6 +354,8 @@ class ConsumerProtocolGroup(GroupRecords):
         if refusal is not None:
             return refusal, None
         assignor = self.assignor
+        if not self.members:
+            self._gathers_until_ms = now_ms + self._config.initial_delay_ms
         if after != before:
             self._write(Kind.MEMBER_METADATA, member_id, after)
         assignment = self.assignments.get(member_id, NOBODY)
@@ -407,7 +410,7 @@ class ConsumerProtocolGroup(GroupRecords):
         if not all(map(topics.is_ready, self._held)):
             return now_ms + RESOLVING_MS
         if self.target_number < self.epoch_number:
-            return max(now_ms, self._target_at_ms + self._config.assignment_interval_ms)
+            return max(now_ms, self._target_at_ms + self._config.assignment_interval_ms, self._gathers_until_ms)
         if self._looked_version != topics.version:
             return now_ms
         return self._refresh_due_ms(topics, now_ms)

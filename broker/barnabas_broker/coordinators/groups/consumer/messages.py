@@ -36,6 +36,8 @@ class ConsumerConfig(NamedTuple):
     """group.consumer.min.heartbeat.interval.ms: how often, if a broker has few members; no more than the other one."""
     assignment_interval_ms: int = 100
     """group.consumer.assignment.interval.ms: at least so much is between two target assignments of a group."""
+    initial_delay_ms: int = 0
+    """How long the first member of an empty group waits for others, or it would have to give up what it has just got."""
     assignors: tuple[str, ...] = ("uniform", "range")
     """group.consumer.assignors: those that members may ask for; the first is that of members who do not ask."""
 

@@ -136,6 +136,23 @@ class TestJoining:
         assert heard.epoch == 2 > desk.group.target_number
         assert desk.group.state == "Assigning"
 
+    def test_the_first_waits_for_others_and_nobody_has_to_give_anything_up(self) -> None:
+        desk = Desk(SomeTopics(t=4), ConsumerConfig(assignment_interval_ms=0, initial_delay_ms=200))
+        beats = [Client(desk, name, "t").next_beat() for name in "abcd"]
+        heard = [desk.hear(beat) for beat in beats]
+        assert desk.group.plan_due_ms(desk.topics, desk.now_ms) == desk.now_ms + 200
+        desk.now_ms += 200
+        desk.plan()
+        for one in heard:
+            assert isinstance(one, Heard)
+            answer = desk.group.answer(one, desk.topics, desk.now_ms)
+            assert isinstance(answer, ConsumerAnswer)
+            assert partition_count(answer.assigned or {}) == 1
+        desk.flush()
+        assert desk.group.state == "Stable"
+        assert not isinstance(desk.hear(Client(desk, "e", "t").next_beat()), Refusal)
+        assert desk.group.plan_due_ms(desk.topics, desk.now_ms) == desk.now_ms
+
     def test_the_assignor_is_the_one_that_most_ask_for(self, desk: Desk) -> None:
         clients = [Client(desk, name, "t") for name in "abc"]
         settle(*clients)

@@ -180,7 +180,6 @@ class TestAnswers:
             settle(world, one, two)
             assert len(one.has) == len(two.has) == 1
 
-
     def test_thousands_that_wait_for_one_record_are_told_some_at_a_time(self) -> None:
         told: list[ErrorCode] = []
         flight = Flight([told.append] * 50)
