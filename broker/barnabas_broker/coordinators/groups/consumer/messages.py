@@ -37,7 +37,7 @@ class ConsumerConfig(NamedTuple):
     assignment_interval_ms: int = 100
     """group.consumer.assignment.interval.ms: at least so much is between two target assignments of a group."""
     initial_delay_ms: int = 0
-    """How long the first member of an empty group waits for others, or it would have to give up what it has just got."""
+    """How long the first member of an empty group waits for others, for whom it would have to make room."""
     assignors: tuple[str, ...] = ("uniform", "range")
     """group.consumer.assignors: those that members may ask for; the first is that of members who do not ask."""
 
