@@ -32,6 +32,7 @@ SHARE = (
     "describe-configs-duplicates",
     "group-of-huge-members",
     "odd-group-names",
+    "expressions-that-take-long",
     "headers-that-lie",
     "topics-that-cannot-be",
     "peer-garbage",

@@ -307,9 +307,16 @@ class BrokerConfig:
     group_consumer_min_session_timeout_ms: int = _number(45_000, "Least that a group may have set for that.", low=1)
     group_consumer_max_session_timeout_ms: int = _number(60_000, "Most that a group may have set for that.", low=1)
     group_consumer_heartbeat_interval_ms: int = _number(
-        5_000, "How often members of such a group are heard when it has settled; while it changes, more often.", low=1
+        5_000,
+        "How often members of such a group are heard at the least when it has settled; while it changes, more often.",
+        low=1,
     )
-    group_consumer_min_heartbeat_interval_ms: int = _number(5_000, "Least that a group may have set for that.", low=1)
+    group_consumer_settled_heartbeat_interval_ms: int = _number(
+        500, "How often, as long as no more than 100 members of a broker come in a second.", low=1
+    )
+    group_consumer_min_heartbeat_interval_ms: int = _number(
+        5_000, "Least that a group may have set for `consumer.heartbeat.interval.ms`.", low=1
+    )
     group_consumer_max_heartbeat_interval_ms: int = _number(15_000, "Most that a group may have set for that.", low=1)
     group_consumer_assignment_interval_ms: int = _number(
         100, "Least time between two assignments of such a group.", high=15_000

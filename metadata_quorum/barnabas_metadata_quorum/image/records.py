@@ -20,7 +20,7 @@ Listeners came to registrations without a new version: a node that ignores them 
 *Rolling upgrades.* A record of a new type would stop the nodes that are still to be upgraded. So a broker says which
 `record_level` it understands, in its registration and in its heartbeats, and the controller refuses a command whose
 records somebody cannot read. Level 1 came with named snapshots, level 2 with features, level 3 with
-configurations of what is no topic, level 4 with brokers that are forgotten; 0 is a broker of before there
+configurations of what is no topic, level 4 with groups of KIP-848 and brokers that are forgotten; 0 is a broker of before there
 were levels. Levels are ignored by nodes that do not know them, which is harmless: heartbeats tell the next controller
 again.
 

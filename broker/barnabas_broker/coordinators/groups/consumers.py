@@ -47,9 +47,12 @@ from .table import GroupTable
 
 __all__ = ["ConsumerSettings", "Consumers"]
 
-GROUPS_STEP = 100  # groups that begin or end, between two yields
+GROUPS_STEP = 100  # groups that begin or end, and their members, between two yields
 ANSWERS_STEP = 20  # members that are taken a step further
 RECORDS_STEP = 50  # that are encoded
+_TOPICS_UNKNOWN = Refusal(
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The broker does not know yet which topics there are."
+)
 REFUSED_MS = 1_000
 """So long after the log has refused a target no other one is made."""
 
@@ -62,6 +65,7 @@ class ConsumerSettings(NamedTuple):
     assign_in_steps: Assign
     topics: Topics
     pace: Pace
+    settled_pace: Pace
 
 
 class Classics(Protocol):
@@ -122,6 +126,8 @@ class Consumers:
 
     def build_in_steps(self, table: GroupTable) -> Steps:
         assign_in_steps = self._settings.assign_in_steps
+        if table.consumers:
+            self._topics.want()
         for group_id, saved in list(table.consumers.items()):
             now_ms = self._host.now_ms()
             config = self._settings.of_group(group_id)
@@ -130,11 +136,14 @@ class Consumers:
             yield
 
     def begin_in_steps(self) -> Steps:
-        for number, hosted in enumerate(list(self.groups.values()), 1):
+        work = 0
+        for hosted in list(self.groups.values()):
             if self._is_alive(hosted):
                 hosted.group.restart_sessions(self._host.now_ms())
                 self._settle(hosted)
-            if not number % GROUPS_STEP:
+            work += 1 + len(hosted.group.members) // 10
+            if work >= GROUPS_STEP:
+                work = 0
                 yield
 
     def recover_in_steps(self) -> Steps:
@@ -146,7 +155,7 @@ class Consumers:
                 self._host.timers.cancel(hosted.deadline)
             hosted.is_removed = True
             hosted.group.close(self._topics)
-            self._refuse_waiting(hosted, error)
+            yield from self._refuse_waiting_in_steps(hosted, error)
             if not number % GROUPS_STEP:
                 yield
 
@@ -162,6 +171,10 @@ class Consumers:
             way = self._classics.way_from(group_id)
             if isinstance(way, Refusal):
                 ticket.on_answer(way)
+                return
+            self._topics.want()
+            if way.classic is not None and not self._topics.is_known:
+                ticket.on_answer(_TOPICS_UNKNOWN)
                 return
             config = self._settings.of_group(group_id)
             group = MixedGroup(group_id, config, self._settings.assign_in_steps)
@@ -206,6 +219,9 @@ class Consumers:
         group = hosted.group
         if hosted.is_busy:
             ticket.on_answer(Refusal(ErrorCode.REBALANCE_IN_PROGRESS, "The group is being converted."))
+            return
+        if not self._topics.is_known:
+            ticket.on_answer(_TOPICS_UNKNOWN)
             return
         if not (config.upgrades or config.downgrades):
             text = "Classic members may not join the group: the migration of groups is disabled."
@@ -291,7 +307,8 @@ class Consumers:
     ) -> None:
         """Give a classic member of a group, which must be there, what it may use, when that is committed."""
         hosted = self.groups[group_id]
-        if hosted.is_busy:
+        if hosted.is_busy or not self._topics.is_known:
+            # Members of this protocol name topics, whose ids the group has. They join again.
             ticket.on_answer(ErrorCode.REBALANCE_IN_PROGRESS)
             return
         now_ms = self._host.now_ms()
@@ -304,7 +321,7 @@ class Consumers:
 
     def _conclude(self, hosted: HostedConsumers, dones: list[Done]) -> None:
         """Write that members have gone; of those who are left the group may become a classic one."""
-        if hosted.group.becomes_classic:
+        if hosted.group.becomes_classic and self._topics.is_known:
             self._go_back(hosted, dones, is_whole=False)
             return
         self._flush(hosted, dones)
@@ -332,14 +349,14 @@ class Consumers:
         error = self._append(hosted, batch, Flight(dones))
         hosted.is_moving = False
         if error is ErrorCode.NONE:
-            self._refuse_waiting(hosted, ErrorCode.REBALANCE_IN_PROGRESS)
             self.take_out(hosted)
             self._tell("group converted", hosted.group_id, f"{len(members)} classic members are left")
             self._classics.take_back(hosted.group_id, saved)
+            yield from self._refuse_waiting_in_steps(hosted, ErrorCode.REBALANCE_IN_PROGRESS)
             return
         self._tell("group not converted", hosted.group_id, f"the log does not take it: {error.name}")
         group.give_back(unsaid)
-        group.stay(self._topics, self._host.now_ms())
+        group.stay(self._host.now_ms())
         self._flush(hosted, dones)
         self._consider_plan(hosted)
         self._settle(hosted)
@@ -359,21 +376,27 @@ class Consumers:
         for heard, ticket in waiting:
             answer = hosted.group.answer(heard, self._topics, now_ms)
             if isinstance(answer, ConsumerAnswer):
-                longest_ms = hosted.group.config.heartbeat_interval_ms
-                answer = answer._replace(interval_ms=self._paced_ms(answer.interval_ms, longest_ms, now_ms))
+                paced_ms = self._paced_ms(hosted.group.config, answer.interval_ms, now_ms)
+                answer = answer._replace(interval_ms=paced_ms)
                 if heard.beat.classic is not None:
                     hosted.group.told(heard.beat.member_id, now_ms)
             dones.append(partial(_give, ticket, answer))
         self._flush(hosted, dones)
 
-    def _paced_ms(self, wanted_ms: int, longest_ms: int, now_ms: int) -> int:
-        if wanted_ms >= longest_ms:
-            return longest_ms
-        return self._settings.pace.interval_ms(wanted_ms, longest_ms, now_ms)
+    def _paced_ms(self, config: ConsumerConfig, wanted_ms: int, now_ms: int) -> int:
+        longest_ms = config.heartbeat_interval_ms
+        if wanted_ms < longest_ms:
+            return self._settings.pace.interval_ms(wanted_ms, longest_ms, now_ms)
+        soonest_ms = min(config.settled_interval_ms, longest_ms)
+        return self._settings.settled_pace.interval_ms(soonest_ms, longest_ms, now_ms)
 
-    def _refuse_waiting(self, hosted: HostedConsumers, error: ErrorCode) -> None:
-        while hosted.waiting:
-            hosted.waiting.popleft().ticket.on_answer(Refusal(error, "The group's target could not be made."))
+    def _refuse_waiting_in_steps(self, hosted: HostedConsumers, error: ErrorCode) -> Steps:
+        refusal = Refusal(error, "The group's target could not be made.")
+        waiting, hosted.waiting = hosted.waiting, deque()
+        for number, one in enumerate(waiting, 1):
+            one.ticket.on_answer(refusal)
+            if not number % ANSWERS_STEP:
+                yield
 
     # Targets.
 
@@ -392,13 +415,13 @@ class Consumers:
     def _plan(self, hosted: HostedConsumers) -> Steps:
         group = hosted.group
         plan = yield from group.plan_in_steps(self._topics, self._host.now_ms(), self._host.wall_ms())
-        steps = group.take_plan_in_steps(plan, self._topics, self._host.now_ms(), self._host.wall_ms())
+        steps = group.take_plan_in_steps(plan, self._host.now_ms(), self._host.wall_ms())
         if self._is_alive(hosted) and not hosted.is_busy:
             for _ in steps:
                 error = self._flush(hosted, [])
                 if error is not ErrorCode.NONE:
                     hosted.plan_not_before_ms = self._host.now_ms() + REFUSED_MS
-                    self._refuse_waiting(hosted, error)
+                    yield from self._refuse_waiting_in_steps(hosted, error)
                     break
                 yield
                 if not self._is_alive(hosted) or hosted.is_moving:
@@ -535,7 +558,7 @@ class Consumers:
     def _land(self, hosted: HostedConsumers, flight: Flight, error: ErrorCode) -> None:
         if flight in hosted.flights:
             hosted.flights.remove(flight)
-        flight.land(error)
+        self._runtime.in_slices(flight.land_in_steps(error))
 
 
 class ParkedSync(Protocol):

@@ -33,7 +33,7 @@ from barnabas_raftlog.loop_meter import LoopMeter
 from barnabas_raftlog.records.markers import EndMarker
 
 from .consumer.assignors.built_in import assign_in_steps
-from .consumer.pace import Pace
+from .consumer.pace import HURRIED_APART_MS, SETTLED_APART_MS, Pace
 from .consumers import ConsumerSettings
 from .expiry import Expiry
 from .group_configs import changed_groups, config_of, consumer_config
@@ -83,7 +83,8 @@ class GroupCoordinator(Homes[GroupTable, GroupShard]):
             lambda group_id: config_of(consumers, config, metadata.image.resource_configs.get(group_key(group_id), {})),
             assign_in_steps,
             self.topics,
-            Pace(),
+            Pace(HURRIED_APART_MS),
+            Pace(SETTLED_APART_MS),
         )
         retention_ms = config.offsets_retention_minutes * 60_000
         self.expiry = Expiry(self.host, self.tell_group, metadata, self.active_shards, retention_ms)
@@ -98,8 +99,7 @@ class GroupCoordinator(Homes[GroupTable, GroupShard]):
         )
 
     def _make_shard(self, runtime: ShardRuntime[GroupTable, GroupShard]) -> GroupShard:
-        # It is the first that asks for topics, and images came before it.
-        self.topics.take(self._metadata.image)
+        self._take_topics(self._metadata.image)
         return GroupShard(runtime, self._group_config, self.room, self.tell_group, self._consumers)
 
     def end_transaction(self, index: int, marker: EndMarker, bumps_epoch: bool, done: Done) -> None:
@@ -121,7 +121,7 @@ class GroupCoordinator(Homes[GroupTable, GroupShard]):
 
         Subscribed to the metadata service.
         """
-        self.topics.take(new)
+        self._take_topics(new)
         if new.resource_configs is not old.resource_configs:
             for group_id in changed_groups(old.resource_configs, new.resource_configs):
                 shard = self.shard_of(group_id)
@@ -130,6 +130,16 @@ class GroupCoordinator(Homes[GroupTable, GroupShard]):
         deleted = topic_changes(old, new).deleted
         if deleted:
             self.expiry.forget_topics([(topic.name, topic.topic_id) for topic in deleted])
+
+    def _take_topics(self, image: Image) -> None:
+        """Tell groups which topics exist, unless the image may be older than this process.
+
+        A broker that starts may lead before it has heard what happened while it was away. It has, when the image has
+        its registration.
+        """
+        epoch = self._metadata.broker_epoch
+        if self.topics.is_known or (epoch is not None and image.version > epoch):
+            self.topics.take(image)
 
     def status(self) -> dict[str, Any]:
         """Return everything that an operator may ask, as plain values."""

@@ -16,6 +16,8 @@ from .consumer.messages import ConsumerConfig
 
 __all__ = ["changed_groups", "config_of", "consumer_config"]
 
+GATHERING_MS_MAX = 200
+"""So long at most the first member of a group of KIP-848 waits for others. Kafka's do not, and classic ones longer."""
 Configs: TypeAlias = Mapping[tuple[int, str], Mapping[str, str]]
 """What is set, by the kind of resource and its name."""
 
@@ -27,6 +29,8 @@ def consumer_config(config: BrokerConfig) -> ConsumerConfig:
         size_max=config.group_consumer_max_size,
         session_timeout_ms=config.group_consumer_session_timeout_ms,
         heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+        settled_interval_ms=config.group_consumer_settled_heartbeat_interval_ms,
+        initial_delay_ms=min(config.group_initial_rebalance_delay_ms, GATHERING_MS_MAX),
         assignment_interval_ms=config.group_consumer_assignment_interval_ms,
         assignors=config.consumer_assignors,
         upgrades=policy in {"bidirectional", "upgrade"},

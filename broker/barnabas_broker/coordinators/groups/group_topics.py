@@ -1,7 +1,13 @@
 """Tells the groups of KIP-848 which topics exist, and which of them their patterns match: once for all of a broker.
 
 It hears of topics from the image, a few at a time and in order (`consumer.topics`); what patterns match is found beside
-what else there is to do. So it is behind the image by some turns of the loop, and `version` tells when it has come on.
+what else there is to do, behind all news of topics. So it is behind the image by some turns of the loop, and `version`
+tells when it has come on.
+
+*Only where it is wanted.* Until there is a group of KIP-848 on this broker it keeps nothing. From the first on
+(`want`) it takes all topics in, which takes many turns; until that is done it says that it does not know
+(`is_known`), and groups conclude nothing from what is missing. Nor do they before the first image: the caller brings
+none that may be older than this process.
 """
 
 from collections import deque
@@ -20,6 +26,7 @@ from .consumer.topics import KnownTopic, KnownTopics, TooManyPatternsError
 __all__ = ["GroupTopics"]
 
 NAMES_STEP = 500  # between two yields
+_ENDED = object()
 
 Steps = Generator[None, None, None]
 
@@ -27,15 +34,18 @@ Steps = Generator[None, None, None]
 class GroupTopics:
     """See the module. Owned by the loop. `known` has the topics, and each pattern that a group holds, with its topics.
 
-    `spawn` runs what has to be done later. `image` is the last one that was heard of, at first one without topics.
+    `spawn` runs what has to be done later. `nothing` is an image without topics.
     """
 
-    def __init__(self, spawn: Callable[[Coroutine[Any, Any, None]], None], image: Image) -> None:
+    def __init__(self, spawn: Callable[[Coroutine[Any, Any, None]], None], nothing: Image) -> None:
         self.known = KnownTopics()
-        self._image = image
+        self.is_known = False
+        self._image = nothing  # as far as `known` has, or will have, what is in it
+        self._newest: Image | None = None
+        self._is_wanted = False
         self._spawn = spawn
         self._held: dict[str, tuple[TopicPattern | None, int]] = {}
-        self._work: deque[Steps] = deque()
+        self._news: deque[Steps] = deque()
         self._is_working = False
 
     # What groups ask (Topics).
@@ -48,11 +58,17 @@ class GroupTopics:
         topic = self.known.get(name)
         return None if topic is None else (topic.topic_id, topic.partition_count)
 
+    def name_of(self, topic_id: bytes) -> str | None:
+        return self.known.name_of(topic_id)
+
+    def changed_since(self, version: int) -> Collection[str] | None:
+        return self.known.changed_since(version)
+
     def pattern_refusal(self, pattern: str) -> Refusal | None:
         if pattern in self._held:
             return None
         try:
-            self.known.release(self.known.acquire(pattern))
+            self.known.check(pattern)
         except PatternError as error:
             text = f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {error}."
             return Refusal(ErrorCode.INVALID_REGULAR_EXPRESSION, text)
@@ -69,8 +85,7 @@ class GroupTopics:
                 # A group that was loaded has more than this broker has room for: it matches nothing.
                 known = None
             else:
-                if not known.is_resolved:
-                    self._do(self.known.resolve_in_steps())
+                self._work()
         self._held[pattern] = known, count + 1
 
     def let_go(self, pattern: str) -> None:
@@ -97,25 +112,46 @@ class GroupTopics:
 
     # What there is.
 
+    def want(self) -> None:
+        """Know of topics from now on: a group asks."""
+        if not self._is_wanted:
+            self._is_wanted = True
+            self._take_newest()
+
     def take(self, image: Image) -> None:
         """Take in what has changed since the last image."""
-        before, self._image = self._image, image
-        changes = topic_changes(before, image)
+        self._newest = image
+        self._take_newest()
+
+    def _take_newest(self) -> None:
+        if not self._is_wanted or self._newest is None:
+            return
+        before, self._image = self._image, self._newest
+        changes = topic_changes(before, self._image)
         # Where partitions are is nothing to groups.
         grown = [one for one in changes.changed if len(before.topics[one.topic_id].partitions) < len(one.partitions)]
-        if changes.created or changes.deleted or grown:
+        if changes.created or changes.deleted or grown or not self.is_known:
             there = map(_known, (*changes.created, *grown))
-            self._do(self.known.take_in_steps(there, map(_known, changes.deleted)))
+            self._news.append(self.known.take_in_steps(there, map(_known, changes.deleted)))
+            self._work()
 
-    def _do(self, steps: Steps) -> None:
-        self._work.append(steps)
-        if not self._is_working:
+    def _work(self) -> None:
+        if not self._is_working and (self._news or (self.is_known and self.known.is_behind)):
             self._is_working = True
-            self._spawn(self._work_off())
+            self._spawn(taken(self._work_in_steps()))
 
-    async def _work_off(self) -> None:
-        while self._work:
-            await taken(self._work.popleft())
+    def _work_in_steps(self) -> Steps:
+        matching: Steps | None = None
+        while self._news or matching is not None or self.known.is_behind:
+            while self._news:
+                yield from self._news[0]
+                self._news.popleft()
+            self.is_known = True
+            matching = matching or self.known.resolve_in_steps()
+            if next(matching, _ENDED) is _ENDED:
+                matching = None
+            else:
+                yield
         self._is_working = False
 
 

@@ -9,12 +9,16 @@ from typing import NamedTuple, Protocol
 
 from barnabas_broker.coordinators.groups.consumer.messages import ConsumerAnswer, Heard, Refusal
 from barnabas_broker.coordinators.groups.consumer.mixed import MixedGroup
-from barnabas_broker.coordinators.runtime.contracts import Done
+from barnabas_broker.coordinators.runtime.contracts import Done, Steps
 from barnabas_broker.timing.deadlines import Deadline
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.callbacks import call_each
+from barnabas_raftlog.steps import at_once
 
 __all__ = ["Flight", "HostedConsumers", "ParkedBeat", "Waiting"]
+
+
+DONES_STEP = 20  # that are called in one go
 
 
 class ParkedBeat(Protocol):
@@ -40,8 +44,16 @@ class Flight:
         self.is_over = False
 
     def land(self, error: ErrorCode) -> None:
+        at_once(self.land_in_steps(error))
+
+    def land_in_steps(self, error: ErrorCode) -> Steps:
+        """Call them, a few at a time: thousands of heartbeats may have come while it was under way."""
         self.is_over = True
-        call_each(self.dones, lambda done: done(error))
+        dones, self.dones = self.dones, []
+        for begin in range(0, len(dones), DONES_STEP):
+            if begin:
+                yield
+            call_each(dones[begin : begin + DONES_STEP], lambda done: done(error))
 
 
 class HostedConsumers:

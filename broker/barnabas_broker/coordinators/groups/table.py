@@ -44,6 +44,7 @@ TableName = Name | ConsumerKey
 
 # How much is done between two yields.
 RECORDS_STEP = 100  # records that are taken in
+RECORDS_BYTES = 30_000  # likewise, of those of groups of KIP-848
 ENDED_STEP = 500  # offsets of a transaction that are taken in at its end
 NAMES_STEP = 1_000  # names that are listed
 ENCODED_AT_ONCE = 200  # members
@@ -81,6 +82,7 @@ class GroupTable:
     def take(self, header: BatchHeader, records: Iterable[Record]) -> Steps:
         """Take in committed records; a group of thousands is one record, and is read in steps, too."""
         writer = writer_of(header)
+        taken_bytes = 0
         for number, record in enumerate(records, 1):
             if not number % RECORDS_STEP:
                 yield
@@ -101,6 +103,10 @@ class GroupTable:
                 case ConsumerKey():
                     said = None if record.value is None else decode_consumer_value(key.kind, record.value)
                     self.put_consumer(key, said)
+                    taken_bytes += len(record.value or b"")
+                    if taken_bytes >= RECORDS_BYTES:
+                        taken_bytes = 0
+                        yield
                 case None:
                     pass
 

@@ -1,6 +1,6 @@
 """OffsetDelete: forget a group's positions in some partitions, unless its members subscribe to the topic."""
 
-from collections.abc import Set as AbstractSet
+from collections.abc import Container
 from functools import partial
 
 from barnabas_broker.coordinators.groups.shard import Change, GroupShard
@@ -30,7 +30,7 @@ async def handle(broker: BrokerContext, _: Exchange, request: OffsetDeleteReques
     shard = await certain_shard(broker, request.group_id)
     if isinstance(shard, ErrorCode):
         return refuse(request, shard)
-    subscribed: AbstractSet[str] | None
+    subscribed: Container[str] | None
     hosted = shard.group(request.group_id)
     consumers = shard.consumers.hosted(request.group_id)
     if consumers is not None:

@@ -66,7 +66,10 @@ class World(ReplicaWorld[TableName | StagedName, Value, GroupShard]):
         self._read: dict[int, Read] = {}  # which keep the entries, so no other one gets the id
         self.coordinator = GroupCoordinator(
             BrokerConfig.from_settings({**SETTINGS, **(settings or {})}),
-            cast("Any", SimpleNamespace(image=SimpleNamespace(topics=self.topic_ids, resource_configs={}))),
+            cast(
+                "Any",
+                SimpleNamespace(image=SimpleNamespace(topics=self.topic_ids, resource_configs={}), broker_epoch=None),
+            ),
             self.partitions,
             EventHistory(self.wall_ms),
             self.timers,
@@ -74,6 +77,7 @@ class World(ReplicaWorld[TableName | StagedName, Value, GroupShard]):
             self.failures.append,
         )
         # Tests say themselves what there is for groups of KIP-848.
+        self.coordinator.topics.is_known = True
         cast("Any", self.coordinator.topics).take = lambda _: None
         self.observe(self.coordinator.runtime)
 

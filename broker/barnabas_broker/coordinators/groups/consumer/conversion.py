@@ -134,7 +134,7 @@ def take_over_in_steps(
         if work >= STEP:
             work = 0
             yield
-    group.fill_epoch(epoch, topics, is_settled=classic.is_settled)
+    yield from group.fill_epoch_in_steps(epoch, topics, is_settled=classic.is_settled)
     return None
 
 

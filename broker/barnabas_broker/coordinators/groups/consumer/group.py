@@ -23,19 +23,23 @@ A static member that leaves with epoch -2 comes back: it stays in the group with
 whoever joins as the same instance inherits it, under another member id (trap G4). A member that joins again under its
 own id and instance finds itself: its first answer may have been lost. (Kafka refuses that one for ever.)
 
+*Topics* are looked at when a target is made, and after a heartbeat if any has changed that the group subscribes to: in
+steps, beside all else, for there may be tens of thousands. A heartbeat itself looks at none. While a broker that has
+just started does not know yet which topics exist, nothing follows from one that is missing: nobody loses anything.
+
 Not here: targets are made by assignors (`assignors`), and what patterns match is found for all groups of a broker
 (`messages.Topics`); the wire; and the other requests of members that speak the classic protocol (`mixed`): each of
 their JoinGroups is heard here.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Container, Generator, Iterable, Iterator, Mapping
 from heapq import heappop, heappush
+from itertools import chain
 from typing import NamedTuple, Self
 
 from barnabas_clients.protocol.error_codes import ErrorCode
 
-from .assignors.roster import MemberSubscription
+from .assignors.roster import MemberSubscription, in_order
 from .classic_members import ClassicMembers
 from .messages import (
     Assign,
@@ -49,7 +53,7 @@ from .messages import (
 )
 from .reconciling import Step, is_among, reconciled
 from .saved import GroupRecords
-from .subscribed import TOPICS_MAX, SubscribedTopics
+from .subscribed import TOPICS_MAX, SubscribedIds, SubscribedTopics
 from .values import (
     NO_TARGET,
     NOTHING,
@@ -78,12 +82,17 @@ EXPIRED_STEP = 100
 """Members that are thrown out in one go; the others a millisecond later."""
 RESOLVING_MS = 10
 """While it is not known what a pattern matches a group looks again after so long."""
+UNKNOWN_MS = 50
+"""Likewise, while it is not known which topics exist."""
 PATTERN_REFRESH_MS = 10_000
 """New topics are looked at with the patterns of a group at most this often."""
 NAMES_STEP = 500  # names between two yields
-TARGETS_STEP = 100  # targets that are taken in
+TARGETS_STEP = 1_000  # topics of targets that are taken in, where a target counts as ten and ten partitions as one
+SAVED_BYTES = 30_000  # of records that are taken in when a group is loaded, as they are counted
 SHARE_MAX = 10_000
 """Partitions of one member. It says, hears and saves all of them at once, 8 ms; what is more waits for more members."""
+SHARE_TOPICS_MAX = 2_000
+"""Likewise, topics: one with one partition costs as much as five partitions."""
 REVOKING_SPARE = 100
 GROUP_BYTES = 3_000
 MEMBER_BYTES = 1_000
@@ -105,8 +114,9 @@ class ConsumerProtocolGroup(GroupRecords):
     `deadline_ms` has come. Invariants: a partition is in `owners` while its member has it, or has not given it up yet,
     and no two members have one; `instances` has the static members by instance.
 
-    Limits: `config.size_max` members, who subscribe to `TOPICS_MAX` topics together; `SHARE_MAX` partitions of each.
-    `left_out` partitions were more than that in the last target, and are nobody's.
+    Limits: `config.size_max` members, who subscribe to `TOPICS_MAX` topics together, and with patterns to as many more;
+    `SHARE_MAX` partitions of each, of `SHARE_TOPICS_MAX` topics. `left_out` partitions were more than that in the last
+    target, and are nobody's.
     """
 
     __slots__ = (
@@ -114,17 +124,18 @@ class ConsumerProtocolGroup(GroupRecords):
         "_changed_at_ms",
         "_changes",
         "_config",
+        "_gathers_until_ms",
         "_held",
+        "_is_cut",
+        "_looked_version",
         "_now_ms",
         "_refreshed_at_ms",
         "_resolved_versions",
         "_revoking",
         "_revoking_at",
-        "_seen_version",
         "_sessions",
         "_subscribed",
         "_target_at_ms",
-        "_topic_ids",
         "classic",
         "instances",
         "left_out",
@@ -141,11 +152,11 @@ class ConsumerProtocolGroup(GroupRecords):
         self._sessions: dict[str, int] = {}  # in the order in which they end
         self._revoking: dict[str, int] = {}  # until when members may take to give partitions up
         self._revoking_at: list[tuple[int, str]] = []  # a heap; those that `_revoking` does not say are over
-        self._topic_ids: dict[tuple[tuple[str, ...], str | None], frozenset[bytes]] = {}
         self._resolved_versions: dict[str, int] = {}  # of topics that each pattern was resolved with
-        self._seen_version = -1
+        self._is_cut = False  # Whether patterns match more than there is room for.
+        self._looked_version = -1  # of topics that the epoch's hash was made of
         self._now_ms = 0
-        self._changed_at_ms = self._refreshed_at_ms = self._target_at_ms = -(1 << 62)
+        self._changed_at_ms = self._refreshed_at_ms = self._target_at_ms = self._gathers_until_ms = -(1 << 62)
         self.left_out = 0
         self.classic = ClassicMembers()
         self.instances: dict[str, str] = {}
@@ -157,11 +168,13 @@ class ConsumerProtocolGroup(GroupRecords):
     ) -> Generator[None, None, Self]:
         """Return the group as a new coordinator finds it: sessions, and the time to give partitions up, begin now."""
         group = cls(saved.group_id, config, assign_in_steps)
+        begun_bytes = 0
         for number, key in enumerate(list(saved.keys()), 1):
             value = saved.get(key)
             if value is not None and (key.kind is not Kind.MEMBER_ASSIGNMENT or key.subject in saved.members):
                 group.put(key, value)
-            if not number % EXPIRED_STEP:
+            if not number % EXPIRED_STEP or group.size_bytes - begun_bytes >= SAVED_BYTES:
+                begun_bytes = group.size_bytes
                 yield
         group.restart_sessions(now_ms)
         return group
@@ -178,9 +191,9 @@ class ConsumerProtocolGroup(GroupRecords):
         assignors = self._config.assignors
         return wanted if wanted in assignors else assignors[0]
 
-    def subscribed(self) -> AbstractSet[str]:
+    def subscribed(self) -> Container[str]:
         """Return the topics that members subscribe to, by name or by a pattern, whether they exist or not; a view."""
-        return self._subscribed.names.keys()
+        return self._subscribed
 
     # What changes.
 
@@ -199,7 +212,6 @@ class ConsumerProtocolGroup(GroupRecords):
             case Kind.PATTERN:
                 assert value is None or isinstance(value, ResolvedPattern)
                 self._subscribed.resolve(key.subject, value)
-                self._topic_ids.clear()
             case _:
                 pass
 
@@ -236,12 +248,18 @@ class ConsumerProtocolGroup(GroupRecords):
         """Write what a group begins with that was another one before."""
         self._write(kind, subject, value)
 
-    def fill_epoch(self, epoch: int, topics: Topics, *, is_settled: bool) -> None:
-        """Begin with an epoch whose target is there; if the group was not settled, with the next one, too."""
-        self._write(Kind.GROUP_EPOCH, "", GroupEpoch(epoch, self._subscribed.hash(topics)))
+    def fill_epoch_in_steps(self, epoch: int, topics: Topics, *, is_settled: bool) -> Generator[None, None, None]:
+        """Begin with an epoch whose target is there; if the group was not settled, with the next one, too.
+
+        Topics are known (`Topics.is_known`).
+        """
+        version = topics.version
+        metadata_hash = yield from self._subscribed.hash_in_steps(topics, {})
+        self._looked_version = version
+        self._write(Kind.GROUP_EPOCH, "", GroupEpoch(epoch, metadata_hash))
         self._write(Kind.TARGET_EPOCH, "", TargetEpoch(epoch))
         if not is_settled:
-            self._consider_epoch(topics, self._now_ms, is_changed=True)
+            self._begin_epoch(self._now_ms)
 
     def give_back(self, changes: list[Change]) -> None:
         """Have changes that were taken be taken again, before all others: nothing came of them yet."""
@@ -272,6 +290,10 @@ class ConsumerProtocolGroup(GroupRecords):
         undone = [*changes, *self.take_changes()]
         for change in reversed(undone):
             self.put(change.key, change.old)
+            if change.key.kind in {Kind.GROUP_EPOCH, Kind.PATTERN}:
+                # What was seen when it was written is to be seen again.
+                self._looked_version = -1
+                self._resolved_versions.clear()
         for member_id in {change.key.subject for change in undone}:
             if member_id not in self.members:
                 self._forget_times(member_id)
@@ -375,6 +397,8 @@ class ConsumerProtocolGroup(GroupRecords):
         if refusal is not None:
             return refusal, None
         assignor = self.assignor
+        if not self.members:
+            self._gathers_until_ms = now_ms + self._config.initial_delay_ms
         if after != before:
             self._write(Kind.MEMBER_METADATA, member_id, after)
         assignment = self.assignments.get(member_id, NOBODY)
@@ -386,8 +410,8 @@ class ConsumerProtocolGroup(GroupRecords):
         is_changed = before is None or has_resubscribed or self.assignor != assignor
         if self._held != self._subscribed.patterns.keys():
             self._hold(topics)
-        if is_changed or self._seen_version != topics.version:
-            self._consider_epoch(topics, now_ms, is_changed=is_changed)
+        if is_changed:
+            self._begin_epoch(now_ms)
         self.touch(member_id, now_ms)
         self.classic.joins.drop(member_id)
         return None, Heard(beat, assignment.assigned, self.epoch_number, has_resubscribed)
@@ -413,26 +437,30 @@ class ConsumerProtocolGroup(GroupRecords):
                 self._write(Kind.PATTERN, pattern, None)
             self._hold(topics)
 
-    def _consider_epoch(self, topics: Topics, now_ms: int, *, is_changed: bool) -> None:
-        """Begin a new epoch, if anything has changed or the topics have."""
-        metadata_hash = self._subscribed.hash(topics)
-        if self._seen_version != topics.version:
-            self._seen_version = topics.version
-            self._topic_ids.clear()
-        if is_changed or self.epoch is None or metadata_hash != self.epoch.metadata_hash:
-            self._write(Kind.GROUP_EPOCH, "", GroupEpoch(self.epoch_number + 1, metadata_hash))
-            self._changed_at_ms = now_ms
+    def _begin_epoch(self, now_ms: int) -> None:
+        # The topics are looked at when the target for it is made.
+        metadata_hash = 0 if self.epoch is None else self.epoch.metadata_hash
+        self._write(Kind.GROUP_EPOCH, "", GroupEpoch(self.epoch_number + 1, metadata_hash))
+        self._changed_at_ms = now_ms
 
     # Targets.
 
     def plan_due_ms(self, topics: Topics, now_ms: int) -> int | None:
-        """Return when a new target, or a new look at topics with the patterns, is wanted: at the earliest now."""
+        """Return when a new target, or a new look at topics, is wanted: at the earliest now."""
         if not self.members:
             return None
+        if not topics.is_known:
+            return now_ms + UNKNOWN_MS
         if not all(map(topics.is_ready, self._held)):
             return now_ms + RESOLVING_MS
         if self.target_number < self.epoch_number:
-            return max(now_ms, self._target_at_ms + self._config.assignment_interval_ms)
+            return max(now_ms, self._target_at_ms + self._config.assignment_interval_ms, self._gathers_until_ms)
+        if self._looked_version != topics.version:
+            return now_ms
+        return self._refresh_due_ms(topics, now_ms)
+
+    def _refresh_due_ms(self, topics: Topics, now_ms: int) -> int | None:
+        """Return when it is to be seen what patterns match by now; None: nothing has changed since it was."""
         versions = [self._resolved_versions.get(pattern) for pattern in self._subscribed.patterns]
         if None in versions:
             return now_ms
@@ -444,21 +472,53 @@ class ConsumerProtocolGroup(GroupRecords):
         """Return a plan for the group as it is now; members and topics may change meanwhile."""
         epoch = self.epoch_number
         version = topics.version
+        known_hash = 0 if self.epoch is None else self.epoch.metadata_hash
+        is_wanted = self.target_number < epoch
         patterns: dict[str, ResolvedPattern] = {}
-        self._refreshed_at_ms = now_ms
-        for pattern in list(self._subscribed.patterns):
-            if self._resolved_versions.get(pattern) != version or pattern not in self.patterns:
-                found = yield from topics.matching_in_steps(pattern)
-                patterns[pattern] = ResolvedPattern(tuple(sorted(found)[:TOPICS_MAX]), version, wall_ms)
+        refresh_ms = self._refresh_due_ms(topics, now_ms)
+        if is_wanted or (refresh_ms is not None and refresh_ms <= now_ms):
+            self._refreshed_at_ms = now_ms
+            patterns = yield from self._resolved_in_steps(topics, version, wall_ms)
         has_new = any(
             pattern not in self.patterns or self.patterns[pattern].topics != resolved.topics
             for pattern, resolved in patterns.items()
         )
-        if not has_new and self.target_number >= epoch:
-            return Plan(epoch, version, patterns, None)
+        if not (is_wanted or has_new) and not self._is_concerned(topics):
+            return Plan(epoch, version, known_hash, patterns, None)
+        metadata_hash = yield from self._subscribed.hash_in_steps(topics, patterns)
+        if not (is_wanted or has_new) and metadata_hash == known_hash:
+            return Plan(epoch, version, known_hash, patterns, None)
         said, counts = yield from self._said_in_steps(patterns, topics)
         targets = yield from self._assign_in_steps(self.assignor, said, counts)
-        return Plan(epoch, version, patterns, targets)
+        return Plan(epoch, version, metadata_hash, patterns, targets)
+
+    def _is_concerned(self, topics: Topics) -> bool:
+        """Tell whether a topic may have changed that the group subscribes to, since its hash was made."""
+        if self._looked_version == topics.version:
+            return False
+        return self._looked_version < 0 or self._subscribed.is_concerned(topics.changed_since(self._looked_version))
+
+    def _resolved_in_steps(
+        self, topics: Topics, version: int, wall_ms: int
+    ) -> Generator[None, None, dict[str, ResolvedPattern]]:
+        """Return what those patterns match that were not looked at with this version of topics.
+
+        All patterns of the group together match `TOPICS_MAX` topics; of the last ones there may be less, or none.
+        """
+        patterns: dict[str, ResolvedPattern] = {}
+        wanted = list(self._subscribed.patterns)
+        self._is_cut = False
+        is_old = [self._resolved_versions.get(one) != version or one not in self.patterns for one in wanted]
+        left = TOPICS_MAX - sum(
+            len(self.patterns[one].topics) for one, old in zip(wanted, is_old, strict=True) if not old
+        )
+        for pattern in (one for one, old in zip(wanted, is_old, strict=True) if old):
+            found = yield from topics.matching_in_steps(pattern)
+            names = yield from in_order(found, str)
+            self._is_cut = self._is_cut or len(names) > left
+            patterns[pattern] = ResolvedPattern(tuple(names[:left]), version, wall_ms)
+            left -= len(patterns[pattern].topics)
+        return patterns
 
     def _hold(self, topics: Topics) -> None:
         """Hold the patterns that members subscribe with, and no others."""
@@ -468,6 +528,8 @@ class ConsumerProtocolGroup(GroupRecords):
         for pattern in self._held - wanted:
             topics.let_go(pattern)
             self._resolved_versions.pop(pattern, None)
+            if self._is_cut:
+                self._resolved_versions.clear()
         self._held = wanted
 
     def close(self, topics: Topics) -> None:
@@ -489,11 +551,10 @@ class ConsumerProtocolGroup(GroupRecords):
             topic_ids = by_kind.get(kind)
             if topic_ids is None:
                 resolved = patterns.get(metadata.topic_pattern or "") or self.patterns.get(metadata.topic_pattern or "")
-                names = metadata.topic_names if resolved is None else {*metadata.topic_names, *resolved.topics}
-                found = [one for name in names if (one := topics.find(name)) is not None]
+                found = yield from _found_in_steps(topics, metadata.topic_names, resolved)
                 counts.update(found)
-                topic_ids = by_kind[kind] = frozenset(topic_id for topic_id, _ in found)
-                work += len(names)
+                topic_ids = by_kind[kind] = frozenset(found)
+                yield
             target = self.targets.get(member_id, NO_TARGET)
             said[member_id] = MemberSubscription(topic_ids, metadata.instance_id, target)
             work += 1
@@ -502,11 +563,38 @@ class ConsumerProtocolGroup(GroupRecords):
                 yield
         return said, counts
 
-    def take_plan_in_steps(self, plan: Plan, topics: Topics, now_ms: int, wall_ms: int) -> Generator[None, None, None]:
+    def take_plan_in_steps(self, plan: Plan, now_ms: int, wall_ms: int) -> Generator[None, None, None]:
         """Take a plan in: members that have gone meanwhile get nothing, and those that have come wait for the next.
 
         What has changed may be taken after each step; the epoch of the target comes last.
         """
+        has_new = self._take_patterns(plan)
+        if has_new:
+            yield
+        epoch = self._take_epoch(plan, has_new=has_new)
+        if plan.targets is None or epoch <= self.target_number:
+            return
+        left_out = work = 0
+        for member_id, target in plan.targets.items():
+            share = _cut(target)
+            count = partition_count(share)
+            left_out += partition_count(target) - count
+            work += 10 + len(share) + count // 10
+            if member_id in self.members and self.targets.get(member_id) != share:
+                self._write(Kind.TARGET, member_id, share)
+            if work >= TARGETS_STEP:
+                work = 0
+                yield
+        if not self.members or epoch <= self.target_number:
+            return
+        if epoch == self.epoch_number and not self.members.keys() <= plan.targets.keys():
+            # Somebody has come back under another id, and still has the target of before.
+            self._begin_epoch(now_ms)
+        self._write(Kind.TARGET_EPOCH, "", TargetEpoch(epoch, wall_ms))
+        self.left_out = left_out
+        self._target_at_ms = self._changed_at_ms = now_ms
+
+    def _take_patterns(self, plan: Plan) -> bool:
         has_new = False
         for pattern, resolved in plan.patterns.items():
             if pattern in self._subscribed.patterns:
@@ -515,31 +603,19 @@ class ConsumerProtocolGroup(GroupRecords):
                     self._write(Kind.PATTERN, pattern, resolved)
                     has_new = True
                 self._resolved_versions[pattern] = plan.version
-        if plan.targets is None or not self.members:
-            return
+        return has_new
+
+    def _take_epoch(self, plan: Plan, *, has_new: bool) -> int:
+        """Write what the topics are that a plan was made for; return the epoch that its target is for."""
         epoch = plan.epoch
-        if epoch == self.epoch_number and has_new:
-            # It is still what members were promised, unless there is a target for it.
-            epoch += self.target_number >= epoch
-            self._write(Kind.GROUP_EPOCH, "", GroupEpoch(epoch, self._subscribed.hash(topics)))
-        if epoch <= self.target_number:
-            return
-        left_out = 0
-        for number, (member_id, target) in enumerate(plan.targets.items(), 1):
-            share = _cut(target)
-            left_out += partition_count(target) - partition_count(share)
-            if member_id in self.members and self.targets.get(member_id) != share:
-                self._write(Kind.TARGET, member_id, share)
-            if not number % TARGETS_STEP:
-                yield
-        if not self.members or epoch <= self.target_number:
-            return
-        if epoch == self.epoch_number and not self.members.keys() <= plan.targets.keys():
-            # Somebody has come back under another id, and still has the target of before.
-            self._consider_epoch(topics, now_ms, is_changed=True)
-        self._write(Kind.TARGET_EPOCH, "", TargetEpoch(epoch, wall_ms))
-        self.left_out = left_out
-        self._target_at_ms = self._changed_at_ms = now_ms
+        if epoch == self.epoch_number and self.members:
+            self._looked_version = plan.version
+            known_hash = 0 if self.epoch is None else self.epoch.metadata_hash
+            if plan.targets is not None and (has_new or known_hash != plan.metadata_hash):
+                # It is still what members were promised, unless there is a target for it.
+                epoch += self.target_number >= epoch
+                self._write(Kind.GROUP_EPOCH, "", GroupEpoch(epoch, plan.metadata_hash))
+        return epoch
 
     # Answers.
 
@@ -551,7 +627,8 @@ class ConsumerProtocolGroup(GroupRecords):
         now = after = self.assignments.get(member_id, NOBODY)
         if heard.has_unsubscribed or member_id not in self.reconciled:
             target = self.targets.get(member_id, NO_TARGET)
-            topic_ids = self._ids_of(member_id, topics)
+            metadata = self.members[member_id]
+            topic_ids = SubscribedIds(metadata, self.patterns.get(metadata.topic_pattern or ""), topics)
             step = Step(member_id, now, self.target_number, target, topic_ids, self.owners, heard.beat.owned)
             after = reconciled(step, has_unsubscribed=heard.has_unsubscribed)
         if after is not now:
@@ -562,18 +639,6 @@ class ConsumerProtocolGroup(GroupRecords):
         return ConsumerAnswer(
             member_id, after.epoch, after.assigned if is_told else None, self.interval_ms(member_id, now_ms)
         )
-
-    def _ids_of(self, member_id: str, topics: Topics) -> frozenset[bytes]:
-        """Return the ids of the topics that a member subscribes to, as they are now."""
-        metadata = self.members[member_id]
-        kind = (metadata.topic_names, metadata.topic_pattern)
-        known = self._topic_ids.get(kind)
-        if known is None:
-            resolved = self.patterns.get(metadata.topic_pattern or "")
-            names = metadata.topic_names if resolved is None else {*metadata.topic_names, *resolved.topics}
-            found = (topics.find(name) for name in names)
-            known = self._topic_ids[kind] = frozenset(one[0] for one in found if one is not None)
-        return known
 
     def interval_ms(self, member_id: str, now_ms: int) -> int:
         """Return how soon a member is to come again: soon while the group changes, and for a while behind that."""
@@ -619,7 +684,7 @@ class ConsumerProtocolGroup(GroupRecords):
             self._forget_pattern(pattern, topics)
         if self.becomes_classic:
             return  # The generation goes on with the present epoch, which its members know.
-        self._consider_epoch(topics, now_ms, is_changed=True)
+        self._begin_epoch(now_ms)
         if not self.members:
             # Nobody is there to make a target for.
             self._write(Kind.TARGET_EPOCH, "", TargetEpoch(self.epoch_number))
@@ -643,9 +708,9 @@ class ConsumerProtocolGroup(GroupRecords):
         count = len(self.members)
         return 0 < count == self.classic.count and self._config.downgrades and count <= self._config.classic_size_max
 
-    def stay(self, topics: Topics, now_ms: int) -> None:
+    def stay(self, now_ms: int) -> None:
         """Go on with what classic members are left, as a group of KIP-848: there is a new target without the others."""
-        self._consider_epoch(topics, now_ms, is_changed=True)
+        self._begin_epoch(now_ms)
 
     def remove(self) -> None:
         """Write tombstones for everything; the group must be empty."""
@@ -751,6 +816,20 @@ def _merged(assigned: Partitions, revoking: Partitions) -> Partitions:
     }
 
 
+def _found_in_steps(
+    topics: Topics, names: tuple[str, ...], resolved: ResolvedPattern | None
+) -> Generator[None, None, dict[bytes, int]]:
+    """Return ids and numbers of partitions of those topics that exist."""
+    found: dict[bytes, int] = {}
+    for number, name in enumerate(names if resolved is None else chain(names, resolved.topics), 1):
+        one = topics.find(name)
+        if one is not None:
+            found[one[0]] = one[1]
+        if not number % NAMES_STEP:
+            yield
+    return found
+
+
 def _said(known: MemberMetadata, beat: Beat) -> MemberMetadata:
     """Return what is known of a member now that it has said something."""
     names = known.topic_names
@@ -772,12 +851,12 @@ def _said(known: MemberMetadata, beat: Beat) -> MemberMetadata:
 
 def _cut(target: Target) -> Target:
     """Return what of a target one member may have, topics in order."""
-    if partition_count(target) <= SHARE_MAX:
+    if len(target) <= SHARE_TOPICS_MAX and partition_count(target) <= SHARE_MAX:
         return target
     cut: dict[bytes, tuple[int, ...]] = {}
     left = SHARE_MAX
     for topic_id, numbers in sorted(target.items()):
-        if left and numbers:
+        if left and numbers and len(cut) < SHARE_TOPICS_MAX:
             cut[topic_id] = numbers[:left]
             left -= len(cut[topic_id])
     return cut

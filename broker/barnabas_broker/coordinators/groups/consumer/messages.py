@@ -31,9 +31,13 @@ class ConsumerConfig(NamedTuple):
     session_timeout_ms: int = 45_000
     """group.consumer.session.timeout.ms: who is silent for longer is thrown out."""
     heartbeat_interval_ms: int = 5_000
-    """group.consumer.heartbeat.interval.ms: how often a member of a group that has settled is heard."""
+    """group.consumer.heartbeat.interval.ms: how often a member of a group that has settled is heard, at the least."""
+    settled_interval_ms: int = 500
+    """group.consumer.settled.heartbeat.interval.ms: how often, if a broker has few members."""
     assignment_interval_ms: int = 100
     """group.consumer.assignment.interval.ms: at least so much is between two target assignments of a group."""
+    initial_delay_ms: int = 0
+    """How long the first member of an empty group waits for others, for whom it would have to make room."""
     assignors: tuple[str, ...] = ("uniform", "range")
     """group.consumer.assignors: those that members may ask for; the first is that of members who do not ask."""
     upgrades: bool = True
@@ -52,13 +56,28 @@ class Refusal(NamedTuple):
 
 
 class Topics(Protocol):
-    """The topics that exist now. `version` rises with every topic that is made, deleted, or given more partitions."""
+    """The topics that exist now. `version` rises with every topic that is made, deleted, or given more partitions.
+
+    `is_known` is false while a broker that has just started is still finding out: a topic that is missing may exist.
+    """
 
     @property
     def version(self) -> int: ...
 
+    @property
+    def is_known(self) -> bool: ...
+
+    def want(self) -> None:
+        """Say that there is a group: topics are to be known from now on."""
+
     def find(self, name: str) -> tuple[bytes, int] | None:
         """Return a topic's id and how many partitions it has."""
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        """Return the name of the topic that has this id."""
+
+    def changed_since(self, version: int) -> Collection[str] | None:
+        """Return the names of topics that are not what they were in that version; None: too many to remember."""
 
     def pattern_refusal(self, pattern: str) -> Refusal | None:
         """Return why nobody may subscribe with a pattern: it is none, it costs too much, or there are too many."""
@@ -140,10 +159,12 @@ class ConsumerAnswer(NamedTuple):
 class Plan(NamedTuple):
     """A target assignment for the group as it was in `epoch`, and the topics that its patterns match.
 
-    `targets` is None if no new one is wanted. `version` is that of the topics that were looked at.
+    `targets` is None if no new one is wanted. `version` is that of the topics that were looked at, and `metadata_hash`
+    stands for those that the group subscribes to.
     """
 
     epoch: int
     version: int
+    metadata_hash: int
     patterns: Mapping[str, ResolvedPattern]
     targets: Mapping[str, Target] | None

@@ -15,7 +15,7 @@ __all__ = ["TopicPattern"]
 class TopicPattern:
     """One expression, and the places of the topics that match it."""
 
-    __slots__ = ("_bits", "count", "is_resolved", "pattern", "users")
+    __slots__ = ("_bits", "count", "heard", "is_queued", "is_resolved", "looked_at", "pattern", "spent", "users")
 
     def __init__(self, pattern: Pattern) -> None:
         self.pattern = pattern
@@ -23,6 +23,13 @@ class TopicPattern:
         """Whether all topics were looked at; until then some that match are missing."""
         self.users = 0
         """Groups that subscribe with it."""
+        self.looked_at: int | None = 0
+        """Places below this were looked at; None: all, but for what is news."""
+        self.heard = 0
+        """Where in the news it is (`topics.py`)."""
+        self.spent = 0
+        """Work that was done for it since there was none to do."""
+        self.is_queued = False
         self.count = 0
         """Topics that match."""
         self._bits = bytearray()

@@ -15,8 +15,7 @@ and made again has another id; an offset of the old one says nothing about the n
 Limit: none of its own; offsets count towards that of all groups of a node (`room`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from .records import NO_TIMESTAMP, NO_TOPIC_ID, CommittedOffset, OffsetKey, encode_offset, encode_offset_key
@@ -42,7 +41,7 @@ class Membership(NamedTuple):
 
     has_members: bool
     empty_since_ms: int | None = None
-    subscribed: AbstractSet[str] | None = None
+    subscribed: Container[str] | None = None
 
 
 class OffsetTable:

@@ -37,19 +37,31 @@ class SomeTopics:
 
     def __init__(self, **counts: int) -> None:
         self.version = 1
+        self.is_known = True
+        self.changes: list[tuple[int, str]] = []
         self.held: Counter[str] = Counter()
         self.unresolved: set[str] = set()
         self.there = {name: (topic_id(name), count) for name, count in counts.items()}
 
     def put(self, name: str, count: int | None, incarnation: int = 0) -> None:
         self.version += 1
+        self.changes.append((self.version, name))
         if count is None:
             del self.there[name]
         else:
             self.there[name] = (topic_id(name, incarnation), count)
 
+    def want(self) -> None:
+        pass
+
     def find(self, name: str) -> tuple[bytes, int] | None:
-        return self.there.get(name)
+        return self.there.get(name) if self.is_known else None
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        return next((name for name, (known, _) in self.there.items() if known == topic_id and self.is_known), None)
+
+    def changed_since(self, version: int) -> list[str] | None:
+        return [name for changed_at, name in self.changes if changed_at > version] if version % 3 else None
 
     def pattern_refusal(self, pattern: str) -> Refusal | None:
         try:
@@ -137,7 +149,7 @@ class Desk:
         due_ms = self.group.plan_due_ms(self.topics, self.now_ms)
         if due_ms is not None and due_ms <= self.now_ms:
             plan = at_once(self.group.plan_in_steps(self.topics, self.now_ms, 7))
-            at_once(self.group.take_plan_in_steps(plan, self.topics, self.now_ms, 7))
+            at_once(self.group.take_plan_in_steps(plan, self.now_ms, 7))
 
     def flush(self) -> None:
         for change in self.group.take_changes():

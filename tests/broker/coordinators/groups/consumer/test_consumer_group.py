@@ -4,14 +4,23 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.coordinators.groups.consumer.group import HURRY_MS, SHARE_MAX
-from barnabas_broker.coordinators.groups.consumer.messages import Beat, ConsumerAnswer, ConsumerConfig, Refusal
+from barnabas_broker.coordinators.groups.consumer import group as module
+from barnabas_broker.coordinators.groups.consumer.assignors.built_in import assign_in_steps
+from barnabas_broker.coordinators.groups.consumer.group import (
+    HURRY_MS,
+    NAMES_STEP,
+    SAVED_BYTES,
+    SHARE_MAX,
+    SHARE_TOPICS_MAX,
+    ConsumerProtocolGroup,
+)
+from barnabas_broker.coordinators.groups.consumer.messages import Beat, ConsumerAnswer, ConsumerConfig, Heard, Refusal
 from barnabas_broker.coordinators.groups.consumer.subscribed import TOPICS_MAX
-from barnabas_broker.coordinators.groups.consumer.values import Kind, MemberState
+from barnabas_broker.coordinators.groups.consumer.values import Kind, MemberState, Target, partition_count
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.steps import at_once
 
-from .consumer_desk import REBALANCE_MS, Client, Desk, SomeTopics, settle, topic_id
+from .consumer_desk import AT_ONCE, REBALANCE_MS, Client, Desk, SomeTopics, settle, topic_id
 
 T = topic_id("t")
 
@@ -126,6 +135,23 @@ class TestJoining:
         assert desk.group.plan_due_ms(desk.topics, desk.now_ms) == desk.now_ms + 100
         assert heard.epoch == 2 > desk.group.target_number
         assert desk.group.state == "Assigning"
+
+    def test_the_first_waits_for_others_and_nobody_has_to_give_anything_up(self) -> None:
+        desk = Desk(SomeTopics(t=4), ConsumerConfig(assignment_interval_ms=0, initial_delay_ms=200))
+        beats = [Client(desk, name, "t").next_beat() for name in "abcd"]
+        heard = [desk.hear(beat) for beat in beats]
+        assert desk.group.plan_due_ms(desk.topics, desk.now_ms) == desk.now_ms + 200
+        desk.now_ms += 200
+        desk.plan()
+        for one in heard:
+            assert isinstance(one, Heard)
+            answer = desk.group.answer(one, desk.topics, desk.now_ms)
+            assert isinstance(answer, ConsumerAnswer)
+            assert partition_count(answer.assigned or {}) == 1
+        desk.flush()
+        assert desk.group.state == "Stable"
+        assert not isinstance(desk.hear(Client(desk, "e", "t").next_beat()), Refusal)
+        assert desk.group.plan_due_ms(desk.topics, desk.now_ms) == desk.now_ms
 
     def test_the_assignor_is_the_one_that_most_ask_for(self, desk: Desk) -> None:
         clients = [Client(desk, name, "t") for name in "abc"]
@@ -471,6 +497,49 @@ class TestTakingOver:
         epoch = one.epoch
         assert (desk.group.epoch_number, desk.group.state) == (epoch, "Stable")
 
+    def test_while_it_does_not_know_the_topics_nobody_loses_anything(self, desk: Desk) -> None:
+        one, two = Client(desk, "a", "t"), Client(desk, "b", topic_pattern="t", topic_names=None)
+        settle(one, two)
+        desk.topics.is_known = False
+        desk.topics.version += 1
+        desk.take_over()
+        for member in (one, two):
+            member.beat()
+            assert (member.epoch, len(member.has)) == (2, 2)
+        third = Client(desk, "c", "t")
+        assert not isinstance(desk.hear(third.next_beat()), Refusal)
+        desk.plan()
+        assert (desk.group.epoch_number, desk.group.target_number) == (3, 2)
+        due_ms = desk.group.plan_due_ms(desk.topics, desk.now_ms)
+        assert due_ms is not None
+        assert due_ms > desk.now_ms
+
+        desk.topics.is_known = True
+        settle(one, two, third)
+        assert sorted(len(member.has) for member in (one, two, third)) == [1, 1, 2]
+        assert one.epoch == 3
+
+    def test_what_is_given_up_meanwhile_is_heard(self, desk: Desk) -> None:
+        one, two = Client(desk, "a", "t"), Client(desk, "b", "t")
+        settle(one)
+        two.beat()
+        one.beat()
+        assert state_of(desk, "a") is MemberState.UNREVOKED
+        desk.topics.is_known = False
+        desk.take_over()
+        one.beat()
+        assert (state_of(desk, "a"), len(one.has)) == (MemberState.STABLE, 2)
+        two.beat()
+        assert len(two.has) == 2
+
+    def test_topics_that_are_the_same_begin_no_epoch(self, desk: Desk) -> None:
+        one = Client(desk, "a", "t", topic_pattern="u")
+        settle(one)
+        epoch = one.epoch
+        desk.take_over()
+        settle(one)
+        assert one.epoch == epoch
+
     def test_sessions_begin_anew(self, desk: Desk) -> None:
         settle(Client(desk, "a", "t"))
         desk.advance(44_000)
@@ -539,7 +608,7 @@ class TestPlans:
         plan = at_once(desk.group.plan_in_steps(desk.topics, desk.now_ms, 7))
         again, third = Client(desk, "a2", "t", instance="i"), Client(desk, "c", "t")
         assert not isinstance(desk.hear(again.next_beat()), Refusal)
-        at_once(desk.group.take_plan_in_steps(plan, desk.topics, desk.now_ms, 7))
+        at_once(desk.group.take_plan_in_steps(plan, desk.now_ms, 7))
         assert desk.group.epoch_number > desk.group.target_number
         settle(again, two, third)
         assert len(again.has | two.has | third.has) == 4
@@ -550,10 +619,107 @@ class TestPlans:
         assert not isinstance(desk.hear(two.next_beat()), Refusal)
         plan = at_once(desk.group.plan_in_steps(desk.topics, desk.now_ms, 7))
         desk.leave(Beat("b", -1))
-        at_once(desk.group.take_plan_in_steps(plan, desk.topics, desk.now_ms, 7))
+        at_once(desk.group.take_plan_in_steps(plan, desk.now_ms, 7))
         desk.flush()
         settle(one)
         assert one.numbers("t") == [0, 1, 2, 3]
+
+
+class TestTopics:
+    """Topics change; a heartbeat looks at none of them itself."""
+
+    def test_a_change_that_could_not_be_written_is_seen_again(self, desk: Desk) -> None:
+        one = Client(desk, "a", "t")
+        settle(one)
+        desk.topics.put("t", 6)
+        assert not isinstance(desk.hear(one.next_beat()), Refusal)
+        desk.plan()
+        desk.group.undo()
+        assert desk.group.epoch_number == 1
+        settle(one)
+        assert (one.epoch, len(one.has)) == (2, 6)
+
+    def test_others_that_change_cost_one_look_each(self, desk: Desk) -> None:
+        one = Client(desk, "a", *(f"t{number}" for number in range(1_000)))
+        settle(one)
+        looks = []
+        find = desk.topics.find
+        desk.topics.find = lambda name: looks.append(name) or find(name)  # type: ignore[func-returns-value, method-assign]
+        desk.topics.version = 4  # From which on changes are remembered.
+        desk.plan()
+        looks.clear()
+        desk.topics.put("other", 3)
+        settle(one)
+        assert looks == []
+        desk.topics.put("t7", 3)
+        desk.plan()
+        assert len(looks) >= 1_000
+
+    def test_what_is_subscribed_to_is_looked_at_in_pieces(self) -> None:
+        names = [f"t{number:05}" for number in range(20_000)]
+        desk = Desk(SomeTopics(**dict.fromkeys(names, 1)))
+        group = ConsumerProtocolGroup("g", AT_ONCE, assign_in_steps)
+        one = Client(desk, "a", topic_pattern="t.*", topic_names=None)
+        looks = [0]
+        find = desk.topics.find
+
+        def counted(name: str) -> tuple[bytes, int] | None:
+            looks[0] += 1
+            return find(name)
+
+        desk.topics.find = counted  # type: ignore[method-assign]
+        heard = group.hear(one.next_beat(), desk.topics, 1)
+        assert isinstance(heard, Heard)
+        assert looks == [0]
+        steps = group.plan_in_steps(desk.topics, 1, 7)
+        most = 0
+        while True:
+            before = looks[0]
+            try:
+                next(steps)
+            except StopIteration as end:
+                plan = end.value
+                break
+            most = max(most, looks[0] - before)
+        assert (looks[0], most) == (2 * len(names), NAMES_STEP)
+        at_once(group.take_plan_in_steps(plan, 1, 7))
+        assert looks[0] == 2 * len(names)
+        answer = group.answer(heard, desk.topics, 1)
+        assert isinstance(answer, ConsumerAnswer)
+        assert looks[0] == 2 * len(names)
+        assert partition_count(answer.assigned or {}) == SHARE_TOPICS_MAX
+
+    def test_targets_are_taken_in_and_groups_loaded_in_pieces(self) -> None:
+        names = [f"t{number:03}" for number in range(300)]
+        desk = Desk(SomeTopics(**dict.fromkeys(names, 1)))
+        for number in range(60):
+            one = Client(desk, f"m{number}", *names)
+            assert not isinstance(desk.hear(one.next_beat()), Refusal)
+        everything: Target = {topic_id(name): tuple(range(20)) for name in names[:100]}
+        plan = at_once(desk.group.plan_in_steps(desk.topics, desk.now_ms, 7))
+        plan = plan._replace(targets=dict.fromkeys(plan.targets or (), everything))
+        desk.flush()
+        most = pieces = 0
+        steps = desk.group.take_plan_in_steps(plan, desk.now_ms, 7)
+        for _ in steps:
+            pieces += 1
+            most = max(most, sum(one.key.kind is Kind.TARGET for one in desk.group.take_changes()))
+        assert (most, pieces) == (4, 15)
+
+        before = desk.group.size_bytes
+        loading = ConsumerProtocolGroup.from_saved_in_steps(desk.group, AT_ONCE, assign_in_steps, 1)
+        assert sum(1 for _ in loading) >= before // (SAVED_BYTES + 10_000)
+
+    def test_patterns_match_so_many_topics_together(self, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "TOPICS_MAX", 2)
+        desk.topics.put("tt", 1)
+        one, two = (Client(desk, name, topic_pattern=f"{name}+", topic_names=None) for name in "tu")
+        settle(one, two)
+        assert [desk.table.patterns[name].topics for name in ("t+", "u+")] == [("t", "tt"), ()]
+        one.leave()
+        desk.advance(10_000)
+        settle(two)
+        assert desk.table.patterns["u+"].topics == ("u",)
 
 
 class TestUndoing:

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from barnabas_broker.coordinators.groups.consumer.messages import Beat, ConsumerAnswer, Refusal
 from barnabas_broker.coordinators.groups.consumer.topics import KnownTopic
 from barnabas_broker.coordinators.groups.consumer.values import ConsumerKey, Kind, MemberAssignment
+from barnabas_broker.coordinators.groups.hosted_consumers import Flight
 from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.coordinators.groups.state_machine.records import CommittedOffset, OffsetKey
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -178,6 +179,31 @@ class TestAnswers:
             assert set(shard.consumers.groups["g"].group.members) == {"a"}
             settle(world, one, two)
             assert len(one.has) == len(two.has) == 1
+
+    def test_thousands_that_wait_for_one_record_are_told_some_at_a_time(self) -> None:
+        told: list[ErrorCode] = []
+        flight = Flight([told.append] * 50)
+        counts = []
+        for _ in flight.land_in_steps(NONE):
+            counts.append(len(told))
+            flight.land(NONE)  # Nobody is told twice.
+        assert (counts, told) == ([20, 40], [NONE] * 50)
+
+    def test_who_waits_for_a_target_when_the_coordinator_goes_is_told_some_at_a_time(self) -> None:
+        with World(BEGINS) as world:
+            world.lead()
+            world.coordinator.topics.is_known = False
+            members = [Member(world, "g", f"m{number}", "t") for number in range(30)]
+            for member in members:
+                member.beat()
+            world.commit()
+            assert all(member.waits for member in members)
+            shard = world.shard
+            assert shard is not None
+            steps = shard.consumers.end_in_steps(ErrorCode.NOT_COORDINATOR)
+            left = [sum(member.waits for member in members) for _ in steps]
+            assert left == [10]
+            assert not any(member.waits for member in members)
 
 
 class TestGroups:

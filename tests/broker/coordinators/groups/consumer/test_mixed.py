@@ -290,7 +290,7 @@ class TestGoingBack:
         one, two = Client(desk, "a", "t"), Classic(desk, "b", "t")
         mingle(one, two)
         one.leave()
-        desk.group.stay(desk.topics, desk.now_ms)
+        desk.group.stay(desk.now_ms)
         desk.plan()
         desk.flush()
         mingle(two)

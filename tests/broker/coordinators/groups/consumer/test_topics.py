@@ -2,7 +2,7 @@
 
 import random
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 import pytest
 from steps import outcome
@@ -86,10 +86,15 @@ class World:
         if self.taking is not None:
             at_once(self.taking)
             self.taking = None
+        if self.resolving is not None:
+            at_once(self.resolving)
+            self.resolving = None
         at_once(self.topics.resolve_in_steps())
+        assert (self.topics.is_behind, self.topics._news) == (False, [])
         assert len(self.topics) == len(self.model)
         for name in [*NAMES, "missing"]:
             assert self.topics.get(name) == self.model.get(name)
+        assert self.topics._names == {topic.topic_id: name for name, topic in self.model.items()}
         for pattern in self.held:
             assert pattern.is_resolved
             matching = sorted(name for name in self.model if re.fullmatch(pattern.text, name))
@@ -112,6 +117,7 @@ class World:
 def test_whatever_happens_it_is_as_counted_by_hand(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "WORK", 1)
     monkeypatch.setattr(module, "PIECE", 2)
+    monkeypatch.setattr(module, "NEWS_SPARE", 0)
     for number in range(LIVES):
         world = World(random.Random(f"{seed} {number}"))
         for _ in range(STEPS):
@@ -141,6 +147,12 @@ def topics() -> KnownTopics:
     return topics
 
 
+def take(topics: KnownTopics, put: list[KnownTopic], deleted: Sequence[KnownTopic] = ()) -> None:
+    """Let topics come and go, and all expressions look at them."""
+    at_once(topics.take_in_steps(put, deleted))
+    at_once(topics.resolve_in_steps())
+
+
 def resolved(topics: KnownTopics, text: str) -> TopicPattern:
     pattern = topics.acquire(text)
     at_once(topics.resolve_in_steps())
@@ -155,13 +167,13 @@ class TestPatterns:
         pattern = topics.acquire("orders-.*")
         assert (pattern.is_resolved, list(topics.names_of(pattern))) == (False, [])
         _, pieces = outcome(topics.resolve_in_steps())
-        assert pieces >= 2
+        assert pieces >= 1
         assert (pattern.is_resolved, sorted(topics.names_of(pattern))) == (True, ["orders-eu", "orders-us"])
 
-    def test_a_topic_that_comes_is_matched_at_once(self, topics: KnownTopics) -> None:
+    def test_a_topic_that_comes_is_matched(self, topics: KnownTopics) -> None:
         pattern = resolved(topics, "orders-.*")
         version = topics.version
-        at_once(topics.take_in_steps([topic("orders-ch", 9)], [topic("orders-eu", 1)]))
+        take(topics, [topic("orders-ch", 9)], [topic("orders-eu", 1)])
         assert sorted(topics.names_of(pattern)) == ["orders-ch", "orders-us"]
         assert topics.version > version
 
@@ -169,10 +181,10 @@ class TestPatterns:
         """Also if the news of the old one's end comes with the news of the new one, or after it."""
         pattern = resolved(topics, "users")
         assert list(topics.topics_of(pattern)) == [topic("users", 3)]
-        at_once(topics.take_in_steps([topic("users", 8)], [topic("users", 3)]))
+        take(topics, [topic("users", 8)], [topic("users", 3)])
         assert list(topics.topics_of(pattern)) == [topic("users", 8)]
-        at_once(topics.take_in_steps([topic("users", 7)]))
-        at_once(topics.take_in_steps([], [topic("users", 8)]))
+        take(topics, [topic("users", 7)])
+        take(topics, [], [topic("users", 8)])
         assert topics.get("users") == topic("users", 7)
         assert list(topics.topics_of(pattern)) == [topic("users", 7)]
 
@@ -188,7 +200,7 @@ class TestPatterns:
     def test_what_it_learnt_is_forgotten(self, topics: KnownTopics) -> None:
         pattern = resolved(topics, "(orders|users)-?.*")
         assert pattern.pattern._states == {}
-        at_once(topics.take_in_steps([topic("users-ch", 9)]))
+        take(topics, [topic("users-ch", 9)])
         assert pattern.pattern._states == {}
         assert pattern.count == 4
 
@@ -247,6 +259,8 @@ class TestLimits:
         some = [topic(f"t{number}", number) for number in range(40)]
         _, pieces = outcome(topics.take_in_steps(some))
         assert pieces >= 40 * 1_000 // module.LOOKS
+        _, pieces = outcome(topics.resolve_in_steps())
+        assert pieces >= 1_000
         _, pieces = outcome(topics.take_in_steps([one._replace(partition_count=9) for one in some]))
         assert pieces >= 8
         _, pieces = outcome(topics.take_in_steps([], some))
@@ -265,3 +279,76 @@ class TestLimits:
         assert pieces >= 1
         assert pattern.is_resolved
         assert at_once(Pattern.compile(text).matching(names[0])) == topics.matches(pattern, names[0])
+
+
+class TestTurns:
+    """Who looks at topics next, and what others wait for."""
+
+    HOSTILE = "(a?){300}a{300}"
+
+    def test_a_topic_is_there_before_any_expression_has_looked_at_it(self) -> None:
+        topics = KnownTopics()
+        for number in range(50):
+            topics.acquire(f"{self.HOSTILE}{number}")
+        names = ["a" * 240, "b"]
+        _, pieces = outcome(topics.take_in_steps([topic(name, number) for number, name in enumerate(names)]))
+        assert pieces <= 1
+        assert [topics.get(name) is not None for name in names] == [True, True]
+
+    def test_an_expression_that_takes_long_delays_another_by_one_name(self) -> None:
+        topics = KnownTopics()
+        names = ["a" * (200 + number) for number in range(40)]
+        take(topics, [topic(name, number) for number, name in enumerate(names)])
+        hostile = topics.acquire(self.HOSTILE)
+        matching = topics.resolve_in_steps()
+        assert not next_of(matching, 1)
+        quick = topics.acquire("a+")
+        assert not next_of(matching, 300)
+        assert (quick.is_resolved, quick.count) == (True, 40)
+        assert not hostile.is_resolved
+        assert hostile.looked_at is not None
+        assert hostile.looked_at < len(names)
+
+        # So it is with news.
+        at_once(topics.take_in_steps([topic("aa", 99)]))
+        assert not next_of(matching, 300)
+        assert topics.matches(quick, "aa")
+        assert not hostile.is_resolved
+
+    def test_news_that_nobody_has_time_for_are_no_more_than_there_are_topics(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "NEWS_SPARE", 3)
+        topics = KnownTopics()
+        pattern = topics.acquire("x.*")
+        for number in range(3, 50):
+            at_once(topics.take_in_steps([topic(f"x{number % 3}", number)], [topic(f"x{number % 3}", number - 3)]))
+            assert len(topics._news) <= 3 + module.NEWS_SPARE + 1
+        at_once(topics.resolve_in_steps())
+        assert pattern.count == 3
+
+    def test_what_has_changed_is_remembered_for_a_while(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "CHANGES_MAX", 3)
+        topics = KnownTopics()
+        versions = [topics.version]
+        for name in "abcd":
+            at_once(topics.take_in_steps([topic(name, ord(name))]))
+            versions.append(topics.version)
+        assert topics.changed_since(versions[0]) is None
+        assert topics.changed_since(versions[1]) == ["d", "c", "b"]
+        assert topics.changed_since(versions[-1]) == []
+
+    def test_it_is_compiled_once_for_who_asks_first_and_holds_it_then(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        topics = KnownTopics()
+        compiled: list[str] = []
+        compile_text = Pattern.compile
+
+        def counted(text: str) -> Pattern:
+            compiled.append(text)
+            return compile_text(text)
+
+        monkeypatch.setattr(Pattern, "compile", counted)
+        topics.check("a+")
+        assert not topics.is_behind
+        topics.acquire("a+")
+        assert compiled == ["a+"]
