@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from barnabas_broker.coordinators.groups import consumers
 from barnabas_broker.coordinators.groups import shard as shard_of_groups
 from barnabas_broker.coordinators.groups.consumer import conversion
 from barnabas_broker.coordinators.groups.consumer.embedded import read_assignment, write_assignment
@@ -522,6 +523,105 @@ def test_a_static_member_that_changes_its_protocol_takes_the_group_along(world: 
     assert (back.has, kind_of(world)) == (had, "classic")
     assert two.heartbeat() is NONE, "and nobody had to join again"
     assert len(two.errors) == errors
+
+
+class TestStandingStill:
+    """A large group is converted in slices; here every group is large."""
+
+    @pytest.fixture(autouse=True)
+    def _slices(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(conversion, "STEP", 1)
+        monkeypatch.setattr(consumers, "RECORDS_STEP", 1)
+
+    def test_on_the_way_there_nothing_changes_the_group_and_offsets_go_on(self, world: World) -> None:
+        one, two = Classic(world, "a"), Classic(world, "b")
+        settle(world, one, two)
+        new, other = Member(world, "g", "n", "t"), Member(world, "g", "o", "t")
+        new.beat()
+        shard = world.shard
+        assert shard is not None
+        hosted = shard.groups["g"]
+        assert (new.waits, hosted.is_moving, kind_of(world)) == (True, True, "classic")
+        other.beat()
+        refusal = other.answers[-1]
+        assert isinstance(refusal, Refusal)
+        assert refusal.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert one.heartbeat() is NONE
+        assert shard.check_commit(hosted, one.member_id, None, one.generation) is NONE
+        assert shard.leave(hosted, [(two.member_id, None, "")]) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+        one.errors, two.errors = [], []
+        one.sync()
+        two.join()
+        assert (one.errors, two.errors) == ([REJOIN], [REJOIN])
+        settle(world, one, two, new, other)
+        assert kind_of(world) == "consumer"
+
+    def test_on_the_way_back_nothing_changes_the_group_and_offsets_go_on(self, world: World) -> None:
+        one, two, new = Classic(world, "a"), Classic(world, "b"), Member(world, "g", "n", "t")
+        settle(world, one, two, new)
+        new.leave()
+        shard = world.shard
+        assert shard is not None
+        hosted = shard.consumers.groups["g"]
+        assert (new.waits, hosted.is_moving) == (True, True)
+        other = Member(world, "g", "o", "t")
+        other.beat()
+        refusal = other.answers[-1]
+        assert isinstance(refusal, Refusal)
+        assert refusal.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert one.heartbeat() is NONE
+        assert hosted.group.commit_refusal(one.member_id, None, one.generation, version=2) is NONE
+        leaving = [(two.member_id, None)]
+        assert shard.consumers.leave_classic("g", leaving) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+        one.errors, two.errors = [], []
+        one.sync()
+        two.join()
+        assert (one.errors, two.errors) == ([REJOIN], [REJOIN])
+        settle(world, one, two)
+        assert (kind_of(world), new.waits) == ("classic", False)
+
+    @pytest.mark.parametrize("turns", range(1, 12, 2))
+    def test_a_coordinator_that_goes_meanwhile_leaves_the_group_as_it_was(self, world: World, turns: int) -> None:
+        one, two, new = Classic(world, "a"), Classic(world, "b"), Member(world, "g", "n", "t")
+        settle(world, one, two)
+        new.beat()
+        world.breathe(turns)
+        world.lose()
+        world.breathe(5)
+        assert not new.waits
+        for member in (one, two):
+            member.waits = False
+        world.lead()
+        settle(world, one, two, new)
+        new.leave()
+        world.breathe(turns)
+        world.lose()
+        world.breathe(5)
+        assert not new.waits
+        for member in (one, two):
+            member.waits = False
+        world.lead()
+        if kind_of(world) == "consumer":
+            settle(world, one, two, Member(world, "g", "n", "t"))
+        else:
+            settle(world, one, two)
+
+    def test_what_is_refused_in_the_end_leaves_the_group_as_it_was(self, world: World, monkeypatch: Any) -> None:
+        one, two, new = Classic(world, "a"), Classic(world, "b"), Member(world, "g", "n", "t")
+        settle(world, one, two)
+        two.joined = False
+        two.join()
+        new.beat()
+
+        def refuse(*_: Any, **__: Any) -> None:
+            raise StorageFailedError("full")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(world.raft, "propose", refuse)
+            world.breathe(40)
+        assert isinstance(new.answers[-1], Refusal)
+        assert kind_of(world) == "classic"
+        settle(world, one, two)
 
 
 class MigrationMachine(RuleBasedStateMachine):
