@@ -653,6 +653,18 @@ class MigrationMachine(RuleBasedStateMachine):
         if self.new[place].epoch:
             self.new[place].leave()
 
+    @rule(old=st.integers(0, 3), new=st.integers(0, 2))
+    def some_work(self, old: int, new: int) -> None:
+        """Members of both protocols come by for a while."""
+        for _ in range(6):
+            for member in self.old[:old]:
+                member.come_by()
+            for other in self.new[:new]:
+                other.beat()
+            self.one_owner()
+            self.time()
+            self.one_owner()
+
     @rule()
     def time(self) -> None:
         self.world.commit()
@@ -688,8 +700,11 @@ class MigrationMachine(RuleBasedStateMachine):
                 member.leave()
             world.commit()
             world.breathe(3)
-        world.advance(12_000)
-        world.commit()
+        for _ in range(3):
+            world.advance(6_000)
+            world.commit()
+            world.breathe(3)
+        assert not any(member.waits for member in (*self.old, *self.new)), "somebody was never answered"
         for classic in self.old:
             classic.waits = classic.joined = False
             classic.member_id = ""
