@@ -20,9 +20,9 @@ Listeners came to registrations without a new version: a node that ignores them 
 *Rolling upgrades.* A record of a new type would stop the nodes that are still to be upgraded. So a broker says which
 `record_level` it understands, in its registration and in its heartbeats, and the controller refuses a command whose
 records somebody cannot read. Level 1 came with named snapshots, level 2 with features, level 3 with
-configurations of what is no topic, level 4 with groups of KIP-848 and brokers that are forgotten; 0 is a broker of before there
-were levels. Levels are ignored by nodes that do not know them, which is harmless: heartbeats tell the next controller
-again.
+configurations of what is no topic, level 4 with brokers that are forgotten, level 5 with groups of KIP-848, whose
+records are not here; 0 is a broker of before there were levels. Levels are ignored by nodes that do not know them,
+which is harmless: heartbeats tell the next controller again.
 
 Not here: ACLs, SCRAM credentials and client quotas have no record types yet; an older node will answer
 `UnknownRecordError` when they come.
@@ -79,11 +79,11 @@ FEATURES_LEVEL = 2
 """The record level that a broker must have to read records of features."""
 CONFIGS_LEVEL = 3
 """The record level that a broker must have to read configurations of brokers and groups."""
-GROUPS_LEVEL = 4
-"""The record level that a broker must have to read groups of KIP-848, also such as have members of both kinds."""
 UNREGISTERED_LEVEL = 4
 """The record level that a broker must have to read that another one is forgotten."""
-RECORD_LEVEL = 4
+GROUPS_LEVEL = 5
+"""The record level that a broker must have to read groups of KIP-848, also such as have members of both kinds."""
+RECORD_LEVEL = GROUPS_LEVEL
 """The record level of this code."""
 
 

@@ -67,6 +67,8 @@ def config_of(broker: ConsumerConfig, bounds: BrokerConfig, configs: Mapping[str
             bounds.group_consumer_max_assignment_interval_ms,
         ),
     )
+    if "consumer.heartbeat.interval.ms" in configs:
+        config = config._replace(settled_interval_ms=config.heartbeat_interval_ms)  # Somebody wants it so, not sooner.
     if config.session_timeout_ms <= config.heartbeat_interval_ms:
         times = (broker.session_timeout_ms, broker.heartbeat_interval_ms)
         config = config._replace(session_timeout_ms=times[0], heartbeat_interval_ms=times[1])

@@ -49,7 +49,9 @@ def generation_of(group_id: str, group: ConsumerGroup) -> ClassicGroup:
         for member in group.members.values()
         if not member.is_new
     ]
-    return ClassicGroup(group_id, group.protocol_type, group.generation_id, members, group.is_settled)
+    return ClassicGroup(
+        group_id, group.protocol_type, group.generation_id, members, group.is_settled, group.protocol_name
+    )
 
 
 def saved_of(

@@ -10,7 +10,8 @@ newcomers that wait for the next generation are not in this one, and join again.
 which targets are not while they are being made.
 
 A classic group whose assignor has put something of its own beside the partitions (user data) cannot come here, because
-that would be lost. Neither can one whose members speak something else than `CONSUMER`, or say it wrongly.
+that would be lost; but what `ECHOING` assignors of librdkafka put there is only what the member knows. (Kafka refuses
+those groups, too, from their second generation on.) Neither can one whose members speak something else than `CONSUMER`, or say it wrongly.
 """
 
 from collections.abc import Collection, Generator, Iterable
@@ -38,6 +39,8 @@ __all__ = ["CONVERTED_MAX", "ClassicGroup", "ClassicMember", "classic_members_in
 STEP = 2_000
 """Names and partitions between two yields; a member is as much work as `MEMBER_WORK` of these."""
 MEMBER_WORK = 50
+ECHOING = frozenset({"sticky", "cooperative-sticky"})
+"""Assignors of which librdkafka gives each member what that has said itself beside its assignment: nothing is lost."""
 CONVERTED_MAX = 1_000
 """Members of a group that is converted: all that is said of them is written at once, or a successor would find half."""
 CONVERTED_BYTES_MAX = 4 << 20
@@ -66,6 +69,7 @@ class ClassicGroup(NamedTuple):
     generation_id: int
     members: Collection[ClassicMember]
     is_settled: bool
+    protocol_name: str | None = None
 
     def refusal(self, *, upgrades: bool, size_max: int) -> Refusal | None:
         """Return why it does not become a group of KIP-848, as far as that is plain to see."""
@@ -112,7 +116,7 @@ def take_over_in_steps(
             assigned, has_more = read_assignment(member.assignment)
         except MalformedMessageError:
             return classic.malformed()
-        if has_more:
+        if has_more and classic.protocol_name not in ECHOING:
             return classic.custom()
         target = _target(assigned, topics, taken)
         if partition_count(target) > SHARE_MAX:

@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from barnabas_broker.coordinators.groups import consumers
 from barnabas_broker.coordinators.groups import shard as shard_of_groups
 from barnabas_broker.coordinators.groups.consumer import conversion
 from barnabas_broker.coordinators.groups.consumer.embedded import read_assignment, write_assignment
@@ -39,6 +40,7 @@ class Classic:
         self.member_id = ""
         self.generation = -1
         self.has: set[int] = set()
+        self.assignor = "range"
         self.waits = False
         self.joined = self.synced = False
         self.reads = True
@@ -48,7 +50,7 @@ class Classic:
 
     @property
     def protocols(self) -> tuple[tuple[str, bytes], ...]:
-        return (("range", subscription(("t",), {})),)
+        return ((self.assignor, subscription(("t",), {})),)
 
     def join(self) -> None:
         shard = self.world.shard
@@ -415,6 +417,20 @@ def test_what_cannot_be_taken_along_keeps_a_group_as_it_is(world: World, assignm
     assert one.heartbeat() is NONE
 
 
+def test_what_librdkafka_tells_its_members_of_themselves_is_left_behind(world: World) -> None:
+    one = Classic(world, "a")
+    one.assignor = "cooperative-sticky"
+    one.join()
+    one.shares = {one.member_id: write_assignment(1, {"t": (0,)})[:-4] + b"\0\0\0\1x"}
+    one.sync()
+    world.commit()
+    new = Member(world, "g", "n", "t")
+    new.beat()
+    settle(world, one, new)
+    assert kind_of(world) == "consumer"
+    assert sorted([*one.has, *(number for _, number in new.has)]) == list(range(COUNT))
+
+
 def test_a_group_that_is_too_large_to_be_written_at_once_stays_what_it_is(world: World, monkeypatch: Any) -> None:
     one = Classic(world, "a")
     settle(world, one)
@@ -524,6 +540,105 @@ def test_a_static_member_that_changes_its_protocol_takes_the_group_along(world: 
     assert len(two.errors) == errors
 
 
+class TestStandingStill:
+    """A large group is converted in slices; here every group is large."""
+
+    @pytest.fixture(autouse=True)
+    def _slices(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(conversion, "STEP", 1)
+        monkeypatch.setattr(consumers, "RECORDS_STEP", 1)
+
+    def test_on_the_way_there_nothing_changes_the_group_and_offsets_go_on(self, world: World) -> None:
+        one, two = Classic(world, "a"), Classic(world, "b")
+        settle(world, one, two)
+        new, other = Member(world, "g", "n", "t"), Member(world, "g", "o", "t")
+        new.beat()
+        shard = world.shard
+        assert shard is not None
+        hosted = shard.groups["g"]
+        assert (new.waits, hosted.is_moving, kind_of(world)) == (True, True, "classic")
+        other.beat()
+        refusal = other.answers[-1]
+        assert isinstance(refusal, Refusal)
+        assert refusal.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert one.heartbeat() is NONE
+        assert shard.check_commit(hosted, one.member_id, None, one.generation) is NONE
+        assert shard.leave(hosted, [(two.member_id, None, "")]) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+        one.errors, two.errors = [], []
+        one.sync()
+        two.join()
+        assert (one.errors, two.errors) == ([REJOIN], [REJOIN])
+        settle(world, one, two, new, other)
+        assert kind_of(world) == "consumer"
+
+    def test_on_the_way_back_nothing_changes_the_group_and_offsets_go_on(self, world: World) -> None:
+        one, two, new = Classic(world, "a"), Classic(world, "b"), Member(world, "g", "n", "t")
+        settle(world, one, two, new)
+        new.leave()
+        shard = world.shard
+        assert shard is not None
+        hosted = shard.consumers.groups["g"]
+        assert (new.waits, hosted.is_moving) == (True, True)
+        other = Member(world, "g", "o", "t")
+        other.beat()
+        refusal = other.answers[-1]
+        assert isinstance(refusal, Refusal)
+        assert refusal.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert one.heartbeat() is NONE
+        assert hosted.group.commit_refusal(one.member_id, None, one.generation, version=2) is NONE
+        leaving = [(two.member_id, None)]
+        assert shard.consumers.leave_classic("g", leaving) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+        one.errors, two.errors = [], []
+        one.sync()
+        two.join()
+        assert (one.errors, two.errors) == ([REJOIN], [REJOIN])
+        settle(world, one, two)
+        assert (kind_of(world), new.waits) == ("classic", False)
+
+    @pytest.mark.parametrize("turns", range(1, 12, 2))
+    def test_a_coordinator_that_goes_meanwhile_leaves_the_group_as_it_was(self, world: World, turns: int) -> None:
+        one, two, new = Classic(world, "a"), Classic(world, "b"), Member(world, "g", "n", "t")
+        settle(world, one, two)
+        new.beat()
+        world.breathe(turns)
+        world.lose()
+        world.breathe(5)
+        assert not new.waits
+        for member in (one, two):
+            member.waits = False
+        world.lead()
+        settle(world, one, two, new)
+        new.leave()
+        world.breathe(turns)
+        world.lose()
+        world.breathe(5)
+        assert not new.waits
+        for member in (one, two):
+            member.waits = False
+        world.lead()
+        if kind_of(world) == "consumer":
+            settle(world, one, two, Member(world, "g", "n", "t"))
+        else:
+            settle(world, one, two)
+
+    def test_what_is_refused_in_the_end_leaves_the_group_as_it_was(self, world: World, monkeypatch: Any) -> None:
+        one, two, new = Classic(world, "a"), Classic(world, "b"), Member(world, "g", "n", "t")
+        settle(world, one, two)
+        two.joined = False
+        two.join()
+        new.beat()
+
+        def refuse(*_: Any, **__: Any) -> None:
+            raise StorageFailedError("full")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(world.raft, "propose", refuse)
+            world.breathe(40)
+        assert isinstance(new.answers[-1], Refusal)
+        assert kind_of(world) == "classic"
+        settle(world, one, two)
+
+
 class MigrationMachine(RuleBasedStateMachine):
     """Members of both protocols come, go and are silent, leaders change: no partition is used by two at a time."""
 
@@ -553,6 +668,18 @@ class MigrationMachine(RuleBasedStateMachine):
         if self.new[place].epoch:
             self.new[place].leave()
 
+    @rule(old=st.integers(0, 3), new=st.integers(0, 2))
+    def some_work(self, old: int, new: int) -> None:
+        """Members of both protocols come by for a while."""
+        for _ in range(6):
+            for member in self.old[:old]:
+                member.come_by()
+            for other in self.new[:new]:
+                other.beat()
+            self.one_owner()
+            self.time()
+            self.one_owner()
+
     @rule()
     def time(self) -> None:
         self.world.commit()
@@ -574,6 +701,13 @@ class MigrationMachine(RuleBasedStateMachine):
         assert len(used) == len(set(used)), "two have one partition"
 
     def teardown(self) -> None:
+        try:
+            self.end_well()
+        finally:
+            self.context.__exit__(None, None, None)
+
+    def end_well(self) -> None:
+        """All of the one protocol leave, all of the other come anew: it is a classic group, and shares everything."""
         world = self.world
         if world.shard is None:
             world.lead()
@@ -588,14 +722,17 @@ class MigrationMachine(RuleBasedStateMachine):
                 member.leave()
             world.commit()
             world.breathe(3)
-        world.advance(12_000)
-        world.commit()
+        for _ in range(3):
+            world.advance(6_000)
+            world.commit()
+            world.breathe(3)
+        waiting = [member.waits for member in self.old] + [member.waits for member in self.new]
+        assert not any(waiting), "somebody was never answered"
         for classic in self.old:
             classic.waits = classic.joined = False
             classic.member_id = ""
         settle(world, *self.old)
         assert kind_of(world) == "classic"
-        self.context.__exit__(None, None, None)
 
 
 MigrationMachine.TestCase.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)

@@ -5,11 +5,14 @@ from functools import partial
 
 import pytest
 from broker.coordinators.groups.conftest import QUICK
+from broker.coordinators.groups.group_client import GroupClient
 
+from barnabas_broker.coordinators.groups.consumer.embedded import read_assignment, write_assignment
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .consumer_client import ConsumerClient, settle
+from .test_both_protocols import share
 
 NONE = ErrorCode.NONE
 
@@ -49,4 +52,34 @@ def test_members_partitions_and_offsets_outlive_a_coordinator(own_brokers: Runni
     own_brokers.run(Cluster.wait_ready)
     assert one.beat_surely().member_epoch == one.epoch > epoch
     for member in (one, two, static, again):
+        member.lose()
+
+
+def test_a_group_of_both_protocols_outlives_a_coordinator_too(own_brokers: RunningCluster) -> None:
+    new = ConsumerClient(own_brokers.bootstrap, "mixed", "u", member_id="a")
+    old = GroupClient(own_brokers.bootstrap, "mixed", "u")
+    old.find().create("u", 4, 3)
+    old.enter()
+    old.entered()
+    assert old.sync({old.member_id: write_assignment(0, {"u": range(4)})}).error_code == NONE
+    new.beat_surely()
+    had = share(new, old)
+    new.beat_surely()
+    assert sorted([*new.numbers, *had]) == [0, 1, 2, 3]
+    stopped = new.coordinator_id
+    own_brokers.run(partial(Cluster.stop, node_id=stopped))
+    for member in (new, old):
+        member.lose()
+    assert old.until_known(old.heartbeat, int) == NONE
+    assert new.beat_surely().member_epoch == old.generation_id
+    assert sorted(read_assignment(bytes(old.sync().assignment))[0]["u"]) == had
+    old.commit_surely("u", {had[0]: 9})
+    assert new.leave_group().error_code == NONE
+    own_brokers.run(partial(Cluster.start, node_id=stopped))
+    own_brokers.run(Cluster.wait_ready)
+    assert old.until_known(old.heartbeat, int) == ErrorCode.REBALANCE_IN_PROGRESS
+    old.enter()
+    assert old.entered().leader == old.member_id
+    assert old.committed("u", [had[0]]) == {("u", had[0]): 9}
+    for member in (new, old):
         member.lose()
