@@ -76,21 +76,21 @@ def _response(version: int, answer: JoinAnswer) -> Generator[None, None, JoinGro
 def handle(broker: BrokerContext, exchange: Exchange, request: JoinGroupRequest) -> Outcome:
     """Ask the group; it answers now or later."""
     if not request.group_id:
-        return refuse(request, ErrorCode.INVALID_GROUP_ID)
+        return _refused(exchange, request, ErrorCode.INVALID_GROUP_ID)
     if len(request.protocols) > PROTOCOLS_MAX:
-        return refuse(request, ErrorCode.INVALID_REQUEST)
+        return _refused(exchange, request, ErrorCode.INVALID_REQUEST)
     if sum(len(protocol.metadata) for protocol in request.protocols) > SUBSCRIPTION_BYTES_MAX:
-        return refuse(request, ErrorCode.INVALID_REQUEST)
+        return _refused(exchange, request, ErrorCode.INVALID_REQUEST)
     # The member id is made of it.
     begins = request.group_instance_id or exchange.client_id or ""
     if len(begins.encode()) + MEMBER_ID_TAIL_BYTES > TEXT_BYTES_MAX:
-        return refuse(request, ErrorCode.INVALID_REQUEST)
+        return _refused(exchange, request, ErrorCode.INVALID_REQUEST)
     return route(
         broker,
         exchange,
         request.group_id,
         lambda shard: _join(broker, exchange, request, shard),
-        lambda code: refuse(request, code),
+        lambda code: _refused(exchange, request, code),
     )
 
 
@@ -99,20 +99,27 @@ def refuse(request: JoinGroupRequest, code: ErrorCode) -> JoinGroupResponse:
     return JoinGroupResponse(error_code=code, member_id=request.member_id)
 
 
+def _refused(exchange: Exchange, request: JoinGroupRequest, code: ErrorCode) -> JoinGroupResponse:
+    response = refuse(request, code)
+    if exchange.version >= NULL_PROTOCOL_SINCE:
+        response.protocol_name = None
+    return response
+
+
 def _join(
     broker: BrokerContext, exchange: Exchange, request: JoinGroupRequest, shard: GroupShard
 ) -> JoinGroupResponse | None:
     hosted = shard.group(request.group_id)
     consumers = shard.consumers.hosted(request.group_id)
     if consumers is not None and consumers.group.members:
-        return refuse(request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        return _refused(exchange, request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if hosted is None and request.member_id:
-        return refuse(request, ErrorCode.UNKNOWN_MEMBER_ID)
+        return _refused(exchange, request, ErrorCode.UNKNOWN_MEMBER_ID)
     if not shard.make_way_for_classic(request.group_id):
-        return refuse(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return _refused(exchange, request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     hosted = hosted or shard.make_group(request.group_id)
     if hosted is None:
-        return refuse(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return _refused(exchange, request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     ticket = _Join(exchange, hosted)
     client_id = exchange.client_id or ""
     timeout_ms = request.rebalance_timeout_ms if exchange.version >= 1 else request.session_timeout_ms
