@@ -16,6 +16,7 @@ from barnabas_clients.protocol.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
+from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
 
 from .group_talks import ABSENT, absent_id
 from .talks import Fields, Step, Talk
@@ -37,7 +38,20 @@ def _moving(topic: str, *partitions: int) -> Fields:
     return {"timeout_ms": 10_000, "topics": [ListPartitionReassignmentsTopics(name=topic, partition_indexes=partitions)]}
 
 
+def _told(name: str | None, topic_id: bytes = bytes(16)) -> Fields:
+    return {
+        "topics": [MetadataRequestTopic(name=name, topic_id=topic_id)],
+        "allow_auto_topic_creation": False,
+        "include_topic_authorized_operations": True,
+    }
+
+
 CLUSTER = (
+    Step(MetadataRequest, "a topic", lambda t: _told(t.topic), but=("leader_epoch",)),
+    Step(MetadataRequest, "a topic by its id", lambda t: _told(None, t.topic_id), since=12, but=("leader_epoch",)),
+    Step(MetadataRequest, "no topic", lambda _: _told(ABSENT), UNKNOWN, since=4),
+    Step(MetadataRequest, "no name", lambda _: _told("a b"), NAME),
+    Step(MetadataRequest, "none", lambda _: {"topics": []}, since=1),
     Step(ApiVersionsRequest, "a wrong name", lambda _: {"client_software_name": "-"}, WRONG, since=3),
     Step(ApiVersionsRequest, "no name", lambda _: {}, WRONG, since=3),
     Step(DescribeClusterRequest, "brokers", lambda _: {}),
