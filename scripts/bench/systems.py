@@ -98,6 +98,11 @@ def install_streams() -> Path:
     return _install_with_java("streams", "kafka-streams")
 
 
+def install_connect() -> Path:
+    """Return the folder with Kafka Connect, its file connectors and MirrorMaker 2, fetching them if need be."""
+    return _install_with_java("connect", "connect-mirror")
+
+
 def _install_with_java(pom: str, last: str) -> Path:
     """Return the folder with the jars of a POM. `last`: the one that is there if all are."""
     jars = CACHE / f"{pom}-{KAFKA_VERSION}"

@@ -13,10 +13,17 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from . import runtimes, workload
+from . import console_tools, runtimes, workload
 
 NewTopicMaker = Callable[..., str]
 NOT_YET = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.OFFSET_NOT_AVAILABLE}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _tools_end() -> Iterator[None]:
+    """End the JVM of the console tools with the last test."""
+    yield
+    console_tools.HOST.end()
 
 
 @pytest.fixture(scope="session")

@@ -35,7 +35,10 @@ def _moved(topic: str, *replicas: tuple[int, Sequence[int] | None]) -> Fields:
 
 
 def _moving(topic: str, *partitions: int) -> Fields:
-    return {"timeout_ms": 10_000, "topics": [ListPartitionReassignmentsTopics(name=topic, partition_indexes=partitions)]}
+    return {
+        "timeout_ms": 10_000,
+        "topics": [ListPartitionReassignmentsTopics(name=topic, partition_indexes=partitions)],
+    }
 
 
 def _told(name: str | None, topic_id: bytes = bytes(16)) -> Fields:
@@ -57,8 +60,16 @@ CLUSTER = (
     Step(DescribeClusterRequest, "brokers", lambda _: {}),
     Step(DescribeClusterRequest, "what one may do", lambda _: {"include_cluster_authorized_operations": True}),
     Step(DescribeClusterRequest, "fenced ones, too", lambda _: {"include_fenced_brokers": True}, since=2),
-    Step(DescribeClusterRequest, "controllers", lambda _: {"endpoint_type": 2}, ErrorCode.MISMATCHED_ENDPOINT_TYPE, since=1),
-    Step(DescribeClusterRequest, "nobody", lambda _: {"endpoint_type": 9}, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, since=1),
+    Step(
+        DescribeClusterRequest,
+        "controllers",
+        lambda _: {"endpoint_type": 2},
+        ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+        since=1,
+    ),
+    Step(
+        DescribeClusterRequest, "nobody", lambda _: {"endpoint_type": 9}, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, since=1
+    ),
     Step(AlterPartitionReassignmentsRequest, "to where it is", lambda t: _moved(t.topic, (0, (1,)))),
     Step(AlterPartitionReassignmentsRequest, "no topic", lambda _: _moved(ABSENT, (0, (1,))), UNKNOWN),
     Step(AlterPartitionReassignmentsRequest, "no partition", lambda t: _moved(t.topic, (9, (1,))), UNKNOWN),

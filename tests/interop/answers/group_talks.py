@@ -31,7 +31,16 @@ from barnabas_clients.protocol.sync_group import SyncGroupRequest, SyncGroupRequ
 
 from .talks import Fields, Step, Talk
 
-__all__ = ["GROUPS", "MEMBERS", "OFFSETS", "STATIC_MEMBERS", "absent_id", "commit_fields", "fetch_fields", "subscription"]
+__all__ = [
+    "GROUPS",
+    "MEMBERS",
+    "OFFSETS",
+    "STATIC_MEMBERS",
+    "absent_id",
+    "commit_fields",
+    "fetch_fields",
+    "subscription",
+]
 
 ABSENT = "nobody-made-it"
 METADATA_BYTES_MAX = 4096
@@ -82,11 +91,7 @@ def fetch_fields(
     name = ABSENT if absent else talk.topic
     topic_id = absent_id() if absent else talk.topic_id
     old = None if everything else [OffsetFetchRequestTopic(name=name, partition_indexes=partitions)]
-    new = (
-        None
-        if everything
-        else [OffsetFetchRequestTopics(name=name, topic_id=topic_id, partition_indexes=partitions)]
-    )
+    new = None if everything else [OffsetFetchRequestTopics(name=name, topic_id=topic_id, partition_indexes=partitions)]
     one = OffsetFetchRequestGroup(group_id=group, member_id=member[0], member_epoch=member[1], topics=new)
     return {"group_id": group, "topics": old, "groups": [one], "require_stable": stable}
 
@@ -226,13 +231,23 @@ def _left(t: Talk, *members: tuple[str, str | None], group: str = "") -> Fields:
 KEEP = {"member": "member_id", "generation": "generation_id"}
 MEMBERS = (
     Step(JoinGroupRequest, "no group", lambda t: _joins(t, group_id=""), BAD_GROUP),
-    Step(JoinGroupRequest, "a short session", lambda t: _joins(t, session_timeout_ms=1), ErrorCode.INVALID_SESSION_TIMEOUT),
+    Step(
+        JoinGroupRequest,
+        "a short session",
+        lambda t: _joins(t, session_timeout_ms=1),
+        ErrorCode.INVALID_SESSION_TIMEOUT,
+    ),
     Step(JoinGroupRequest, "a stranger", lambda t: _joins(t, "x"), NO_MEMBER),
     Step(JoinGroupRequest, "no protocols", lambda t: _joins(t, protocols=()), INCONSISTENT),
     Step(JoinGroupRequest, "no type", lambda t: _joins(t, protocol_type=""), INCONSISTENT),
-    Step(HeartbeatRequest, "before there is a group", lambda t: {"group_id": t.name("members"), "member_id": "x"}, NO_MEMBER),
-    Step(JoinGroupRequest, "in", lambda t: _joins(t), keep=KEEP, until=3),
-    Step(JoinGroupRequest, "it must come again", lambda t: _joins(t), ErrorCode.MEMBER_ID_REQUIRED, since=4, keep=KEEP),
+    Step(
+        HeartbeatRequest,
+        "before there is a group",
+        lambda t: {"group_id": t.name("members"), "member_id": "x"},
+        NO_MEMBER,
+    ),
+    Step(JoinGroupRequest, "in", _joins, keep=KEEP, until=3),
+    Step(JoinGroupRequest, "it must come again", _joins, ErrorCode.MEMBER_ID_REQUIRED, since=4, keep=KEEP),
     Step(JoinGroupRequest, "in again", lambda t: _joins(t, t["member"]), keep=KEEP),
     Step(DescribeGroupsRequest, "while it waits", lambda t: {"groups": [t.name("members")]}),
     Step(SyncGroupRequest, "an old generation", lambda t: _synced(t, generation_id=t["generation"] - 1), GENERATION),
@@ -241,20 +256,24 @@ MEMBERS = (
     Step(SyncGroupRequest, "another type", lambda t: _synced(t, protocol_type="x"), INCONSISTENT, since=5),
     Step(SyncGroupRequest, "no group", lambda t: _synced(t, group_id=""), BAD_GROUP),
     Step(SyncGroupRequest, "nobody's group", lambda t: _synced(t, group_id=ABSENT), NO_MEMBER),
-    Step(SyncGroupRequest, "its own", lambda t: _synced(t)),
-    Step(SyncGroupRequest, "its own again", lambda t: _synced(t)),
-    Step(HeartbeatRequest, "its own", lambda t: _member(t)),
+    Step(SyncGroupRequest, "its own", _synced),
+    Step(SyncGroupRequest, "its own again", _synced),
+    Step(HeartbeatRequest, "its own", _member),
     Step(HeartbeatRequest, "an old generation", lambda t: _member(t, generation_id=0), GENERATION),
     Step(HeartbeatRequest, "a stranger", lambda t: _member(t, member_id="x"), NO_MEMBER),
     Step(HeartbeatRequest, "no group", lambda t: _member(t, group_id=""), BAD_GROUP),
     Step(HeartbeatRequest, "nobody's group", lambda t: _member(t, group_id=ABSENT), NO_MEMBER),
-    Step(OffsetCommitRequest, "a member's", lambda t: _committed(t)),
-    Step(OffsetCommitRequest, "an old generation's", lambda t: _committed(t, generation_id_or_member_epoch=0), GENERATION),
+    Step(OffsetCommitRequest, "a member's", _committed),
+    Step(
+        OffsetCommitRequest, "an old generation's", lambda t: _committed(t, generation_id_or_member_epoch=0), GENERATION
+    ),
     Step(OffsetCommitRequest, "a stranger's", lambda t: _committed(t, member_id="x"), NO_MEMBER),
     Step(OffsetCommitRequest, "nobody's", lambda t: commit_fields(t.name("members"), t), NO_MEMBER),
     Step(DescribeGroupsRequest, "stable", lambda t: {"groups": [t.name("members")]}),
     Step(ListGroupsRequest, "stable ones", lambda _: {"states_filter": ["Stable"]}, since=4),
-    Step(DeleteGroupsRequest, "with members", lambda t: {"groups_names": [t.name("members")]}, ErrorCode.NON_EMPTY_GROUP),
+    Step(
+        DeleteGroupsRequest, "with members", lambda t: {"groups_names": [t.name("members")]}, ErrorCode.NON_EMPTY_GROUP
+    ),
     Step(
         OffsetDeleteRequest,
         "of what it reads",
@@ -270,7 +289,7 @@ MEMBERS = (
     Step(LeaveGroupRequest, "its own", lambda t: _left(t, (t["member"], None))),
     Step(LeaveGroupRequest, "its own again", lambda t: _left(t, (t["member"], None)), NO_MEMBER),
     Step(DescribeGroupsRequest, "empty", lambda t: {"groups": [t.name("members")]}),
-    Step(OffsetCommitRequest, "an old member's", lambda t: _committed(t), NO_MEMBER),
+    Step(OffsetCommitRequest, "an old member's", _committed, NO_MEMBER),
     Step(OffsetCommitRequest, "from outside", lambda t: commit_fields(t.name("members"), t)),
     Step(DeleteGroupsRequest, "without members", lambda t: {"groups_names": [t.name("members")]}),
 )

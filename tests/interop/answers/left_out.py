@@ -1,4 +1,4 @@
-"""What Apache Kafka 4.4 offers and Barnabas does not, and why: docs/protocol.md shows it, and `test_talks` checks it."""
+"""What Apache Kafka 4.4 offers and Barnabas does not, and why: docs/protocol.md shows it, `test_talks` checks it."""
 
 from typing import NamedTuple
 
@@ -22,7 +22,12 @@ UNFINISHED = "not finished: behind `unstable.api.versions.enable`"
 
 LEFT_OUT = (
     LeftOut(17, "SaslHandshake", NO_SECURITY),
-    LeftOut(18, "ApiVersions", "in it a client may say which cluster and broker it means (KIP-1242); it is answered with the versions that there are", 5),
+    LeftOut(
+        18,
+        "ApiVersions",
+        "in it a client says which cluster and broker it means (KIP-1242); it is answered in an older one",
+        5,
+    ),
     LeftOut(28, "TxnOffsetCommit", "names topics by their ids (KIP-1319); clients use names where it is missing", 6),
     LeftOut(36, "SaslAuthenticate", NO_SECURITY),
     LeftOut(42, "DeleteGroups", "adds a message to errors", 3),

@@ -101,8 +101,8 @@ PRODUCERS = (
     ),
     Step(InitProducerIdRequest, "an id without epoch", lambda t: _begun(t, producer_id=5), WRONG, since=3),
     Step(InitProducerIdRequest, "an epoch without id", lambda t: _begun(t, producer_epoch=5), WRONG, since=3),
-    Step(InitProducerIdRequest, "transactional", lambda t: _begun(t), keep=KEEP),
-    Step(InitProducerIdRequest, "again", lambda t: _begun(t), keep=KEEP),
+    Step(InitProducerIdRequest, "transactional", _begun, keep=KEEP),
+    Step(InitProducerIdRequest, "again", _begun, keep=KEEP),
     Step(
         InitProducerIdRequest,
         "to go on",
@@ -129,7 +129,7 @@ PRODUCERS = (
 )
 
 TRANSACTIONS = (
-    Step(InitProducerIdRequest, "begin", lambda t: _begun(t), keep=KEEP),
+    Step(InitProducerIdRequest, "begin", _begun, keep=KEEP),
     Step(DescribeTransactionsRequest, "empty", lambda t: {"transactional_ids": [t.name("txn")]}),
     Step(
         DescribeTransactionsRequest,
@@ -139,7 +139,12 @@ TRANSACTIONS = (
     ),
     Step(DescribeTransactionsRequest, "no id", lambda _: {"transactional_ids": [""]}, WRONG),
     Step(EndTxnRequest, "of nothing", lambda t: _mine(t, committed=True), NO_STATE),
-    Step(AddPartitionsToTxnRequest, "no topic", lambda t: _added(t, (ABSENT, 0), (t.topic, 0)), ErrorCode.OPERATION_NOT_ATTEMPTED),
+    Step(
+        AddPartitionsToTxnRequest,
+        "no topic",
+        lambda t: _added(t, (ABSENT, 0), (t.topic, 0)),
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
+    ),
     Step(AddPartitionsToTxnRequest, "no partition", lambda t: _added(t, (t.topic, 9)), UNKNOWN),
     Step(
         AddPartitionsToTxnRequest,
@@ -177,7 +182,13 @@ TRANSACTIONS = (
     Step(ListTransactionsRequest, "ongoing", lambda _: {"state_filters": ["Ongoing", "x"]}),
     Step(ListTransactionsRequest, "its own", lambda t: {"producer_id_filters": [t["producer"]]}),
     Step(ListTransactionsRequest, "nobody's", lambda _: {"producer_id_filters": [1 << 40]}),
-    Step(ListTransactionsRequest, "long ones", lambda _: {"duration_filter_ms": 3_600_000}, since=1, but=("transaction_states",)),
+    Step(
+        ListTransactionsRequest,
+        "long ones",
+        lambda _: {"duration_filter_ms": 3_600_000},
+        since=1,
+        but=("transaction_states",),
+    ),
     Step(ListTransactionsRequest, "by a pattern", lambda t: {"transactional_id_pattern": f"t.*-{t.age}"}, since=2),
     Step(
         ListTransactionsRequest,
@@ -202,7 +213,7 @@ TRANSACTIONS = (
         NOT_MAPPED,
     ),
     Step(AddOffsetsToTxnRequest, "offsets", lambda t: _mine(t, group_id=t.name("txn-group"))),
-    Step(TxnOffsetCommitRequest, "offsets", lambda t: _with_offsets(t)),
+    Step(TxnOffsetCommitRequest, "offsets", _with_offsets),
     Step(TxnOffsetCommitRequest, "no topic", lambda t: _with_offsets(t, ABSENT), UNKNOWN),
     Step(TxnOffsetCommitRequest, "no partition", lambda t: _with_offsets(t, partition=9), UNKNOWN),
     Step(TxnOffsetCommitRequest, "no group", lambda t: _with_offsets(t, group_id=""), ErrorCode.INVALID_GROUP_ID),
@@ -219,7 +230,13 @@ TRANSACTIONS = (
         lambda t: _with_offsets(t, producer_epoch=t["epoch"] - 1),
         OLD_EPOCH,
     ),
-    Step(EndTxnRequest, "another epoch", lambda t: _mine(t, producer_epoch=t["epoch"] + 1), FENCED, codes={0: OLD_EPOCH, 1: OLD_EPOCH}),
+    Step(
+        EndTxnRequest,
+        "another epoch",
+        lambda t: _mine(t, producer_epoch=t["epoch"] + 1),
+        FENCED,
+        codes={0: OLD_EPOCH, 1: OLD_EPOCH},
+    ),
     Step(EndTxnRequest, "somebody else's id", lambda t: _mine(t, producer_id=t["producer"] + 1000), NOT_MAPPED),
     Step(EndTxnRequest, "nobody's id", lambda t: _mine(t, transactional_id=ABSENT), NOT_MAPPED),
     Step(EndTxnRequest, "commit", lambda t: _mine(t, committed=True), until=4),

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import confluent_kafka
 import pytest
@@ -10,19 +10,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from interop import runtimes
 from interop.conftest import wait_for_leaders
 from interop.console_tools import ConsoleConsumer, Tools
-from machines import cluster_handle
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
-SETTINGS = {"unstable.api.versions.enable": "true"}
 LIMIT_S = 90.0
 GROUP = "java"
-
-
-@pytest.fixture(scope="module")
-def brokers() -> Iterator[str]:
-    with cluster_handle.cluster(settings=SETTINGS) as handle:
-        yield handle.bootstrap
 
 
 @pytest.fixture(scope="module")

@@ -69,7 +69,8 @@ def refuse(request: DeleteTopicsRequest, code: ErrorCode) -> DeleteTopicsRespons
     named = [DeletableTopicResult(name=name, error_code=code) for name in _names(request)]
     identified = [DeletableTopicResult(name=None, topic_id=one, error_code=code) for one in _ids(request)]
     unclear = [
-        DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=code) for topic in _unclear_in(request)
+        DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=code)
+        for topic in _unclear_in(request)
     ]
     return DeleteTopicsResponse(responses=named + identified + unclear)
 

@@ -1,0 +1,89 @@
+"""Processes of Kafka Connect and MirrorMaker 2: started, asked over HTTP, killed, ended."""
+
+import json
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+__all__ = ["JSON", "LIMIT_S", "STRINGS", "Worker", "WorkerEndedError", "until"]
+
+JAVA = ("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx384m")
+LIMIT_S = 180.0
+POLL_S = 0.2
+LINES_SHOWN = 30
+STRINGS = {
+    "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+    "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+}
+"""Settings of a worker whose connectors exchange lines of text."""
+JSON = {"Content-Type": "application/json"}
+
+
+class WorkerEndedError(RuntimeError):
+    """A process ended by itself; the message has its last lines."""
+
+
+def until(holds: Callable[[], bool], what: str, *workers: "Worker", limit_s: float = LIMIT_S) -> None:
+    """Wait until something holds.
+
+    Raises:
+        TimeoutError: it does not within `limit_s`.
+        WorkerEndedError: one of the workers has ended meanwhile.
+    """
+    end = time.monotonic() + limit_s
+    while not holds():
+        for worker in workers:
+            worker.check()
+        if time.monotonic() > end:
+            raise TimeoutError(
+                "\n".join([f"waited {limit_s:.0f} s for {what}", *(one.last_words() for one in workers)])
+            )
+        time.sleep(POLL_S)
+
+
+class Worker:
+    """One process with the main class `main`, and the files of settings that it is given, in this order."""
+
+    def __init__(self, jars: Path, folder: Path, main: str, *files: Mapping[str, object], port: int = 0) -> None:
+        folder.mkdir(parents=True)
+        self._log = folder / "worker.log"
+        self.port = port
+        words = [*JAVA, "-Dorg.slf4j.simpleLogger.showDateTime=true", "-cp", f"{jars}/*", main]
+        for number, settings in enumerate(files):
+            file = folder / f"{number}.properties"
+            file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+            words.append(str(file))
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        """Ask its REST interface; None if it does not answer, or with an error."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, JSON, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+                return json.loads(answer.read() or b"{}")
+        except (urllib.error.URLError, TimeoutError, ConnectionError):
+            return None
+
+    def check(self) -> None:
+        if (status := self._process.poll()) is not None:
+            raise WorkerEndedError(f"it has ended with status {status}:\n{self.last_words()}")
+
+    def last_words(self) -> str:
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-LINES_SHOWN:])
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def end(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.kill()
