@@ -1,9 +1,9 @@
 """Runs Kafka Connect on Barnabas, and compares what comes out with what went in.
 
 This is `scripts/trials/ecosystem/connect`. First a worker alone copies the lines of a file to a topic, and on to
-another file. Then two workers form a cluster, whose sources write in transactions (KIP-618): while lines are appended to the
-source's file, the worker that runs it is killed, and then a broker. Each line must be in the topic once, in order, for
-who reads what is committed; the sink, which Kafka promises only that nothing is missing, must have all.
+another file. Then two workers form a cluster, whose sources write in transactions (KIP-618): while lines are appended
+to the source's file, the worker that runs it is killed, and then a broker. Each line must be in the topic once, in
+order, for who reads what is committed; the sink, which Kafka promises only that nothing is missing, must have all.
 """
 
 import argparse
