@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
+from bench import systems
 from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
@@ -31,6 +32,14 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
     if given := os.environ.get("BARNABAS_INTEROP_BOOTSTRAP"):
         return given
     return str(request.getfixturevalue("cluster").bootstrap)
+
+
+@pytest.fixture(scope="session")
+def kafka_alone() -> Iterator[str]:
+    """Apache Kafka, one node, for who compares its answers with ours: nobody changes its configurations."""
+    runtimes.kafka_jars()
+    with systems.kafka(synced=False, nodes=1, settings={"group.initial.rebalance.delay.ms": 0}) as peer:
+        yield peer.address
 
 
 @pytest.fixture(scope="session")

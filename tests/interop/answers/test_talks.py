@@ -4,12 +4,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 
 import pytest
-from bench import systems
 from broker.live.administration.admin_questions import QUESTIONS, Surroundings
 from broker.live.administration.topic_questions import TOPIC_QUESTIONS
 from broker.wire_client import Wire
 from confluent_kafka.admin import AdminClient
-from interop import runtimes, test_usual_errors
+from interop import test_usual_errors
 from interop.administration import test_configs, test_features
 from interop.conftest import wait_for_leaders
 
@@ -54,24 +53,17 @@ SETTINGS: dict[str, str | int | bool] = {
 
 
 @pytest.fixture(scope="module")
-def kafka() -> Iterator[str]:
-    runtimes.kafka_jars()
-    with systems.kafka(synced=False, nodes=1, settings={"group.initial.rebalance.delay.ms": 0}) as peer:
-        yield peer.address
-
-
-@pytest.fixture(scope="module")
 def barnabas() -> Iterator[str]:
     with RunningCluster(1, settings=SETTINGS) as running:
         yield running.bootstrap
 
 
 @pytest.fixture
-def peers(kafka: str, barnabas: str, name: str) -> Iterator[tuple[Peer, Peer]]:
+def peers(kafka_alone: str, barnabas: str, name: str) -> Iterator[tuple[Peer, Peer]]:
     """Kafka and we, each with a topic of one partition of the same name."""
     found = []
-    with closing(wire_to(kafka)) as theirs, closing(wire_to(barnabas)) as ours:
-        for wire, address in ((theirs, kafka), (ours, barnabas)):
+    with closing(wire_to(kafka_alone)) as theirs, closing(wire_to(barnabas)) as ours:
+        for wire, address in ((theirs, kafka_alone), (ours, barnabas)):
             topic_id = wire.create(name)
             wait_for_leaders(AdminClient({"bootstrap.servers": address}), name, 1)
             found.append(Peer(wire, name, topic_id))
@@ -110,8 +102,8 @@ def compared_elsewhere() -> set[tuple[int, int]]:
     return {(key, version) for key, versions in asked for version in versions}
 
 
-def test_all_that_both_offer_is_compared_and_the_rest_is_left_out_for_a_reason(kafka: str, barnabas: str) -> None:
-    with closing(wire_to(kafka)) as wire:
+def test_all_that_both_offer_is_compared_and_the_rest_is_left_out_for_a_reason(kafka_alone: str) -> None:
+    with closing(wire_to(kafka_alone)) as wire:
         theirs = offered_by(wire)
     offered = {key: route.offered(BrokerConfig.from_settings(REQUIRED)) for key, route in ROUTES.items()}
     left_out = {row.key: row.since for row in LEFT_OUT}

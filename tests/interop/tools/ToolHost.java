@@ -8,6 +8,8 @@
  * The first argument is the jar with the tools, which must not be on the class path.
  */
 
+import static java.nio.charset.StandardCharsets.UTF_8;
+
 import java.io.BufferedReader;
 import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
@@ -43,9 +45,9 @@ public class ToolHost {
             String[] words = Arrays.stream(line.split(" ", -1)).map(ToolHost::decoded).toArray(String[]::new);
             var out = new ByteArrayOutputStream();
             var errors = new ByteArrayOutputStream();
-            System.setIn(new ByteArrayInputStream(words[0].getBytes()));
-            System.setOut(new PrintStream(out, true));
-            System.setErr(new PrintStream(errors, true));
+            System.setIn(new ByteArrayInputStream(words[0].getBytes(UTF_8)));
+            System.setOut(new PrintStream(out, true, UTF_8));
+            System.setErr(new PrintStream(errors, true, UTF_8));
             try (var loader = new URLClassLoader(jar, ToolHost.class.getClassLoader())) {
                 run(loader, words[1], Arrays.copyOfRange(words, 2, words.length));
             }
@@ -76,7 +78,7 @@ public class ToolHost {
     }
 
     static String decoded(String word) {
-        return new String(Base64.getDecoder().decode(word));
+        return new String(Base64.getDecoder().decode(word), UTF_8);
     }
 
     static String encoded(ByteArrayOutputStream bytes) {
