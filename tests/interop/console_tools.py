@@ -26,7 +26,6 @@ MAIN_CLASSES = {
     "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
     "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
     "kafka-consumer-perf-test": "org.apache.kafka.tools.ConsumerPerformance",
-    "kafka-delegation-tokens": "org.apache.kafka.tools.DelegationTokenCommand",
     "kafka-delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
     "kafka-e2e-latency": "org.apache.kafka.tools.EndToEndLatency",
     "kafka-features": "org.apache.kafka.tools.FeatureCommand",
@@ -116,6 +115,13 @@ class Tools:
         status, out, errors = HOST.run(self._jars, MAIN_CLASSES[tool], *words, given=given)
         assert status == 0, f"{tool} {arguments}: {out}{errors}"
         return out
+
+    def run_alone(self, tool: str, *arguments: object) -> str:
+        """Run a tool in a JVM of its own, for one that prints when that ends, and return what it printed."""
+        command = self.command(tool, *arguments)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PROCESS_LIMIT_S, check=False)
+        assert done.returncode == 0, f"{tool} {arguments}: {done.stdout}{done.stderr}"
+        return done.stdout
 
     def consume(self, *arguments: object) -> list["Printed"]:
         """Run kafka-console-consumer to its end and return the records that it printed."""

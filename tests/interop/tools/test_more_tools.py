@@ -52,11 +52,12 @@ def events(printed: str) -> Iterator[dict[str, Any]]:
 
 def test_verifiable_clients_acknowledge_and_read_all(tools: Tools, new_topic: NewTopicMaker, name: str) -> None:
     topic = new_topic(2)
-    sent = list(events(tools.run("kafka-verifiable-producer", "--topic", topic, "--max-messages", COUNT)))
+    words: tuple[object, ...] = ("--topic", topic, "--max-messages", COUNT)
+    sent = list(events(tools.run_alone("kafka-verifiable-producer", *words)))
     assert [event["name"] for event in sent[:: COUNT + 1]] == ["startup_complete", "shutdown_complete"]
     assert sum(event["name"] == "producer_send_success" for event in sent) == COUNT
     assert (sent[-1]["name"], sent[-1]["sent"], sent[-1]["acked"]) == ("tool_data", COUNT, COUNT)
-    words = ("--topic", topic, "--group-id", name, "--max-messages", COUNT, "--reset-policy", "earliest", "--verbose")
+    words += ("--group-id", name, "--reset-policy", "earliest", "--verbose")
     read = list(events(tools.run("kafka-verifiable-consumer", *words)))
     assert sum(event["count"] for event in read if event["name"] == "records_consumed") == COUNT
     assert {event["value"] for event in read if event["name"] == "record_data"} == {str(k) for k in range(COUNT)}
@@ -93,7 +94,7 @@ def test_groups_of_all_types_are_listed_and_their_offsets_moved_and_deleted(
     assert [group, topic, "0", "5"] in _rows(groups("--reset-offsets", *place, "--shift-by", -2, "--dry-run"))
     assert groups("--reset-offsets", *place, "--to-offset", 9, "--export", "--dry-run").split() == [f"{topic},0,9"]
     assert [group, topic, "0", "7"] in [row[:4] for row in _rows(groups("--describe", "--offsets"))]
-    assert "has no active members" in groups("--describe", "--members")
+    assert group not in groups("--describe", "--members"), "nobody is in it"
     assert [topic, "0", "Successful"] in _rows(groups("--delete-offsets", *place))
     assert topic not in groups("--describe", "--offsets")
 
@@ -131,7 +132,6 @@ def test_the_cluster_and_what_it_speaks_are_shown(tools: Tools, replicas: int) -
 def test_what_is_not_here_is_refused_as_without_security(tools: Tools) -> None:
     for tool, words, said in (
         ("kafka-acls", ("--list",), "SecurityDisabledException"),
-        ("kafka-delegation-tokens", ("--describe",), "DelegationTokenDisabledException"),
         ("kafka-configs", ("--describe", "--entity-type", "users"), "UnsupportedVersionException"),
     ):
         with pytest.raises(AssertionError, match=said):
