@@ -99,8 +99,8 @@ def install_streams() -> Path:
 
 
 def install_connect() -> Path:
-    """Return the folder with Kafka Connect, its file connectors and MirrorMaker 2, fetching them if need be."""
-    return _install_with_java("connect", "connect-mirror")
+    """Return the folder with Kafka Connect and the jars that it needs, fetching them if need be."""
+    return _install_with_java("connect", "connect-runtime")
 
 
 def _install_with_java(pom: str, last: str) -> Path:

@@ -1,1 +1,1 @@
-"""Programs of Kafka's ecosystem on Barnabas: Kafka Connect and MirrorMaker 2."""
+"""Programs of Kafka's ecosystem on Barnabas: Kafka Connect."""

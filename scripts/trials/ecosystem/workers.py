@@ -1,4 +1,4 @@
-"""Processes of Kafka Connect and MirrorMaker 2: started, asked over HTTP, killed, ended."""
+"""Processes of Kafka Connect: started, asked over HTTP, killed, ended."""
 
 import json
 import subprocess
@@ -9,17 +9,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["JSON", "LIMIT_S", "STRINGS", "Worker", "WorkerEndedError", "until"]
+__all__ = ["JSON", "LIMIT_S", "Worker", "WorkerEndedError", "until"]
 
 JAVA = ("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx384m")
 LIMIT_S = 180.0
 POLL_S = 0.2
 LINES_SHOWN = 30
-STRINGS = {
-    "key.converter": "org.apache.kafka.connect.storage.StringConverter",
-    "value.converter": "org.apache.kafka.connect.storage.StringConverter",
-}
-"""Settings of a worker whose connectors exchange lines of text."""
 JSON = {"Content-Type": "application/json"}
 
 
@@ -69,6 +64,11 @@ class Worker:
                 return json.loads(answer.read() or b"{}")
         except (urllib.error.URLError, TimeoutError, ConnectionError):
             return None
+
+    def printed(self) -> list[dict[str, Any]]:
+        """Return the objects that connectors have printed, a line each; what is logged stands between them."""
+        lines = self._log.read_text(errors="replace").splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
 
     def check(self) -> None:
         if (status := self._process.poll()) is not None:
