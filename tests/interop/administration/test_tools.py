@@ -70,10 +70,10 @@ def test_subscriptions_are_made_with_kafkas_tool_and_librdkafka_and_java_push(
         producer.poll(0.1)
     assert b"org.apache.kafka.producer." in body
     assert b"pusher-1" in body
-    words = ("--topic", TOPIC, "--max-messages", 100, "--throughput", 100)  # for a second: ten intervals
+    load = ("--topic", TOPIC, "--max-messages", 100, "--throughput", 100)  # for a second: ten intervals
     settings = tmp_path / "client.properties"
     settings.write_text("client.id=pusher-java\n")
-    tools.run_alone("kafka-verifiable-producer", *words, "--command-config", settings)
+    tools.run_alone("kafka-verifiable-producer", *load, "--command-config", settings)
     bodies = [received[0].get(timeout=10)[2]]
     while not received[0].empty():
         bodies.append(received[0].get()[2])
