@@ -1,6 +1,7 @@
 """Processes of Kafka Connect: started, asked over HTTP, killed, ended."""
 
 import json
+import re
 import subprocess
 import time
 import urllib.error
@@ -9,13 +10,30 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["JSON", "LIMIT_S", "Worker", "WorkerEndedError", "until"]
+from machines.cache import fetch, kept, sum_of
+
+__all__ = ["JSON", "LIMIT_S", "Worker", "WorkerEndedError", "compile_connectors", "until"]
 
 JAVA = ("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx384m")
+CONNECTORS = Path(__file__).with_name("Connectors.java")
+SUNK = re.compile(r'\{"sunk": (\d+)\}')
 LIMIT_S = 180.0
 POLL_S = 0.2
 LINES_SHOWN = 30
 JSON = {"Content-Type": "application/json"}
+
+
+def compile_connectors(jars: Path) -> Path:
+    """Return the folder with the connectors' classes, compiled once for their source and Connect's jars.
+
+    Raises:
+        NotInstalledError: there is no javac.
+    """
+
+    def compiled(classes: Path) -> None:
+        fetch("javac", "-proc:none", "-cp", f"{jars}/*", "-d", classes, CONNECTORS)
+
+    return kept(f"connectors-{jars.name}-{sum_of(CONNECTORS)}", compiled)
 
 
 class WorkerEndedError(RuntimeError):
@@ -47,7 +65,13 @@ class Worker:
         folder.mkdir(parents=True)
         self._log = folder / "worker.log"
         self.port = port
-        words = [*JAVA, "-Dorg.slf4j.simpleLogger.showDateTime=true", "-cp", f"{jars}/*", main]
+        words = [
+            *JAVA,
+            "-Dorg.slf4j.simpleLogger.showDateTime=true",
+            "-cp",
+            f"{jars}/*:{compile_connectors(jars)}",
+            main,
+        ]
         for number, settings in enumerate(files):
             file = folder / f"{number}.properties"
             file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
@@ -65,10 +89,9 @@ class Worker:
         except (urllib.error.URLError, TimeoutError, ConnectionError):
             return None
 
-    def printed(self) -> list[dict[str, Any]]:
-        """Return the objects that connectors have printed, a line each; what is logged stands between them."""
-        lines = self._log.read_text(errors="replace").splitlines()
-        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+    def sunk(self) -> list[int]:
+        """Return the numbers that its sink has printed; what is logged stands between them."""
+        return [int(number) for number in SUNK.findall(self._log.read_text(errors="replace"))]
 
     def check(self) -> None:
         if (status := self._process.poll()) is not None:
