@@ -19,7 +19,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -96,6 +96,11 @@ def install_kafka() -> Path:
 def install_streams() -> Path:
     """Return the folder with Kafka Streams and the jars that it needs, fetching them if need be."""
     return _install_with_java("streams", "kafka-streams")
+
+
+def install_connect() -> Path:
+    """Return the folder with Kafka Connect and the jars that it needs, fetching them if need be."""
+    return _install_with_java("connect", "connect-runtime")
 
 
 def _install_with_java(pom: str, last: str) -> Path:
@@ -202,15 +207,17 @@ def _number(value: str) -> int | str:
 
 
 @contextmanager
-def kafka(*, synced: bool, setup: Setup = ALONE, nodes: int = NODES) -> Iterator[Running]:
-    """Run three Kafka nodes, or fewer for what is no benchmark."""
+def kafka(
+    *, synced: bool, setup: Setup = ALONE, nodes: int = NODES, settings: Mapping[str, object] | None = None
+) -> Iterator[Running]:
+    """Run three Kafka nodes; fewer, or with more `settings`, for what is no benchmark."""
     jars = install_kafka()
     with _directory("kafka-") as home:
         port = free_port()
         voters = ",".join(f"{k + 1}@{setup.host(k)}:{port + 1000 + k}" for k in range(nodes))
         commands = []
         for k in range(nodes):
-            settings = {
+            properties = {
                 "process.roles": "broker,controller",
                 "node.id": k + 1,
                 "controller.quorum.voters": voters,
@@ -223,11 +230,12 @@ def kafka(*, synced: bool, setup: Setup = ALONE, nodes: int = NODES) -> Iterator
                 "transaction.state.log.replication.factor": nodes,
                 "transaction.state.log.min.isr": min(nodes, 2),
                 "min.insync.replicas": setup.min_insync,
+                **(settings or {}),
             }
             if synced:
-                settings["log.flush.interval.messages"] = 1
+                properties["log.flush.interval.messages"] = 1
             file = home / f"node{k + 1}.properties"
-            file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+            file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
             java = ["java", *KAFKA_FLAGS, "-cp", f"{jars}/*"]
             formatting = ["kafka.tools.StorageTool", "format", "-t", KAFKA_CLUSTER_ID, "-c", str(file)]
             subprocess.run([*java, *formatting], check=True, capture_output=True)

@@ -1,15 +1,17 @@
-"""The page about the protocol shows the table of APIs. `UPDATE_PAGES=1 pytest` of this file writes it anew."""
+"""The page about the protocol shows the tables of APIs. `UPDATE_PAGES=1 pytest` of this file writes them anew."""
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
+from interop.answers.left_out import LEFT_OUT
 
 from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.server.dispatch import ROUTES
 from barnabas_clients.protocol.registry import APIS
 
 PAGE = Path(__file__).parents[2] / "docs" / "protocol.md"
-BEGIN, END = "<!-- the table of APIs begins -->\n", "<!-- the table of APIs ends -->\n"
 
 
 def with_settings(settings: dict[str, str | int | float]) -> BrokerConfig:
@@ -59,15 +61,29 @@ def table() -> str:
     return f"| key | API | declared | offered | |\n|---|---|---|---|---|\n{''.join(rows())}"
 
 
-def test_the_page_shows_the_table_of_apis() -> None:
-    before, begun, rest = PAGE.read_text().partition(BEGIN)
-    found, ended, after = rest.partition(END)
+def table_of_what_is_left_out() -> str:
+    """Return the APIs of Kafka's that are not offered, those with one reason in one row."""
+    by_reason: dict[str, list[str]] = {}
+    for row in LEFT_OUT:
+        since = f" from version {row.since} on" if row.since else ""
+        by_reason.setdefault(row.reason, []).append(f"{row.name} ({row.key}){since}")
+    lines = (f"| {', '.join(names)} | {reason} |\n" for reason, names in by_reason.items())
+    return f"| left out | because |\n|---|---|\n{''.join(lines)}"
+
+
+@pytest.mark.parametrize(
+    ("what", "shown"), [("APIs", table()), ("what is left out", table_of_what_is_left_out())], ids=("APIs", "left out")
+)
+def test_the_page_shows_the_tables(what: str, shown: str) -> None:
+    begin, end = (f"<!-- the table of {what} {does} -->\n" for does in ("begins", "ends"))
+    before, begun, rest = PAGE.read_text().partition(begin)
+    found, ended, after = rest.partition(end)
     assert begun, "the page has the mark"
     assert ended, "the page has the mark"
     if os.environ.get("UPDATE_PAGES"):
-        PAGE.write_text(f"{before}{BEGIN}\n{table()}\n{END}{after}")
+        PAGE.write_text(f"{before}{begin}\n{shown}\n{end}{after}")
     else:
-        assert found.strip() == table().strip()
+        assert found.strip() == shown.strip()
 
 
 def test_the_table_tells_what_settings_open() -> None:

@@ -10,13 +10,21 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
+from bench import systems
 from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from . import runtimes, workload
+from . import console_tools, runtimes, workload
 
 NewTopicMaker = Callable[..., str]
 NOT_YET = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.OFFSET_NOT_AVAILABLE}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _tools_end() -> Iterator[None]:
+    """End the JVM of the console tools with the last test."""
+    yield
+    console_tools.HOST.end()
 
 
 @pytest.fixture(scope="session")
@@ -24,6 +32,14 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
     if given := os.environ.get("BARNABAS_INTEROP_BOOTSTRAP"):
         return given
     return str(request.getfixturevalue("cluster").bootstrap)
+
+
+@pytest.fixture(scope="session")
+def kafka_alone() -> Iterator[str]:
+    """Apache Kafka, one node, for who compares its answers with ours: nobody changes its configurations."""
+    runtimes.kafka_jars()
+    with systems.kafka(synced=False, nodes=1, settings={"group.initial.rebalance.delay.ms": 0}) as peer:
+        yield peer.address
 
 
 @pytest.fixture(scope="session")

@@ -1,15 +1,19 @@
-"""Starts Apache Kafka's console tools as their scripts do: a JVM with the main class."""
+"""Runs Apache Kafka's console tools: those that end in one JVM for all (`ToolHost`), consumers as their script does."""
 
 import os
+import shutil
 import subprocess
 import threading
+from base64 import b64decode, b64encode
 from pathlib import Path
 
-from . import workload
+from . import runtimes, workload
+from .line_programs import JAVA, LineProgram
 from .workload import Sample
 
-# The first compiler and the simplest collector: these processes live for a second or two.
-JAVA = ("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
+__all__ = ["NULL", "ConsoleConsumer", "Printed", "ToolHost", "Tools", "typed"]
+
+TOOL_HOST = Path(__file__).resolve().parent / "tools" / "ToolHost.java"
 MAIN_CLASSES = {
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
     "kafka-configs": "org.apache.kafka.tools.ConfigCommand",
@@ -18,7 +22,16 @@ MAIN_CLASSES = {
     "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
     "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "kafka-acls": "org.apache.kafka.tools.AclCommand",
+    "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
+    "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
+    "kafka-consumer-perf-test": "org.apache.kafka.tools.ConsumerPerformance",
+    "kafka-delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
+    "kafka-e2e-latency": "org.apache.kafka.tools.EndToEndLatency",
     "kafka-features": "org.apache.kafka.tools.FeatureCommand",
+    "kafka-groups": "org.apache.kafka.tools.GroupsCommand",
+    "kafka-verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
+    "kafka-verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
     "kafka-client-metrics": "org.apache.kafka.tools.ClientMetricsCommand",
     "kafka-leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
     "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
@@ -26,9 +39,44 @@ MAIN_CLASSES = {
     "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
     "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
 }
+BEFORE_COMMAND = {"kafka-features", "kafka-metadata-quorum", "kafka-transactions"}
+"""Tools with commands of which each has its options; those that all have stand before it."""
 NULL = "<null>"
 PROCESS_LIMIT_S = 120
 PRINTED = ("print.partition=true", "print.offset=true", "print.timestamp=true", "print.headers=true", "print.key=true")
+
+
+class ToolHost:
+    """The JVM in which tools run, one after the other; it is started for the first one. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._program: LineProgram | None = None
+        self._lock = threading.Lock()
+
+    def run(self, jars: Path, main_class: str, *arguments: str, given: str = "") -> tuple[int, str, str]:
+        """Run a tool to its end, and return its status, and what it wrote to its output and to its errors."""
+        words = (b64encode(word.encode()).decode() for word in (given, main_class, *arguments))
+        with self._lock:
+            self._program = self._program or self._started(jars)
+            status, out, errors = self._program.line_for(*words).split(" ")
+        return int(status), b64decode(out).decode(), b64decode(errors).decode()
+
+    @staticmethod
+    def _started(jars: Path) -> LineProgram:
+        if shutil.which("javac") is None:
+            runtimes.leave_out("a JDK, 17 or newer: no javac on the PATH")
+        (tools,) = jars.glob("kafka-tools-[0-9]*.jar")
+        rest = ":".join(str(jar) for jar in sorted(jars.glob("*.jar")) if jar != tools)
+        return LineProgram(*JAVA, "-cp", rest, TOOL_HOST, tools)
+
+    def end(self) -> None:
+        if self._program is not None:
+            self._program.end()
+            self._program = None
+
+
+HOST = ToolHost()
+"""For all tests of a run, which end it (`conftest`)."""
 
 
 class Tools:
@@ -50,7 +98,8 @@ class Tools:
         usual = self._flags
         self._flags = (f"-XX:ArchiveClassesAtExit={new}", "-Xlog:disable")
         words = ("--topic", topic, "--group", topic, "--from-beginning", "--max-messages", 1)
-        self.run("kafka-console-consumer", *words)
+        command = self.command("kafka-console-consumer", *words)
+        subprocess.run(command, check=True, capture_output=True, timeout=PROCESS_LIMIT_S)
         new.rename(self._archive)  # another run may have been quicker: the same file
         self._flags = usual
 
@@ -58,16 +107,19 @@ class Tools:
         words = ["-cp", f"{self._jars}/*", MAIN_CLASSES[tool], "--bootstrap-server", self._bootstrap]
         return [*JAVA, *self._flags, *words, *map(str, arguments)]
 
-    def run(self, tool: str, *arguments: object, given: str | None = None) -> str:
-        """Run a tool to its end and return what it printed."""
-        done = subprocess.run(
-            self.command(tool, *arguments),
-            input=given,
-            capture_output=True,
-            text=True,
-            timeout=PROCESS_LIMIT_S,
-            check=False,
-        )
+    def run(self, tool: str, *arguments: object, given: str = "") -> str:
+        """Run a tool to its end and return what it printed; `given` is what it reads."""
+        words = (*map(str, arguments), "--bootstrap-server", self._bootstrap)
+        if tool in BEFORE_COMMAND:
+            words = (*words[-2:], *words[:-2])
+        status, out, errors = HOST.run(self._jars, MAIN_CLASSES[tool], *words, given=given)
+        assert status == 0, f"{tool} {arguments}: {out}{errors}"
+        return out
+
+    def run_alone(self, tool: str, *arguments: object) -> str:
+        """Run a tool in a JVM of its own, for one that prints when that ends, and return what it printed."""
+        command = self.command(tool, *arguments)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PROCESS_LIMIT_S, check=False)
         assert done.returncode == 0, f"{tool} {arguments}: {done.stdout}{done.stderr}"
         return done.stdout
 

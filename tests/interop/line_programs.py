@@ -6,8 +6,9 @@ from pathlib import Path
 
 from . import runtimes
 
-__all__ = ["LineProgram", "java_command"]
+__all__ = ["JAVA", "LineProgram", "java_command"]
 
+# The first compiler and the simplest collector: these processes live for some seconds, or do little.
 JAVA = ("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
 
 

@@ -120,6 +120,14 @@ def test_records_are_found_by_their_time(run: Run, new_topic: NewTopicMaker, nam
     assert [(record.offset, record.timestamp_ms) for record in found[-4:]] == [(k, times[k]) for k in range(6, 10)]
 
 
+def test_what_is_committed_in_a_transaction_is_read_with_its_offsets(
+    run: Run, bootstrap: str, new_topic: NewTopicMaker, name: str
+) -> None:
+    topic = new_topic()
+    assert run("transactions", topic=topic, group=name, transactionalId=name) == 5
+    assert [record.sample.value for record in workload.read_back(bootstrap, (topic, 0), 1)] == [b"committed"]
+
+
 def test_topics_are_made_described_grown_and_deleted(run: Run, replicas: int, name: str) -> None:
     assert run("topics", topic=name, replicas=replicas) == {
         "created": True,

@@ -11,6 +11,11 @@ from typing import Any, NamedTuple
 import pytest
 from broker.wire_client import Wire, batch, fetch_request, produce_request
 
+from barnabas_clients.protocol.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from barnabas_clients.protocol.api_versions import ApiVersionsRequest
 from barnabas_clients.protocol.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from barnabas_clients.protocol.describe_topic_partitions import (
@@ -18,6 +23,7 @@ from barnabas_clients.protocol.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
+from barnabas_clients.protocol.elect_leaders import ElectLeadersRequest, ElectLeadersTopic
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from barnabas_clients.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -37,15 +43,20 @@ DESCRIBE_HEALTH = 25185  # which Barnabas alone has
 IDS_SINCE = 13
 LATE = ErrorCode.OFFSET_OUT_OF_RANGE
 NONE = ErrorCode.NONE
+NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 ABSENT = "interop-absent"
 Fields = Mapping[str, Any]
 
 
 class Place(NamedTuple):
-    """A topic of one partition with three records in one batch, and a connection to its leader."""
+    """A topic of one partition with three records in one batch, and connections to its leader and to a follower.
+
+    There has been another leader before. `follower` is the leader's, too, where there is one broker only.
+    """
 
     wire: Wire
+    follower: Wire
     topic: str
     topic_id: bytes
     epoch: int
@@ -81,20 +92,48 @@ def place(bootstrap: str, new_topic: NewTopicMaker) -> Iterator[Place]:
     topic = new_topic(1)
     host, _, port = bootstrap.partition(",")[0].partition(":")
     first = Wire(host, int(port))
-    found = first.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 12)
-    partition = found.topics[0].partitions[0]
-    leader = next(broker for broker in found.brokers if broker.node_id == partition.leader_id)
     keys = {row.api_key for row in first.ask(ApiVersionsRequest(), 2).api_keys}
+    wires = {broker.node_id: Wire(broker.host, broker.port) for broker in known(first, topic).brokers}
+    leader_id, *others = another_leads(first, topic, wires)
+    found = known(first, topic)
     first.close()
-    wire = Wire(leader.host, leader.port)
+    wire = wires[leader_id]
     assert wire.produce(topic, batch(3)).error_code == NONE
-    place = Place(wire, topic, found.topics[0].topic_id, partition.leader_epoch, DESCRIBE_HEALTH not in keys)
+    place = Place(
+        wire,
+        wires[others[0] if others else leader_id],
+        topic,
+        found.topics[0].topic_id,
+        found.topics[0].partitions[0].leader_epoch,
+        DESCRIBE_HEALTH not in keys,
+    )
     deadline = time.monotonic() + 20
     while wire.fetch(topic, 0, version=12).high_watermark < 3:
         assert time.monotonic() < deadline
         time.sleep(0.02)  # followers of Kafka tell their leader with their next fetch
     yield place
-    wire.close()
+    for one in wires.values():
+        one.close()
+
+
+def known(wire: Wire, topic: str) -> Any:
+    return wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 12)
+
+
+def another_leads(wire: Wire, topic: str, wires: Mapping[int, Wire]) -> list[int]:
+    """Have the last replica lead, where there are several, and return all when every broker knows; the leader first."""
+    partition = known(wire, topic).topics[0].partitions[0]
+    order = [*partition.replica_nodes[-1:], *partition.replica_nodes[:-1]]
+    move = ReassignablePartition(partition_index=0, replicas=order)
+    moves = [ReassignableTopic(name=topic, partitions=[move])]
+    assert wire.ask(AlterPartitionReassignmentsRequest(topics=moves), 0).error_code == NONE
+    elections = [ElectLeadersTopic(topic=topic, partitions=[0])]
+    deadline = time.monotonic() + 20
+    while {known(one, topic).topics[0].partitions[0].leader_id for one in wires.values()} != {order[0]}:
+        assert time.monotonic() < deadline
+        wire.ask(ElectLeadersRequest(election_type=0, topic_partitions=elections, timeout_ms=5_000), 1)
+        time.sleep(0.02)  # between two questions; nothing announces a leader to a client
+    return order
 
 
 class Probe(NamedTuple):
@@ -105,6 +144,7 @@ class Probe(NamedTuple):
     ask: Callable[[Place, int], Message]
     expected: Fields
     in_kafka: Fields | None = None
+    of_follower: bool = False
 
 
 def error(code: ErrorCode) -> dict[str, Any]:
@@ -141,6 +181,19 @@ FETCHES = [
         range(9, 19),
         lambda p, v: p.fetch(v, current_leader_epoch=p.epoch + 1),
         error(ErrorCode.UNKNOWN_LEADER_EPOCH) | {"aborted_transactions": None},
+    ),
+    Probe(
+        "an older epoch",
+        range(9, 19),
+        lambda p, v: p.fetch(v, current_leader_epoch=p.epoch - 1),
+        error(ErrorCode.FENCED_LEADER_EPOCH) | {"aborted_transactions": None},
+    ),
+    Probe(
+        "not the leader",
+        range(4, 11),
+        lambda p, v: p.fetch(v),
+        error(NOT_LEADER) | {"aborted_transactions": None},
+        of_follower=True,
     ),
     Probe(
         "no topic", range(4, 13), lambda p, v: p.fetch(v, absent=True), error(UNKNOWN) | {"aborted_transactions": []}
@@ -186,6 +239,19 @@ LISTS = [
         lambda p, _: p.lists(-1, current_leader_epoch=p.epoch + 1),
         AT_NONE | {"error_code": ErrorCode.UNKNOWN_LEADER_EPOCH},
     ),
+    Probe(
+        "an older epoch",
+        range(4, 12),
+        lambda p, _: p.lists(-1, current_leader_epoch=p.epoch - 1),
+        AT_NONE | {"error_code": ErrorCode.FENCED_LEADER_EPOCH},
+    ),
+    Probe(
+        "not the leader",
+        range(1, 12),
+        lambda p, _: p.lists(-1),
+        AT_NONE | {"error_code": NOT_LEADER},
+        of_follower=True,
+    ),
 ]
 NOWHERE = {"leader_epoch": -1, "end_offset": -1}
 EPOCHS = [
@@ -206,6 +272,15 @@ EPOCHS = [
         lambda p, _: p.epochs(0, current_leader_epoch=p.epoch + 1),
         NOWHERE | {"error_code": ErrorCode.UNKNOWN_LEADER_EPOCH},
     ),
+    Probe(
+        "an older leader",
+        range(2, 5),
+        lambda p, _: p.epochs(0, current_leader_epoch=p.epoch - 1),
+        NOWHERE | {"error_code": ErrorCode.FENCED_LEADER_EPOCH},
+    ),
+    Probe(
+        "not the leader", range(2, 5), lambda p, _: p.epochs(0), NOWHERE | {"error_code": NOT_LEADER}, of_follower=True
+    ),
 ]
 DELETIONS = [
     Probe("nothing", range(3), lambda p, _: p.deletes(0), {"error_code": NONE, "low_watermark": 0}),
@@ -217,6 +292,13 @@ DELETIONS = [
         range(3),
         lambda p, _: p.deletes(0, partition_index=9),
         {"error_code": UNKNOWN, "low_watermark": -1},
+    ),
+    Probe(
+        "not the leader",
+        range(3),
+        lambda p, _: p.deletes(0),
+        {"error_code": NOT_LEADER, "low_watermark": -1},
+        of_follower=True,
     ),
 ]
 DAMAGED = bytes(batch(2)[:-1]) + b"\x7f"
@@ -258,6 +340,13 @@ PRODUCES = [
         range(3, 14),
         lambda p, v: p.produces(v, batch(body_bytes=1_200_000)),
         REFUSED | {"error_code": ErrorCode.MESSAGE_TOO_LARGE},
+    ),
+    Probe(
+        "not the leader",
+        range(3, 14),
+        lambda p, v: p.produces(v, batch()),
+        REFUSED | {"error_code": NOT_LEADER},
+        of_follower=True,
     ),
 ]
 IDS = range(10, 12)
@@ -337,8 +426,11 @@ def test_every_version_answers_as_kafka_does(place: Place, api: str) -> None:
     probes, row_of = CASES[api]
     for probe in probes:
         expected = dict(probe.expected) | (dict(probe.in_kafka or {}) if place.is_kafka else {})
+        if probe.of_follower and place.follower is place.wire:
+            continue
+        wire = place.follower if probe.of_follower else place.wire
         for version in probe.versions:
-            row = row_of(place.wire.ask(probe.ask(place, version), version))
+            row = row_of(wire.ask(probe.ask(place, version), version))
             found = {name: getattr(row, name) for name in expected}
             if "records" in found:
                 found["records"] = bytes(found["records"])

@@ -1,29 +1,18 @@
 """Apache Kafka answers each batch of the list of bad ones as the list says.
 
 What Barnabas answers to the same bytes is asked in the same run, so the two columns of `docs/validation.md` are never
-older than the code. Kafka is started for this: it takes longer than to ask it all.
+older than the code.
 """
 
-from collections.abc import Iterator
-
 import pytest
-from bench import systems
 from broker.bad_batches import TOPICS, BadBatch, bad_batches, bombs
 from broker.wire_client import Wire
 from confluent_kafka.admin import AdminClient, NewTopic
 from machines.cluster_handle import ClusterHandle
 
-from . import runtimes
 from .conftest import wait_for_leaders
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
-
-
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[str]:
-    runtimes.kafka_jars()
-    with systems.kafka(synced=False, nodes=1) as peer:
-        yield peer.address
 
 
 def answers(bootstrap: str, batches: list[BadBatch]) -> dict[str, tuple[int, tuple[int, ...]]]:
@@ -50,9 +39,9 @@ def answers(bootstrap: str, batches: list[BadBatch]) -> dict[str, tuple[int, tup
             wire.close()
 
 
-def test_kafka_and_we_answer_as_the_list_says(kafka: str, cluster: ClusterHandle) -> None:
+def test_kafka_and_we_answer_as_the_list_says(kafka_alone: str, cluster: ClusterHandle) -> None:
     batches = [bad for bad in (*bad_batches(), *bombs()) if bad.kafka is not None]
-    theirs = answers(kafka, batches)
+    theirs = answers(kafka_alone, batches)
     ours = answers(cluster.bootstrap, batches)
     assert {bad.name: theirs[bad.name][0] for bad in batches} == {bad.name: bad.kafka for bad in batches}
     assert {bad.name: ours[bad.name][0] for bad in batches} == {bad.name: bad.ours for bad in batches}

@@ -1,6 +1,7 @@
 """Apache Kafka answers each question of administrators as the list says; what Barnabas answers is tested without it."""
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from bench import systems
@@ -8,7 +9,6 @@ from broker.live.administration.admin_questions import QUESTIONS, TOPIC, Questio
 from broker.live.administration.topic_questions import TOPIC_QUESTIONS, TopicQuestion, codes
 from broker.wire_client import Wire
 from confluent_kafka.admin import AdminClient
-from interop import runtimes
 from interop.conftest import wait_for_leaders
 
 from barnabas_clients.protocol.describe_log_dirs import DescribeLogDirsRequest
@@ -17,15 +17,12 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
-def kafka() -> Iterator[Wire]:
-    runtimes.kafka_jars()
-    with systems.kafka(synced=False, nodes=1) as peer:
-        host, port = peer.address.rsplit(":", 1)
-        wire = Wire(host, int(port))
+def kafka(kafka_alone: str) -> Iterator[Wire]:
+    host, port = kafka_alone.rsplit(":", 1)
+    with closing(Wire(host, int(port))) as wire:
         wire.create(TOPIC)
-        wait_for_leaders(AdminClient({"bootstrap.servers": peer.address}), TOPIC, 1)
+        wait_for_leaders(AdminClient({"bootstrap.servers": kafka_alone}), TOPIC, 1)
         yield wire
-        wire.close()
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.name)

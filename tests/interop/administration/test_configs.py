@@ -108,6 +108,8 @@ STEPS = (
     Step(GROUP, "", (SESSION, SET, "50000"), WRONG),
     Step(99, "x", ("a", SET, "1"), WRONG),
 )  # fmt: skip
+COMPARED = {32: range(1, 5), 33: range(3), 44: range(2)}
+"""The APIs, and their versions, whose answers are compared here."""
 OTHERWISE = {"file.delete.delay.ms"}
 """Topic configurations whose defaults differ: docs/retention.md says why."""
 SET_BY_KAFKA = {"min.insync.replicas"}

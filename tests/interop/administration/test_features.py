@@ -25,6 +25,8 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 QUESTIONS_MAX = 20_000
+COMPARED = {18: range(5), 57: range(3)}
+"""The APIs, and their versions, whose answers are compared here."""
 
 
 @pytest.fixture(scope="module")

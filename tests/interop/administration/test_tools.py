@@ -1,6 +1,7 @@
 """Apache Kafka's tools for leaders, directories, the quorum and clients' metrics, and a client that pushes some."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import confluent_kafka
 import pytest
@@ -50,8 +51,8 @@ def test_leaders_directories_and_the_quorum_are_shown(tools: Tools) -> None:
     assert [line.split()[0] for line in replication.splitlines()[1:4]] == ["1", "2", "3"] or "Leader" in replication
 
 
-def test_subscriptions_are_made_with_kafkas_tool_and_librdkafka_pushes(
-    tools: Tools, running: RunningCluster, received: tuple[Received, int]
+def test_subscriptions_are_made_with_kafkas_tool_and_librdkafka_and_java_push(
+    tools: Tools, running: RunningCluster, received: tuple[Received, int], tmp_path: Path
 ) -> None:
     words = ("--metrics", "org.apache.kafka.producer.", "--interval", 100, "--match", "client_id=pusher.*")
     tools.run("kafka-client-metrics", "--alter", "--name", "mine", *words)
@@ -69,5 +70,16 @@ def test_subscriptions_are_made_with_kafkas_tool_and_librdkafka_pushes(
         producer.poll(0.1)
     assert b"org.apache.kafka.producer." in body
     assert b"pusher-1" in body
+    load = ("--topic", TOPIC, "--max-messages", 100, "--throughput", 100)  # for a second: ten intervals
+    settings = tmp_path / "client.properties"
+    settings.write_text("client.id=pusher-java\n")
+    tools.run_alone("kafka-verifiable-producer", *load, "--command-config", settings)
+    bodies = [received[0].get(timeout=10)[2]]
+    while not received[0].empty():
+        bodies.append(received[0].get()[2])
+    of_java = [body for body in bodies if b"pusher-java" in body]
+    assert of_java, "a client pushes at the latest when it is closed"
+    assert any(b"org.apache.kafka.producer.record.send.total" in body for body in of_java)
+    assert any(b"apache-kafka-java" in body for body in of_java), "who it is stands in what it pushed"
     tools.run("kafka-client-metrics", "--delete", "--name", "mine")
     assert "mine" not in tools.run("kafka-client-metrics", "--list")

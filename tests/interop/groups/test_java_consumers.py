@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import confluent_kafka
@@ -11,18 +11,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from interop import runtimes
 from interop.conftest import wait_for_leaders
 from interop.console_tools import ConsoleConsumer, Tools
-from machines import cluster_handle
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 LIMIT_S = 90.0
 GROUP = "java"
-
-
-@pytest.fixture(scope="module")
-def brokers() -> Iterator[str]:
-    with cluster_handle.cluster() as handle:
-        yield handle.bootstrap
 
 
 @pytest.fixture(scope="module")

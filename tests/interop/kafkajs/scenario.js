@@ -261,6 +261,30 @@ const scenarios = {
     return { first, second };
   },
 
+  async transactions(kafka, { topic, group, transactionalId }) {
+    const settings = { transactionalId, idempotent: true, maxInFlightRequests: 1 };
+    const send = (transaction, value) =>
+      transaction.send({ topic, acks: -1, messages: [{ partition: 0, value: Buffer.from(value) }] });
+    const offsetsAt = (offset) => ({
+      consumerGroupId: group,
+      topics: [{ topic, partitions: [{ partition: 0, offset: String(offset) }] }],
+    });
+    await connected(kafka.producer(settings), async (producer) => {
+      const aborted = await producer.transaction();
+      await send(aborted, 'aborted');
+      await aborted.sendOffsets(offsetsAt(9));
+      await aborted.abort();
+      const committed = await producer.transaction();
+      await send(committed, 'committed');
+      await committed.sendOffsets(offsetsAt(5));
+      await committed.commit();
+    });
+    return connected(kafka.admin(), async (admin) => {
+      const [found] = await admin.fetchOffsets({ groupId: group, topics: [topic] });
+      return Number(found.partitions[0].offset);
+    });
+  },
+
   async times(kafka, { topic, group, times, at }) {
     const value = Buffer.from('value').toString('base64');
     await produce(kafka, topic, times.map((timestamp) => ({ partition: 0, key: null, value, timestamp })));

@@ -4,7 +4,7 @@ import random
 from xml.etree import ElementTree as ET
 
 import pytest
-from trials.soak_judge import plot, trend
+from trials.soaking.soak_judge import plot, trend
 
 MIB = 1 << 20
 

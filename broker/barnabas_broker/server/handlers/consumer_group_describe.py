@@ -101,7 +101,7 @@ def _member(
         client_id=metadata.client_id,
         client_host=metadata.client_host,
         subscribed_topic_names=metadata.topic_names,
-        subscribed_topic_regex=metadata.topic_pattern,
+        subscribed_topic_regex=metadata.topic_pattern or "",  # as Kafka says that there is none
         assignment=_assignment(broker, has.items()),
         target_assignment=_assignment(broker, saved.targets.get(member_id, NO_TARGET).items()),
         member_type=CONSUMER if metadata.classic is None else CLASSIC,

@@ -40,6 +40,7 @@ async def handle(broker: BrokerContext, _: Exchange, request: DeleteTopicsReques
     topics = broker.partitions.topics_by_id
     all_ids = _ids(request)
     all_names, kept = await taken(_sorted_out(_names(request)))
+    kept += await made(_unclear, _unclear_in(request))
     await slices.yield_if_due()
     internal = {one for one in all_ids if one in topics and topics[one].topic.name in INTERNAL_TOPICS}
     internal_names = INTERNAL_TOPICS.intersection(all_names)
@@ -52,7 +53,7 @@ async def handle(broker: BrokerContext, _: Exchange, request: DeleteTopicsReques
     await slices.yield_if_due()
     kept += [_internal(name, NO_UUID) for name in sorted(internal_names)]
     kept += [_internal(topics[one].topic.name, one) for one in sorted(internal) if one in topics]
-    kept += [_named_more_than_once(*one) for one in twice.items() if one[0] not in INTERNAL_TOPICS]
+    kept += _named_more_than_once(all_names, all_ids, twice)
     if kept and not names and not topic_ids:
         return DeleteTopicsResponse(responses=kept)
     timeout_s = limit_s(request.timeout_ms)
@@ -67,7 +68,11 @@ def refuse(request: DeleteTopicsRequest, code: ErrorCode) -> DeleteTopicsRespons
     """Answer every topic with `code`."""
     named = [DeletableTopicResult(name=name, error_code=code) for name in _names(request)]
     identified = [DeletableTopicResult(name=None, topic_id=one, error_code=code) for one in _ids(request)]
-    return DeleteTopicsResponse(responses=named + identified)
+    unclear = [
+        DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=code)
+        for topic in _unclear_in(request)
+    ]
+    return DeleteTopicsResponse(responses=named + identified + unclear)
 
 
 async def _refused(request: DeleteTopicsRequest, code: ErrorCode, text: str | None = None) -> DeleteTopicsResponse:
@@ -125,14 +130,38 @@ def _named_twice(broker: BrokerContext, names: list[str], topic_ids: list[bytes]
     return {topic.name: topic.topic_id for topic in named if times[topic.name] > 1}
 
 
-def _named_more_than_once(name: str, topic_id: bytes) -> DeletableTopicResult:
-    text = "the request names this topic more than once"
-    return DeletableTopicResult(name=name, topic_id=topic_id, error_code=ErrorCode.INVALID_REQUEST, error_message=text)
+def _named_more_than_once(
+    names: list[str], topic_ids: list[bytes], twice: dict[str, bytes]
+) -> list[DeletableTopicResult]:
+    """Answer for these topics, with what the request has of each: its name, its id, or both."""
+    by_name, by_id = set(names), set(topic_ids)
+    code, text = ErrorCode.INVALID_REQUEST, "the request names this topic more than once"
+    return [
+        DeletableTopicResult(
+            name=name if name in by_name else None,
+            topic_id=topic_id if topic_id in by_id else NO_UUID,
+            error_code=code,
+            error_message=text,
+        )
+        for name, topic_id in twice.items()
+        if name not in INTERNAL_TOPICS
+    ]
 
 
 def _names(request: DeleteTopicsRequest) -> list[str]:
-    return [*request.topic_names, *(topic.name for topic in request.topics if topic.name is not None)]
+    named = (topic.name for topic in request.topics if topic.name is not None and topic.topic_id == NO_UUID)
+    return [*request.topic_names, *named]
 
 
 def _ids(request: DeleteTopicsRequest) -> list[bytes]:
     return [topic.topic_id for topic in request.topics if topic.name is None and topic.topic_id != NO_UUID]
+
+
+def _unclear_in(request: DeleteTopicsRequest) -> list[DeleteTopicState]:
+    """Return what has both a name and an id, which may belong to two topics, or neither."""
+    return [topic for topic in request.topics if (topic.name is None) == (topic.topic_id == NO_UUID)]
+
+
+def _unclear(topic: DeleteTopicState) -> DeletableTopicResult:
+    code, text = ErrorCode.INVALID_REQUEST, "a topic goes by its name or by its id: not by both, nor by neither"
+    return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=code, error_message=text)

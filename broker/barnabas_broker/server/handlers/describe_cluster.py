@@ -41,6 +41,6 @@ def handle(broker: BrokerContext, exchange: Exchange, request: DescribeClusterRe
     )
 
 
-def refuse(request: DescribeClusterRequest, code: ErrorCode) -> DescribeClusterResponse:
-    """Answer with `code`, in the terms of the question."""
-    return DescribeClusterResponse(error_code=code, endpoint_type=request.endpoint_type)
+def refuse(_: DescribeClusterRequest, code: ErrorCode) -> DescribeClusterResponse:
+    """Answer with `code`."""
+    return DescribeClusterResponse(error_code=code)

@@ -46,6 +46,8 @@ def refuse(request: DescribeTransactionsRequest, code: ErrorCode) -> DescribeTra
 
 
 async def _row(broker: BrokerContext, transactional_id: str, *, is_late: bool) -> DescribedTransaction:
+    if not transactional_id:
+        return DescribedTransaction(transactional_id=transactional_id, error_code=ErrorCode.INVALID_REQUEST)
     shard = (
         ErrorCode.COORDINATOR_NOT_AVAILABLE if is_late else await broker.transactions.certain_shard(transactional_id)
     )

@@ -80,27 +80,34 @@ def _response(version: int, answer: JoinAnswer) -> Generator[None, None, JoinGro
 def handle(broker: BrokerContext, exchange: Exchange, request: JoinGroupRequest) -> Outcome:
     """Ask the group; it answers now or later."""
     if not request.group_id:
-        return refuse(request, ErrorCode.INVALID_GROUP_ID)
+        return _refused(exchange, request, ErrorCode.INVALID_GROUP_ID)
     if len(request.protocols) > PROTOCOLS_MAX:
-        return refuse(request, ErrorCode.INVALID_REQUEST)
+        return _refused(exchange, request, ErrorCode.INVALID_REQUEST)
     if sum(len(protocol.metadata) for protocol in request.protocols) > SUBSCRIPTION_BYTES_MAX:
-        return refuse(request, ErrorCode.INVALID_REQUEST)
+        return _refused(exchange, request, ErrorCode.INVALID_REQUEST)
     # The member id is made of it.
     begins = request.group_instance_id or exchange.client_id or ""
     if len(begins.encode()) + MEMBER_ID_TAIL_BYTES > TEXT_BYTES_MAX:
-        return refuse(request, ErrorCode.INVALID_REQUEST)
+        return _refused(exchange, request, ErrorCode.INVALID_REQUEST)
     return route(
         broker,
         exchange,
         request.group_id,
         lambda shard: _join(broker, exchange, request, shard),
-        lambda code: refuse(request, code),
+        lambda code: _refused(exchange, request, code),
     )
 
 
 def refuse(request: JoinGroupRequest, code: ErrorCode) -> JoinGroupResponse:
     """Answer with `code` and the member id that was sent."""
     return JoinGroupResponse(error_code=code, member_id=request.member_id)
+
+
+def _refused(exchange: Exchange, request: JoinGroupRequest, code: ErrorCode) -> JoinGroupResponse:
+    response = refuse(request, code)
+    if exchange.version >= NULL_PROTOCOL_SINCE:
+        response.protocol_name = None
+    return response
 
 
 def _join(
@@ -111,12 +118,12 @@ def _join(
     if consumers is not None and (consumers.group.members or consumers.is_moving):
         return _join_mixed(broker, exchange, request, shard)
     if hosted is None and request.member_id:
-        return refuse(request, ErrorCode.UNKNOWN_MEMBER_ID)
+        return _refused(exchange, request, ErrorCode.UNKNOWN_MEMBER_ID)
     if not shard.make_way_for_classic(request.group_id):
-        return refuse(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return _refused(exchange, request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     hosted = hosted or shard.make_group(request.group_id)
     if hosted is None:
-        return refuse(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return _refused(exchange, request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     ticket = _Join(exchange, hosted)
     client_id = exchange.client_id or ""
     join = JoinRequest(
@@ -164,7 +171,7 @@ def _join_mixed(
     config = broker.config
     low, high = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
     if not low <= request.session_timeout_ms <= high:
-        return refuse(request, ErrorCode.INVALID_SESSION_TIMEOUT)
+        return _refused(exchange, request, ErrorCode.INVALID_SESSION_TIMEOUT)
     prefix = request.group_instance_id or exchange.client_id or ""
     join = ClassicJoin(
         member_id=request.member_id or f"{prefix}-{broker.new_id()}",

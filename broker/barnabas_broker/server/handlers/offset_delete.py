@@ -27,6 +27,8 @@ PIECE = 300  # partitions between two looks at the clock
 
 async def handle(broker: BrokerContext, _: Exchange, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     """Check each partition, then delete what may be deleted, and answer when that cannot come back."""
+    if not request.group_id:
+        return refuse(request, ErrorCode.INVALID_GROUP_ID)
     shard = await certain_shard(broker, request.group_id)
     if isinstance(shard, ErrorCode):
         return refuse(request, shard)

@@ -271,6 +271,17 @@ class TestTopics:
         ]
         assert wire.produce(f"{topic}-twice", batch()).error_code == ErrorCode.NONE
 
+    def test_a_topic_with_both_a_name_and_an_id_or_neither_is_not_deleted(self, wire: Wire, topic: str) -> None:
+        topic_id = wire.create(f"{topic}-both")
+        topics = [DeleteTopicState(name=f"{topic}-both", topic_id=b"y" * 16), DeleteTopicState()]
+        answered = wire.ask(DeleteTopicsRequest(topics=topics, timeout_ms=5_000), 6).responses
+        assert [(one.name, one.topic_id, one.error_code) for one in answered] == [
+            (f"{topic}-both", b"y" * 16, ErrorCode.INVALID_REQUEST),
+            (None, bytes(16), ErrorCode.INVALID_REQUEST),
+        ]
+        deleted = wire.ask(DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=topic_id)], timeout_ms=5_000), 6)
+        assert deleted.responses[0].error_code == ErrorCode.NONE
+
     def test_a_topic_made_again_is_empty(self, wire: Wire, topic: str) -> None:
         wire.produce(topic, batch(5))
         wire.ask(DeleteTopicsRequest(topic_names=[topic], timeout_ms=5_000), 5)

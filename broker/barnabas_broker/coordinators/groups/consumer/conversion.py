@@ -11,7 +11,8 @@ which targets are not while they are being made.
 
 A classic group whose assignor has put something of its own beside the partitions (user data) cannot come here, because
 that would be lost; but what `ECHOING` assignors of librdkafka put there is only what the member knows. (Kafka refuses
-those groups, too, from their second generation on.) Neither can one whose members speak something else than `CONSUMER`, or say it wrongly.
+those groups, too, from their second generation on.) Neither can one whose members speak something else than `CONSUMER`,
+or say it wrongly.
 """
 
 from collections.abc import Collection, Generator, Iterable

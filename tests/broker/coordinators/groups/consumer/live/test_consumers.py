@@ -237,7 +237,7 @@ class TestTools:
         (member,) = group.members
         assert (member.member_id, member.instance_id, member.rack_id, member.member_epoch) == ("a", "i", None, 1)
         assert (member.client_id, member.client_host[:4]) == ("test", "/127")
-        assert (member.subscribed_topic_names, member.subscribed_topic_regex) == ((members.topic,), None)
+        assert (member.subscribed_topic_names, member.subscribed_topic_regex) == ((members.topic,), "")
         (assigned,) = member.assignment.topic_partitions
         assert (assigned.topic_name, assigned.partitions) == (members.topic, (0, 1, 2, 3))
         assert member.target_assignment == member.assignment

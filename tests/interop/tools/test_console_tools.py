@@ -16,12 +16,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient
-
-from . import runtimes, workload
-from .conftest import NewTopicMaker
-from .console_tools import NULL, ConsoleConsumer, Tools, typed
-from .test_confluent import Sender
-from .workload import Place, Sample
+from interop import runtimes, workload
+from interop.conftest import NewTopicMaker
+from interop.console_tools import NULL, ConsoleConsumer, Tools, typed
+from interop.test_confluent import Sender
+from interop.workload import Place, Sample
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 

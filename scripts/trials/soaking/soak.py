@@ -23,12 +23,12 @@ from machines.machines import PEER_PORT, SECRET, Machine, Machines, MissingError
 
 from barnabas_broker.cli.commands.check import verdict
 from barnabas_broker.local_cluster.status import ask
+from trials import faults as torture_faults
+from trials.load import PARTITIONS, audit, create_topic, log_starts, wait_whole, whole_load
+from trials.torture import strike
+from trials.trial import FAILED, Trial, cannot
 
-from . import faults as torture_faults
 from . import soak_judge
-from .load import PARTITIONS, audit, create_topic, log_starts, wait_whole, whole_load
-from .torture import strike
-from .trial import FAILED, Trial, cannot
 
 MORTAL = 3
 KEEPING = {"retention_bytes": str(4 << 20), "segment_bytes": str(1 << 20)}
