@@ -50,6 +50,14 @@ def test_a_group_from_its_first_position_to_its_end(barnabas: Run, topic: str, g
         "group", "list", "--state", "foo", status=2
     )
 
+    assert group in barnabas("group", "list", "--type", "Classic", "--no-lag")
+    assert group not in barnabas("group", "list", "--type", "consumer", "--no-lag")
+    assert "--type: there is no type 'foo'; choose from classic" in barnabas("group", "list", "--type", "foo", status=2)
+    assert re.fullmatch(
+        rf"{group}  Empty  0 members  coordinator \d+  lag 0\nmember +instance +client +host +protocol .*\n",
+        barnabas("group", "describe", group, "--members"),
+    )
+
     assert barnabas("group", "delete-offsets", group, "--topic", f"{topic}:1") == (
         f"{group} has no position in {topic}-1 any more\n"
     )
