@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from machines import cluster_handle
 
-from barnabas_clients import Admin
+from barnabas_clients import Admin, Producer
 from barnabas_clients.consumer.consumer import Consumer
-from barnabas_clients.errors import UnsupportedVersionError
-from barnabas_clients.protocol.errors import InconsistentGroupProtocolError, KafkaError
+from barnabas_clients.protocol.errors import KafkaError
 from barnabas_clients.topic_partition import TopicPartition
 
 from .batches import append_values
@@ -94,18 +93,6 @@ async def test_what_the_coordinator_refuses_reaches_the_application(make_topic: 
             await read(consumer, 1)
 
 
-async def test_members_of_both_protocols_are_told_apart(
-    bootstrap: str, make_topic: MakeTopic, member: Member, group_id: str
-) -> None:
-    name = await make_topic()
-    async with member(name) as first:
-        await assigned(first, 1)
-        async with Consumer(bootstrap, topics=[name], group_id=group_id) as classic:
-            with pytest.raises(InconsistentGroupProtocolError):
-                await read(classic, 1)
-        await assigned(first, 1)
-
-
 async def test_an_instance_that_is_there_is_not_given_to_another(make_topic: MakeTopic, member: Member) -> None:
     name = await make_topic(2)
     async with member(name, group_instance_id="a") as first:
@@ -123,13 +110,9 @@ async def test_a_transaction_stores_offsets_in_the_member_s_epoch(
     await append_values(bootstrap, name, VALUES[:5])
     async with member(name, auto_commit=False) as consumer:
         await read(consumer, 3)
-        given = consumer.offsets_to_send()
-        assert (given.member.generation_id, len(given.member.member_id)) == (1, 36)
-        assert {key: at.offset for key, at in given.offsets.items()} == {TopicPartition(name, 0): 3}
-
-
-async def test_brokers_without_the_protocol_are_named_as_the_reason(cluster: object, group_id: str) -> None:
-    there = str(cluster.bootstrap)  # type: ignore[attr-defined]
-    async with Consumer(there, topics=["any"], group_id=group_id, group_protocol="consumer") as consumer:
-        with pytest.raises(UnsupportedVersionError, match="group_protocol=classic"):
-            await read(consumer, 1)
+        async with (
+            Producer(bootstrap, transactional_id=f"{name}-copy") as producer,
+            producer.transaction() as transaction,
+        ):
+            await transaction.send_offsets(consumer)
+        assert (await consumer.committed())[TopicPartition(name, 0)].offset == 3
