@@ -146,6 +146,7 @@ class Consumer:
     ) -> None:
         from .settings import ConsumerSettings, FetchSettings, assignors_of  # noqa: PLC0415 - see the docstring above
 
+        fetching = (fetch_max_wait_s, fetch_min_bytes, fetch_max_bytes, partition_fetch_bytes, buffer_bytes)
         settings = ConsumerSettings(
             group_id=group_id,
             group_instance_id=group_instance_id,
@@ -162,19 +163,10 @@ class Consumer:
             request_timeout_s=request_timeout_s,
             timeout_s=timeout_s,
             outage_timeout_s=outage_timeout_s,
-            fetch=FetchSettings(
-                max_wait_s=fetch_max_wait_s,
-                min_bytes=fetch_min_bytes,
-                max_bytes=fetch_max_bytes,
-                partition_bytes=partition_fetch_bytes,
-                buffer_bytes=buffer_bytes,
-                read_committed=read_committed,
-                rack=client_rack,
-            ),
+            fetch=FetchSettings(*fetching, read_committed, client_rack),
         )
         self._core = self._core_of(bootstrap, client_id, settings, on_assigned, on_revoked, on_lost)
         self._first = self._subscription(names("topics", topics), pattern, server_pattern)
-        self._core.check_pattern(self._first)
         self._reader = self._core.reader
 
     def _core_of(
@@ -188,7 +180,9 @@ class Consumer:
         from .subscription import NOTHING, Subscription  # noqa: PLC0415 - see the docstring of the module
 
         is_something = topics or pattern is not None or server_pattern is not None
-        return Subscription.to_topics(topics, pattern, server_pattern) if is_something else NOTHING
+        found = Subscription.to_topics(topics, pattern, server_pattern) if is_something else NOTHING
+        self._core.check_pattern(found)
+        return found
 
     def _callbacks(
         self, on_assigned: Callback | None, on_revoked: Callback | None, on_lost: Callback | None
