@@ -152,7 +152,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_clients.consumer": (
         "decoder errors fetch_plan fetch_session metrics partition_queue record runs settings subscription topic_places"
     ),
-    "barnabas_clients.groups": "handler member offsets_to_send",
+    "barnabas_clients.groups": "consumer_member handler member offsets_to_send user_time",
     "barnabas_clients.admin": "offset_resets snapshot_ranges values",
     "barnabas_broker": (
         "access config history coordinators.patterns coordinators.room coordinators.groups.consumer"

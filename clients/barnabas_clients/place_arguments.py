@@ -13,10 +13,12 @@ from .topic_partition import OffsetAndMetadata, TopicPartition
 
 __all__ = [
     "GROUP_STATES",
+    "GROUP_TYPES",
     "TRANSACTION_STATES",
     "configs_of",
     "deadline_s",
     "group_states",
+    "group_types",
     "offset_of",
     "offsets_of",
     "partition_of",
@@ -39,6 +41,8 @@ GROUP_STATES: Final = (
     "Unknown",
 )
 """Kafka's names for the states of groups, of all kinds."""
+GROUP_TYPES: Final = ("classic", "consumer", "share", "streams")
+"""Kafka's names for the types of groups: by whom, and how, the partitions are divided."""
 TRANSACTION_STATES: Final = (
     "Empty",
     "Ongoing",
@@ -182,6 +186,15 @@ def group_states(value: object) -> list[str]:
     return _states(value, GROUP_STATES)
 
 
+def group_types(value: object) -> list[str]:
+    """Return types of groups as Kafka writes them. Capitals do not matter.
+
+    Raises:
+        TypeError: it is not a list of texts. ValueError: there is no such type.
+    """
+    return _states(value, GROUP_TYPES, "type")
+
+
 def transaction_states(value: object) -> list[str]:
     """Return states of transactional ids as Kafka writes them. Capitals do not matter.
 
@@ -206,11 +219,11 @@ def _items(name: str, value: object) -> list[tuple[object, object]]:
     return list(value.items())
 
 
-def _states(value: object, there: Sequence[str]) -> list[str]:
+def _states(value: object, there: Sequence[str], what: str = "state") -> list[str]:
     known = {state.lower(): state for state in there}
     found = []
-    for state in names("states", value):
+    for state in names(f"{what}s", value):
         if state.lower() not in known:
-            raise ValueError(f"there is no state {state[:80]!r}; choose from {', '.join(there)}")
+            raise ValueError(f"there is no {what} {state[:80]!r}; choose from {', '.join(there)}")
         found.append(known[state.lower()])
     return found

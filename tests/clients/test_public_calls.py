@@ -33,6 +33,9 @@ SENSIBLE: dict[str, Any] = {
     "bootstrap": None,  # where the brokers are is known in the run
     "topics": ["t"],
     "pattern": "t.*",
+    "server_pattern": "t.*",
+    "group_protocol": "consumer",
+    "group_remote_assignor": "uniform",
     "group_id": "g",
     "group_instance_id": "i",
     "client_id": "c",
@@ -101,12 +104,15 @@ OF_ONE_CALL: dict[str, Any] = {
     "Admin.reachable_transactions(states)": ["Ongoing"],
     "Admin.create_topic(partitions)": 3,
     "Admin.create_topics(topics)": [NewTopic("n")],
+    "Admin.list_groups(types)": ["classic"],
+    "Admin.reachable_groups(types)": ["classic"],
     "Admin.list_offsets(partitions)": {T0: -1},
     # Without a limit of its own it might wait for longer than anybody wants to.
     "Consumer.get_many(timeout_s)": 0.1,
 }
 LATER = {"Admin.reset_group_offsets", "Consumer.commit", "Consumer.offsets_to_send"}
 """Their refusals may depend on the group, on its stored offsets, and on the settings."""
+OF_CONSUMER_PROTOCOL = {"server_pattern", "group_remote_assignor"}
 NO_CALLS = {"assignment", "subscription", "paused", "metrics", "trouble"}
 
 
@@ -171,8 +177,10 @@ def prepared(place: Place, bootstrap: str, value: Any) -> Callable[[Any], Any]:
     positional: list[Any] = []
     named: dict[str, Any] = {}
     needed = {"timeout_s", "group_id"} if place.call == "__init__" else {"timeout_s"}
-    if place.call in {"__init__", "subscribe"} and place.parameter != "pattern":
+    if place.call in {"__init__", "subscribe"} and place.parameter not in {"pattern", "server_pattern"}:
         needed.add("topics")
+    if place.call == "__init__" and place.parameter in OF_CONSUMER_PROTOCOL:
+        needed.add("group_protocol")
     for name, parameter in signature(place.client, place.call).items():
         one = value if name == place.parameter else sensible(place._replace(parameter=name), bootstrap)
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
@@ -194,7 +202,11 @@ async def make(place: Place, bootstrap: str) -> Any:
     if place.client is Admin:
         return await Admin(bootstrap, timeout_s=5).__aenter__()
     by_topic = place.call not in {"assign", "subscribe"}
-    client = Consumer(bootstrap, topics=["t"] if by_topic else (), auto_offset_reset="earliest")
+    topics = ["t"] if by_topic else ()
+    if place.parameter in OF_CONSUMER_PROTOCOL:
+        client = Consumer(bootstrap, topics=topics, group_id="g", group_protocol="consumer")
+    else:
+        client = Consumer(bootstrap, topics=topics, auto_offset_reset="earliest")
     await client.__aenter__()
     if place.call == "assign":
         await client.assign([T0])

@@ -24,6 +24,13 @@ def test_a_busy_group_outlives_its_coordinators(own_cluster: cluster_handle.Clus
     assert not wrong
 
 
+def test_a_group_whose_coordinator_assigns_outlives_it() -> None:
+    with cluster_handle.cluster(settings={"unstable.api.versions.enable": "true"}) as brokers:
+        pauses, wrong = rounds.rounds(brokers, 1, 3, "uniform", 200, "consumer")
+    assert len(pauses) == 1
+    assert not wrong
+
+
 def test_many_groups_hold_through_a_coordinators_death(own_cluster: cluster_handle.ClusterHandle) -> None:
     assert not scale.many_groups(own_cluster, 40, 1, 0.5)
 

@@ -47,6 +47,7 @@ from barnabas_clients.place_arguments import (
     configs_of,
     deadline_s,
     group_states,
+    group_types,
     offsets_of,
     partition_of,
     partitions_of,
@@ -616,18 +617,27 @@ class Admin:
 
     # Groups.
 
-    async def list_groups(self, *, states: Iterable[str] = (), timeout_s: float | None = None) -> list[GroupListing]:
-        """Return every group, sorted by id; with `states` ("Stable", "Empty", ...) those in one of them.
+    async def list_groups(
+        self, *, states: Iterable[str] = (), types: Iterable[str] = (), timeout_s: float | None = None
+    ) -> list[GroupListing]:
+        """Return every group, sorted by id.
+
+        With `states` ("Stable", "Empty", ...) those in one of them, with `types` ("classic", "consumer", "share",
+        "streams") those of one of them.
 
         Raises:
-            ValueError: there is no such state; the message lists all states.
+            ValueError: there is no such state, or type; the message lists all of them.
         """
-        return await admin_groups.list_groups(self._cluster, self._limit(timeout_s), states=group_states(states))
+        wanted, wanted_types = group_states(states), group_types(types)
+        return await admin_groups.list_groups(self._cluster, self._limit(timeout_s), states=wanted, types=wanted_types)
 
     async def describe_groups(
         self, group_ids: Collection[str], *, timeout_s: float | None = None
     ) -> dict[str, GroupDescription]:
         """Return the state of groups, their members, and the partitions that each member reads.
+
+        Groups whose coordinator divides the partitions (KIP-848) are described as classic ones are, with their epochs,
+        and with what each member is to read.
 
         Raises:
             GroupIdNotFoundError: one of them does not exist.
@@ -636,14 +646,17 @@ class Admin:
             self._cluster, names_of("group_ids", group_ids), self._limit(timeout_s)
         )
 
-    async def reachable_groups(self, *, states: Iterable[str] = (), timeout_s: float | None = None) -> ReachableGroups:
+    async def reachable_groups(
+        self, *, states: Iterable[str] = (), types: Iterable[str] = (), timeout_s: float | None = None
+    ) -> ReachableGroups:
         """Return what `list_groups` does, as far as brokers answer; a broker gets 5 s at most.
 
         `list_groups` waits for a broker that is down until the cluster has given it up, so that no group is missing.
         Here its groups are missing until others have taken them over, and `silent` names it.
         """
         limit_s = self._limit(timeout_s)
-        return await admin_surveys.reachable_groups(self._cluster, limit_s, states=group_states(states))
+        wanted, wanted_types = group_states(states), group_types(types)
+        return await admin_surveys.reachable_groups(self._cluster, limit_s, states=wanted, types=wanted_types)
 
     async def survey_groups(
         self, groups: Iterable[GroupListing], *, with_lags: bool = True, timeout_s: float | None = None

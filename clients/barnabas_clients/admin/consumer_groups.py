@@ -1,10 +1,12 @@
 """Describes the groups of KIP-848, whose coordinator assigns, in the form of all groups."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from barnabas_clients.errors import UnsupportedVersionError
 from barnabas_clients.groups.coordinator import Coordinator
 from barnabas_clients.protocol.consumer_group_describe import (
+    ConsumerGroupDescribeAssignment,
     ConsumerGroupDescribeGroup,
     ConsumerGroupDescribeMember,
     ConsumerGroupDescribeRequest,
@@ -18,6 +20,7 @@ __all__ = ["CONSUMER_TYPE", "described_consumers", "find_consumers"]
 
 CONSUMER_TYPE = "consumer"
 """The type of these groups, and the protocol type of theirs and of classic ones that consumers form."""
+MEMBER_TYPES: Final = {0: "classic", 1: "consumer"}
 
 
 async def find_consumers(coordinator: Coordinator, group_id: str, deadline: float) -> GroupDescription | None:
@@ -49,6 +52,9 @@ def _described(row: ConsumerGroupDescribeGroup, node_id: int | None) -> GroupDes
         assignor=row.assignor_name,
         coordinator_id=-1 if node_id is None else node_id,
         members=_members(row.members),
+        type=CONSUMER_TYPE,
+        epoch=row.group_epoch,
+        assignment_epoch=row.assignment_epoch,
     )
 
 
@@ -62,9 +68,17 @@ def _member(row: ConsumerGroupDescribeMember) -> GroupMember:
         group_instance_id=row.instance_id,
         client_id=row.client_id,
         client_host=row.client_host,
-        assignment=frozenset(
-            TopicPartition(topic.topic_name, number)
-            for topic in row.assignment.topic_partitions
-            for number in topic.partitions
-        ),
+        assignment=_partitions(row.assignment),
+        type=MEMBER_TYPES.get(row.member_type, ""),
+        rack=row.rack_id,
+        epoch=row.member_epoch,
+        target=_partitions(row.target_assignment),
+        topics=frozenset(row.subscribed_topic_names),
+        server_pattern=row.subscribed_topic_regex or None,
+    )
+
+
+def _partitions(assignment: ConsumerGroupDescribeAssignment) -> frozenset[TopicPartition]:
+    return frozenset(
+        TopicPartition(topic.topic_name, number) for topic in assignment.topic_partitions for number in topic.partitions
     )

@@ -53,36 +53,46 @@ AT_ONCE = 16
 # A coordinator answers all of this from memory. One that does not answer is stopped or cut off.
 ATTEMPT_TIMEOUT_S = 5.0
 CONSUMER_PROTOCOL = "consumer"
+CLASSIC_TYPE = "classic"
 
 K = TypeVar("K")
 T = TypeVar("T")
 
 
-async def list_groups(cluster: Cluster, timeout_s: float, *, states: Iterable[str] = ()) -> list[GroupListing]:
-    """Return every group of the cluster, sorted by id; with `states`, those in one of them.
+async def list_groups(
+    cluster: Cluster, timeout_s: float, *, states: Iterable[str] = (), types: Iterable[str] = ()
+) -> list[GroupListing]:
+    """Return every group of the cluster, sorted by id; with `states` and `types`, those in one, and of one, of them.
 
     Raises:
         DeadlineExceededError: a broker of the cluster did not answer, so its groups would be missing.
     """
     wanted = tuple(states)
+    wanted_types = tuple(types)
 
     async def attempt(deadline: float) -> list[GroupListing]:
         # Every attempt asks all brokers: the groups of one that failed go to others, which may have answered before.
-        answers = await each(cluster.view.brokers, lambda node_id: ask_groups(cluster, node_id, wanted, deadline))
+        answers = await each(
+            cluster.view.brokers, lambda node_id: ask_groups(cluster, node_id, wanted, wanted_types, deadline)
+        )
         # Two brokers may have named a group that moved meanwhile.
         return sorted({row.group_id: row for rows in answers.values() for row in rows}.values())
 
     return await cluster.retry("listing groups", timeout_s, attempt)
 
 
-async def ask_groups(cluster: Cluster, node_id: int, states: Sequence[str], deadline: float) -> list[GroupListing]:
-    """Ask one broker once for the groups that it coordinates.
+async def ask_groups(
+    cluster: Cluster, node_id: int, states: Sequence[str], types: Sequence[str], deadline: float
+) -> list[GroupListing]:
+    """Ask one broker once for the groups that it coordinates. Groups of brokers older than types (3.7) are classic.
 
     Raises:
         KafkaError: it refuses, or has not loaded them yet. ClientError: it does not answer.
     """
     response: ListGroupsResponse = await cluster.ask_broker(
-        node_id, ListGroupsRequest(states_filter=tuple(states)), min(left_s(deadline), ATTEMPT_TIMEOUT_S)
+        node_id,
+        ListGroupsRequest(states_filter=tuple(states), types_filter=tuple(types)),
+        min(left_s(deadline), ATTEMPT_TIMEOUT_S),
     )
     if response.error_code:
         raise error_for(response.error_code, f"groups of broker {node_id}")
@@ -95,6 +105,7 @@ async def ask_groups(cluster: Cluster, node_id: int, states: Sequence[str], dead
             coordinator_id=node_id,
         )
         for row in response.groups
+        if not types or (row.group_type or CLASSIC_TYPE) in types
     ]
 
 

@@ -78,20 +78,23 @@ async def survey_topics(cluster: Cluster, names: Collection[str], timeout_s: flo
     return TopicsSurvey(offsets, sizes, dict(sorted(silent.items())))
 
 
-async def reachable_groups(cluster: Cluster, timeout_s: float, *, states: Iterable[str] = ()) -> ReachableGroups:
+async def reachable_groups(
+    cluster: Cluster, timeout_s: float, *, states: Iterable[str] = (), types: Iterable[str] = ()
+) -> ReachableGroups:
     """Return the groups that brokers tell of within `timeout_s`. One that cannot be reached is not asked again.
 
     A coordinator that is still loading its groups is asked until it has them.
     """
     deadline = _soon(timeout_s)
     wanted = tuple(states)
+    wanted_types = tuple(types)
     found: dict[str, GroupListing] = {}
     silent: Silent = {}
 
     async def ask(node_id: int) -> None:
         async def attempt(until: float) -> list[GroupListing]:
             try:
-                return await ask_groups(cluster, node_id, wanted, until)
+                return await ask_groups(cluster, node_id, wanted, wanted_types, until)
             except ClientError as error:
                 silent[node_id] = str(error)
                 return []

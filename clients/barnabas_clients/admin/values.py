@@ -161,17 +161,33 @@ class GroupListing(NamedTuple):
 
 
 class GroupMember(NamedTuple):
-    """One member. `assignment` is empty unless the group is Stable, and None if its bytes are not a consumer's."""
+    """One member. `assignment` is empty unless a classic group is Stable, and None if its bytes are not a consumer's.
+
+    The rest is told of members of groups whose coordinator assigns (KIP-848), and None of others: the member's `epoch`,
+    the `target` that it goes to, and the `topics` and the `server_pattern` that it has subscribed to. `type` is
+    "consumer", "classic" for a member that speaks the older protocol, or "" if that is not told.
+    """
 
     member_id: str
     group_instance_id: str | None
     client_id: str
     client_host: str
     assignment: frozenset[TopicPartition] | None
+    type: str = ""
+    rack: str | None = None
+    epoch: int | None = None
+    target: frozenset[TopicPartition] | None = None
+    topics: frozenset[str] | None = None
+    server_pattern: str | None = None
 
 
 class GroupDescription(NamedTuple):
-    """A group. `state` has Kafka's names ("Stable", "Empty"). `assignor` is the chosen one, empty unless Stable."""
+    """A group. `state` has Kafka's names ("Stable", "Empty"). `assignor` is the chosen one.
+
+    `type` is "classic", where a member divides the partitions, or "consumer", where the coordinator does (KIP-848). A
+    classic group has an assignor only while it is Stable, and no epochs. `epoch` rises with every change, and
+    `assignment_epoch` is the one of which the members' targets are.
+    """
 
     group_id: str
     state: str
@@ -179,6 +195,9 @@ class GroupDescription(NamedTuple):
     assignor: str
     coordinator_id: int
     members: tuple[GroupMember, ...]
+    type: str = "classic"
+    epoch: int | None = None
+    assignment_epoch: int | None = None
 
 
 class PartitionLag(NamedTuple):

@@ -27,7 +27,7 @@ Limits: `buffer_bytes` of fetched and unread records; two fetches in flight to e
 What reads (connections, messages, decoders, the membership) is loaded with the first consumer that is made, not with
 this module: a program that imports the class, or one of the errors, starts 15 ms sooner.
 
-Not here: the server-side group protocol (KIP-848), rack-aware assignment.
+Not here: rack-aware assignment in classic groups.
 """
 
 from __future__ import annotations
@@ -70,17 +70,23 @@ class Consumer:
         topics: the topics to read. A group shares their partitions among its members; without a group all are read.
         pattern: in place of topics, a regular expression for whole names. New topics are found within
             `metadata_max_age_s`.
+        server_pattern: in place of both, one that the group's coordinator matches, in the syntax of RE2; needs
+            `group_protocol="consumer"`.
         group_id: the group to be a member of.
         group_instance_id: makes the membership static (KIP-345): a restart within `session_timeout_s` keeps
             the partitions and disturbs nobody.
+        group_protocol: "classic", or "consumer" for a group whose coordinator divides the partitions (KIP-848). All
+            members should have the same.
+        group_remote_assignor: with "consumer", the coordinator's assignor that this member wants: "uniform" or "range".
         client_id: how brokers' logs and quotas name this client.
         auto_offset_reset: where to begin if nothing is committed, or if the committed offset does not exist any more;
             "none" raises.
         auto_commit: whether finished offsets are committed: every `auto_commit_interval_s`, when partitions leave, and
             when the consumer closes.
         auto_commit_interval_s: more than 0.
-        assignors: how a group's leader divides the partitions, best first. All members must have one in common.
-        session_timeout_s: a member that is silent for so long is out. Brokers have limits: 6 s to 30 min.
+        assignors: how a classic group's leader divides the partitions, best first. All members must have one in common.
+        session_timeout_s: a member that is silent for so long is out. Brokers have limits: 6 s to 30 min. Only in
+            classic groups, as the next one.
         heartbeat_interval_s: below a third of `session_timeout_s`.
         max_poll_interval_s: a member that does not ask for records for so long gives its partitions up.
         read_committed: leave out the records of aborted transactions, and wait for open ones.
@@ -110,8 +116,11 @@ class Consumer:
         *,
         topics: Iterable[str] = (),
         pattern: str | None = None,
+        server_pattern: str | None = None,
         group_id: str | None = None,
         group_instance_id: str | None = None,
+        group_protocol: Literal["classic", "consumer"] = "classic",
+        group_remote_assignor: str | None = None,
         client_id: str = "barnabas-consumer",
         auto_offset_reset: Literal["latest", "earliest", "none"] = "latest",
         auto_commit: bool = True,
@@ -137,9 +146,12 @@ class Consumer:
     ) -> None:
         from .settings import ConsumerSettings, FetchSettings, assignors_of  # noqa: PLC0415 - see the docstring above
 
+        fetching = (fetch_max_wait_s, fetch_min_bytes, fetch_max_bytes, partition_fetch_bytes, buffer_bytes)
         settings = ConsumerSettings(
             group_id=group_id,
             group_instance_id=group_instance_id,
+            group_protocol=group_protocol,
+            group_remote_assignor=group_remote_assignor,
             auto_offset_reset=auto_offset_reset,
             auto_commit=auto_commit,
             auto_commit_interval_s=auto_commit_interval_s,
@@ -151,18 +163,10 @@ class Consumer:
             request_timeout_s=request_timeout_s,
             timeout_s=timeout_s,
             outage_timeout_s=outage_timeout_s,
-            fetch=FetchSettings(
-                max_wait_s=fetch_max_wait_s,
-                min_bytes=fetch_min_bytes,
-                max_bytes=fetch_max_bytes,
-                partition_bytes=partition_fetch_bytes,
-                buffer_bytes=buffer_bytes,
-                read_committed=read_committed,
-                rack=client_rack,
-            ),
+            fetch=FetchSettings(*fetching, read_committed, client_rack),
         )
         self._core = self._core_of(bootstrap, client_id, settings, on_assigned, on_revoked, on_lost)
-        self._first = self._subscription(names("topics", topics), pattern)
+        self._first = self._subscription(names("topics", topics), pattern, server_pattern)
         self._reader = self._core.reader
 
     def _core_of(
@@ -172,10 +176,13 @@ class Consumer:
 
         return ConsumerCore(bootstrap, client_id, settings, self._callbacks(*callbacks))
 
-    def _subscription(self, topics: Sequence[str], pattern: str | None) -> Subscription:
+    def _subscription(self, topics: Sequence[str], pattern: str | None, server_pattern: str | None) -> Subscription:
         from .subscription import NOTHING, Subscription  # noqa: PLC0415 - see the docstring of the module
 
-        return Subscription.to_topics(topics, pattern) if topics or pattern is not None else NOTHING
+        is_something = topics or pattern is not None or server_pattern is not None
+        found = Subscription.to_topics(topics, pattern, server_pattern) if is_something else NOTHING
+        self._core.check_pattern(found)
+        return found
 
     def _callbacks(
         self, on_assigned: Callback | None, on_revoked: Callback | None, on_lost: Callback | None
@@ -342,22 +349,33 @@ class Consumer:
 
     @property
     def subscription(self) -> frozenset[str]:
-        """The topics subscribed to; with a pattern, the known topics that match it."""
+        """The topics subscribed to; with a pattern, the known topics that match it.
+
+        With a server's pattern, the topics of the partitions that are read.
+        """
+        if self._core.subscription.server_pattern is not None:
+            return frozenset(partition.topic for partition in self._core.fetcher.queues)
         return self._core.subscription.topics_in(self._core.cluster.view)
 
     async def subscribe(
-        self, topics: Iterable[str] = (), *, pattern: str | None = None, timeout_s: float | None = None
+        self,
+        topics: Iterable[str] = (),
+        *,
+        pattern: str | None = None,
+        server_pattern: str | None = None,
+        timeout_s: float | None = None,
     ) -> None:
         """Read these topics, in place of those read before. Does not wait for an assignment.
 
         Raises:
-            DeadlineExceededError: no metadata in time.
+            DeadlineExceededError: no metadata in time. ValueError: not just one of the three is given, or
+                `server_pattern` without `group_protocol="consumer"`.
 
         Cancellation: either the old subscription or the new one stands.
         """
         from .subscription import Subscription  # noqa: PLC0415 - see the docstring of the module
 
-        subscription = Subscription.to_topics(topics, pattern)
+        subscription = Subscription.to_topics(topics, pattern, server_pattern)
         limit_s = self._core.limit(timeout_s)
         self._core.check_open()
         await self._core.subscribe(subscription, limit_s)

@@ -17,6 +17,7 @@ from functools import partial
 from barnabas_clients.arguments import text
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.errors import ClientClosedError, ClientError, DeadlineExceededError
+from barnabas_clients.groups.consumer_session import ConsumerGroupSettings
 from barnabas_clients.groups.coordinator import Coordinator, commit_offsets, fetch_offsets, look_up_offsets
 from barnabas_clients.groups.offsets_to_send import GroupMember, GroupOffsets
 from barnabas_clients.groups.session import GroupSettings
@@ -167,7 +168,12 @@ class ConsumerCore:
         return queue
 
     async def subscribe(self, subscription: Subscription, timeout_s: float) -> None:
-        """Read other topics. The group is told, or joined."""
+        """Read other topics. The group is told, or joined.
+
+        Raises:
+            ValueError: only a group of the newer protocol has a coordinator that matches patterns.
+        """
+        self.check_pattern(subscription)
         topics = None if subscription.pattern is not None else subscription.topics
         await self.cluster.refresh(topics, timeout_s=timeout_s)
         if not self.subscription.is_by_topic:
@@ -185,6 +191,7 @@ class ConsumerCore:
                 self.reader,
                 self.fetcher,
                 topics=lambda: self.subscription.topics_in(self.cluster.view),
+                server_pattern=lambda: self.subscription.server_pattern,
                 callbacks=self._callbacks,
                 commit_finished=self.commit_finished if self.settings.commits else None,
                 tell_uncommitted=self.tell_uncommitted,
@@ -248,8 +255,22 @@ class ConsumerCore:
         # A new partition is read from its beginning, so that none of its records is missed.
         self.fetcher.add(wanted, EARLIEST)
 
-    def _group_settings(self, group_id: str) -> GroupSettings:
+    def check_pattern(self, subscription: Subscription) -> None:
+        """Raise `ValueError` for a pattern that nobody would match."""
         settings = self.settings
+        if subscription.server_pattern is not None and (settings.group_id is None or settings.is_classic):
+            raise ValueError("server_pattern needs a group_id and group_protocol='consumer'; or take pattern")
+
+    def _group_settings(self, group_id: str) -> GroupSettings | ConsumerGroupSettings:
+        settings = self.settings
+        if not settings.is_classic:
+            return ConsumerGroupSettings(
+                group_id=group_id,
+                group_instance_id=settings.group_instance_id,
+                rebalance_timeout_s=settings.max_poll_interval_s,
+                remote_assignor=settings.group_remote_assignor,
+                rack=settings.fetch.rack,
+            )
         return GroupSettings(
             group_id=group_id,
             group_instance_id=settings.group_instance_id,

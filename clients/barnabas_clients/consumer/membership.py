@@ -1,6 +1,7 @@
 """Hands partitions over when a consumer's group gives and takes them.
 
-`GroupSession` decides when. It calls the methods here (`GroupHandler`) from its own task, while the application works.
+The session of the group's protocol decides when. It calls the methods here (`GroupHandler`) from its own task, while
+the application works.
 
 * *Revoked*: nothing more is handed out. When the application has come back for more (or holds nothing, or has been away
   for `max_poll_interval_s`), its finished offsets are committed, `on_revoked` runs, and the partitions are gone.
@@ -20,6 +21,7 @@ from collections.abc import Awaitable, Callable, Collection
 
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.errors import copy_of
+from barnabas_clients.groups.consumer_session import ConsumerGroupSettings, ConsumerSession
 from barnabas_clients.groups.session import GroupSession, GroupSettings
 from barnabas_clients.topic_partition import TopicPartition
 from barnabas_raftlog.tasks import failure_of
@@ -53,11 +55,12 @@ class GroupReader:
     def __init__(
         self,
         cluster: Cluster,
-        settings: GroupSettings,
+        settings: GroupSettings | ConsumerGroupSettings,
         reader: Reader,
         fetcher: Fetcher,
         *,
         topics: Callable[[], frozenset[str]],
+        server_pattern: Callable[[], str | None],
         callbacks: Callbacks,
         commit_finished: CommitFinished | None,
         tell_uncommitted: Callable[[Collection[TopicPartition]], None],
@@ -67,12 +70,17 @@ class GroupReader:
         `commit_finished` stores the finished offsets of some partitions, and does not raise. `tell_uncommitted` logs
         those that were not stored when the partitions leave.
         """
-        self.session = GroupSession(cluster, settings, self)
+        self.session = (
+            GroupSession(cluster, settings, self)
+            if isinstance(settings, GroupSettings)
+            else ConsumerSession(cluster, settings, self)
+        )
         self.failure: BaseException | None = None
         self._settings = settings
         self._reader = reader
         self._fetcher = fetcher
         self._topics = topics
+        self._server_pattern = server_pattern
         self._callbacks = callbacks
         self._commit_finished = commit_finished
         self._tell_uncommitted = tell_uncommitted
@@ -89,6 +97,9 @@ class GroupReader:
 
     def subscription(self) -> frozenset[str]:
         return self._topics()
+
+    def server_pattern(self) -> str | None:
+        return self._server_pattern()
 
     def owned(self) -> frozenset[TopicPartition]:
         return frozenset(self._fetcher.queues)

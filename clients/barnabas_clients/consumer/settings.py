@@ -24,11 +24,29 @@ RESETS: Final[Mapping[str, int | None]] = {"latest": LATEST, "earliest": EARLIES
 """The values of `auto_offset_reset`, and the ends that they stand for; None leaves it to the application."""
 
 
+ASSIGNORS_USUAL: Final = ("range", "cooperative-sticky")
+SESSION_TIMEOUT_S: Final = 45.0
+HEARTBEAT_INTERVAL_S: Final = 3.0
+CLASSIC_ONLY: Final[Mapping[str, object]] = {
+    "assignors": tuple(ASSIGNORS[name] for name in ASSIGNORS_USUAL),
+    "session_timeout_s": SESSION_TIMEOUT_S,
+    "heartbeat_interval_s": HEARTBEAT_INTERVAL_S,
+}
+"""The settings of classic groups only, and their defaults."""
+INSTEAD: Final[Mapping[str, str]] = {
+    "assignors": "the coordinator divides the partitions (group_remote_assignor)",
+    "session_timeout_s": "brokers set it (group.consumer.session.timeout.ms)",
+    "heartbeat_interval_s": "the coordinator says it (group.consumer.heartbeat.interval.ms)",
+}
+
+
 class ConsumerSettings(NamedTuple):
     """See `Consumer`."""
 
     group_id: str | None
     group_instance_id: str | None
+    group_protocol: Literal["classic", "consumer"]
+    group_remote_assignor: str | None
     auto_offset_reset: Literal["latest", "earliest", "none"]
     auto_commit: bool
     auto_commit_interval_s: float
@@ -49,6 +67,7 @@ class ConsumerSettings(NamedTuple):
             TypeError, ValueError: one is impossible; the message names it.
         """
         one_of("auto_offset_reset", self.auto_offset_reset, list(RESETS))
+        one_of("group_protocol", self.group_protocol, ["classic", "consumer"])
         flag("auto_commit", self.auto_commit)
         if self.group_id is not None:
             text("group_id", self.group_id)
@@ -67,6 +86,7 @@ class ConsumerSettings(NamedTuple):
             raise ValueError("group_instance_id without a group_id")
         if not self.assignors:
             raise ValueError("assignors is empty")
+        self._check_protocol()
         fetch = self.fetch
         checked = FetchSettings(
             max_wait_s=seconds("fetch_max_wait_s", fetch.max_wait_s),
@@ -78,6 +98,23 @@ class ConsumerSettings(NamedTuple):
             rack=text("client_rack", fetch.rack, may_be_empty=True),
         )
         return self._replace(fetch=checked)
+
+    def _check_protocol(self) -> None:
+        """Refuse what has no meaning in the group's protocol, as Kafka's clients do."""
+        if self.is_classic:
+            if self.group_remote_assignor is not None:
+                raise ValueError("group_remote_assignor needs group_protocol='consumer'; classic groups have assignors")
+            return
+        if self.group_remote_assignor is not None:
+            text("group_remote_assignor", self.group_remote_assignor)
+        for name, default in CLASSIC_ONLY.items():
+            if getattr(self, name) != default:
+                raise ValueError(f"{name} has no meaning with group_protocol='consumer', where {INSTEAD[name]}")
+
+    @property
+    def is_classic(self) -> bool:
+        """True if the members of the group divide the partitions, false if its coordinator does (KIP-848)."""
+        return self.group_protocol == "classic"
 
     @property
     def outage_s(self) -> float:

@@ -1,4 +1,8 @@
-"""Describes what to read: partitions, topics, or all topics that match a pattern. Pure."""
+"""Describes what to read: partitions, topics, or all topics that match a pattern. Pure.
+
+A pattern of Python's is matched here. A server's pattern is one of RE2's, which the group's coordinator matches
+(KIP-848): which topics those are is known here only as far as partitions of theirs are assigned.
+"""
 
 import re
 from collections.abc import Iterable
@@ -12,7 +16,7 @@ __all__ = ["NOTHING", "Subscription"]
 
 
 class Subscription(NamedTuple):
-    """Either `partitions`, or topics by name or pattern. If all are empty, nothing is read.
+    """Either `partitions`, or topics by name or by one of the patterns. If all are empty, nothing is read.
 
     A pattern matches whole names, as Kafka's does, and never an internal topic.
     """
@@ -20,18 +24,21 @@ class Subscription(NamedTuple):
     topics: frozenset[str] = frozenset()
     pattern: re.Pattern[str] | None = None
     partitions: frozenset[TopicPartition] = frozenset()
+    server_pattern: str | None = None
 
     @classmethod
-    def to_topics(cls, topics: Iterable[str], pattern: str | None) -> "Subscription":
-        """Return a checked subscription to topics, by name or pattern.
+    def to_topics(cls, topics: Iterable[str], pattern: str | None, server_pattern: str | None = None) -> "Subscription":
+        """Return a checked subscription to topics, by name or by one of the patterns.
 
         Raises:
-            TypeError: topics are not names, or the pattern is not a `str`.
-            ValueError: neither topics nor a pattern are given, or both, or the pattern is not a regular expression.
+            TypeError: topics are not names, or a pattern is not a `str`.
+            ValueError: not just one of the three is given, or the pattern is not a regular expression.
         """
         wanted = frozenset(topic_name("a name in topics", name) for name in names("topics", topics))
-        if bool(wanted) == (pattern is not None):
+        if bool(wanted) + (pattern is not None) + (server_pattern is not None) != 1:
             raise ValueError("subscribe to topics or to a pattern")
+        if server_pattern is not None:
+            return cls(server_pattern=text("server_pattern", server_pattern))
         if pattern is None:
             return cls(wanted)
         try:
@@ -43,11 +50,11 @@ class Subscription(NamedTuple):
 
     @property
     def is_nothing(self) -> bool:
-        return not (self.topics or self.partitions) and self.pattern is None
+        return not (self.partitions or self.is_by_topic)
 
     @property
     def is_by_topic(self) -> bool:
-        return bool(self.topics) or self.pattern is not None
+        return bool(self.topics) or self.pattern is not None or self.server_pattern is not None
 
     def topics_in(self, view: ClusterView) -> frozenset[str]:
         """Return the topics subscribed to. Those named by name need not exist."""

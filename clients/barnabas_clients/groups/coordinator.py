@@ -53,6 +53,7 @@ from barnabas_raftlog.wire.schema import NO_UUID, Message
 __all__ = [
     "GROUP_LANE",
     "JOIN_LANE",
+    "LEAVE_TIMEOUT_S",
     "NOT_A_MEMBER",
     "Coordinator",
     "Membership",
@@ -60,6 +61,7 @@ __all__ = [
     "delete_offsets",
     "fetch_offsets",
     "look_up_offsets",
+    "send_leave",
 ]
 
 GROUP_LANE = "group"
@@ -72,6 +74,7 @@ DOUBT_INTERVAL_S = 0.5
 """A longer answer is rare enough for one small question, and an election here is over by then, or soon."""
 FIND_TIMEOUT_S = 2.0
 """Brokers answer this from memory too; ours after the election that is under way, which takes 1 s at most."""
+LEAVE_TIMEOUT_S = 2.0
 _GROUP_KEY_TYPE = 0
 _TRANSACTION_KEY_TYPE = 1
 _KEY_TYPE_VERSIONS = range(1, 7)
@@ -340,6 +343,7 @@ async def fetch_offsets(
     timeout_s: float,
     *,
     is_stable: bool = True,
+    membership: Membership = NOT_A_MEMBER,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """Return the group's stored positions, of all partitions (None) or of some. Those without one are left out.
 
@@ -349,16 +353,19 @@ async def fetch_offsets(
         timeout_s: the deadline.
         is_stable: wait until no open transaction may change one of them any more (KIP-447). Readers must: they would
             work off once more what is being committed. Who only looks would wait long for a moment without any.
+        membership: the member that asks, if it is one of a group of KIP-848.
 
     Raises:
-        KafkaError: the group, or a topic, may not be read. DeadlineExceededError: no answer within `timeout_s`.
+        KafkaError: the group, or a topic, may not be read. STALE_MEMBER_EPOCH and UNKNOWN_MEMBER_ID are about
+            `membership`. DeadlineExceededError: no answer within `timeout_s`.
     """
     topics = sorted({partition.topic for partition in partitions or ()})
 
     async def attempt(deadline: float) -> dict[TopicPartition, OffsetAndMetadata]:
         await _know_ids(coordinator.cluster, topics, deadline)
         found: dict[TopicPartition, OffsetAndMetadata] = {}
-        for partition, answer in (await _ask_offsets(coordinator, partitions, deadline, is_stable=is_stable)).items():
+        answers = await _ask_offsets(coordinator, partitions, deadline, is_stable=is_stable, membership=membership)
+        for partition, answer in answers.items():
             if isinstance(answer, KafkaError):
                 raise answer
             if answer is not None:
@@ -371,14 +378,18 @@ async def fetch_offsets(
 
 
 async def look_up_offsets(
-    coordinator: Coordinator, partitions: Collection[TopicPartition], timeout_s: float
+    coordinator: Coordinator,
+    partitions: Collection[TopicPartition],
+    timeout_s: float,
+    membership: Membership = NOT_A_MEMBER,
 ) -> dict[TopicPartition, OffsetAndMetadata | KafkaError]:
     """Return the stored position of each partition, or the error of its refusal. Those without one are left out.
 
     The refusal of one partition, whose topic was deleted or may not be read, keeps no other one waiting.
 
     Raises:
-        KafkaError: the group may not be read. DeadlineExceededError: no answer within `timeout_s`.
+        KafkaError: the group may not be read; STALE_MEMBER_EPOCH and UNKNOWN_MEMBER_ID are about `membership`, as in
+            `fetch_offsets`. DeadlineExceededError: no answer within `timeout_s`.
     """
     topics = sorted({partition.topic for partition in partitions})
 
@@ -392,7 +403,7 @@ async def look_up_offsets(
             if partition.topic not in cluster.view.topics
         }
         if wanted := [partition for partition in partitions if partition not in found]:
-            answers = await _ask_offsets(coordinator, wanted, deadline)
+            answers = await _ask_offsets(coordinator, wanted, deadline, membership=membership)
             for partition in wanted:
                 left_out = error_for(ErrorCode.UNKNOWN_SERVER_ERROR, f"the offset of {partition} was left out")
                 # No answer is not "nothing committed", which would send the reader to an end of the log.
@@ -409,6 +420,7 @@ async def _ask_offsets(
     deadline: float,
     *,
     is_stable: bool = True,
+    membership: Membership = NOT_A_MEMBER,
 ) -> dict[TopicPartition, OffsetAndMetadata | KafkaError | None]:
     """Ask once for stored positions, of all partitions (None) or of some with known topics. None means no position.
 
@@ -416,7 +428,7 @@ async def _ask_offsets(
     """
     names = {_id_of(coordinator.cluster, topic): topic for topic in {topic for topic, _ in partitions or ()}}
     response: OffsetFetchResponse = await coordinator.ask(
-        _fetch_request(coordinator, partitions, is_stable=is_stable), deadline
+        _fetch_request(coordinator, partitions, membership, is_stable=is_stable), deadline
     )
     coordinator.judge(response.error_code)
     found: dict[TopicPartition, OffsetAndMetadata | KafkaError | None] = {}
@@ -461,6 +473,14 @@ async def delete_offsets(coordinator: Coordinator, partitions: Collection[TopicP
     await coordinator.retry("deleting offsets", timeout_s, attempt)
 
 
+async def send_leave(coordinator: Coordinator, request: Message | None, deadline: float) -> None:
+    """Send a leave once, if there is one. A coordinator that does not hear it finds out by itself."""
+    if request is not None and coordinator.node_id is not None:
+        # We are gone, whatever the answer says.
+        with contextlib.suppress(ClientError, KafkaError):
+            await coordinator.ask(request, min(deadline, _now() + LEAVE_TIMEOUT_S))
+
+
 def _commit_request(
     coordinator: Coordinator, offsets: Mapping[TopicPartition, OffsetAndMetadata], membership: Membership
 ) -> OffsetCommitRequest:
@@ -489,7 +509,11 @@ def _commit_request(
 
 
 def _fetch_request(
-    coordinator: Coordinator, partitions: Collection[TopicPartition] | None, *, is_stable: bool
+    coordinator: Coordinator,
+    partitions: Collection[TopicPartition] | None,
+    membership: Membership,
+    *,
+    is_stable: bool,
 ) -> OffsetFetchRequest:
     by_topic = None if partitions is None else _by_topic(partitions)
     # Versions up to 7 have other fields for the same thing; each encoder takes its own.
@@ -501,6 +525,8 @@ def _fetch_request(
         groups=[
             OffsetFetchRequestGroup(
                 group_id=coordinator.group_id,
+                member_id=membership.member_id or None,
+                member_epoch=membership.generation_id,
                 topics=None
                 if by_topic is None
                 else [

@@ -13,6 +13,9 @@ __all__ = ["GroupLog"]
 
 logger = logging.getLogger("barnabas_clients.groups")
 
+SESSION_TIMEOUT_S = 45.0
+"""Kafka's default (group.consumer.session.timeout.ms)."""
+
 
 class GroupLog:
     """What was told of one membership."""
@@ -45,6 +48,11 @@ class GroupLog:
         role = f", the leader of {members}" if members else ""
         logger.info("%s: joined generation %d as %s%s", self._group, generation_id, shown_name(member_id), role)
 
+    def entered(self, epoch: int, member_id: str) -> None:
+        """Tell of a membership in a group whose coordinator assigns."""
+        self._is_hindered = self._is_late = False
+        logger.info("%s: joined in epoch %d as %s", self._group, epoch, shown_name(member_id))
+
     def assigned(self, added: Collection[TopicPartition], whole: Collection[TopicPartition]) -> None:
         if len(added) == len(whole):
             logger.info("%s: assigned %s", self._group, listed_partitions(added))
@@ -58,28 +66,31 @@ class GroupLog:
     def lost(self, partitions: Collection[TopicPartition], reason: str) -> None:
         logger.warning("%s: lost %s: %s", self._group, listed_partitions(partitions), shown_reason(reason))
 
-    def left(self, reason: str, static_id: str | None, session_timeout_s: float) -> None:
-        """Tell of an end. A static member leaves nobody a word, and its partitions wait for it."""
+    def left(self, reason: str, static_id: str | None, session_timeout_s: float | None) -> None:
+        """Tell of an end. The partitions of a static member wait for it; how long, it may not know (None)."""
         if static_id is None:
             logger.info("%s: left, because %s", self._group, reason)
         else:
             logger.info(
-                "%s: static member %s is away, because %s; its partitions wait for it for %g s",
+                "%s: static member %s is away, because %s; its partitions wait for it %s",
                 self._group,
                 shown_name(static_id),
                 reason,
-                session_timeout_s,
+                "until its session ends" if session_timeout_s is None else f"for {session_timeout_s:g} s",
             )
 
-    def heartbeat_failed(self, since_s: float, session_timeout_s: float, error: Exception) -> None:
-        """Tell that heartbeats are late, once, when a third of the session's time is gone. `since_s`: without one."""
-        if not self._is_late and since_s >= session_timeout_s / 3:
+    def heartbeat_failed(self, since_s: float, session_timeout_s: float | None, error: Exception) -> None:
+        """Tell that heartbeats are late, once, when a third of the session's time is gone. `since_s`: without one.
+
+        A member that does not know its session's time (None) takes it for Kafka's default.
+        """
+        if not self._is_late and since_s >= (session_timeout_s or SESSION_TIMEOUT_S) / 3:
             self._is_late = True
             logger.info(
-                "%s: heartbeats are late: none was answered for %s, and at %g s the partitions go to others (%s)",
+                "%s: heartbeats are late: none was answered for %s, and %s the partitions go to others (%s)",
                 self._group,
                 shown_seconds(since_s),
-                session_timeout_s,
+                "when the session ends" if session_timeout_s is None else f"at {session_timeout_s:g} s",
                 shown_reason(error),
             )
 

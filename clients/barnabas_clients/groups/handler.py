@@ -4,7 +4,7 @@ from typing import Protocol
 
 from barnabas_clients.topic_partition import TopicPartition
 
-__all__ = ["GroupHandler"]
+__all__ = ["GroupHandler", "PatternHandler"]
 
 
 class GroupHandler(Protocol):
@@ -34,4 +34,12 @@ class GroupHandler(Protocol):
 
     async def assign(self, added: frozenset[TopicPartition], whole: frozenset[TopicPartition]) -> None:
         """Take over `added`, which may be empty. From now on `whole` is owned."""
+        ...
+
+
+class PatternHandler(GroupHandler, Protocol):
+    """The consumer of a session whose coordinator may be given a pattern (KIP-848)."""
+
+    def server_pattern(self) -> str | None:
+        """Return the pattern that the coordinator matches with the names of topics; None: topics are named."""
         ...

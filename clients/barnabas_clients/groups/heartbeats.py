@@ -21,17 +21,16 @@ from barnabas_clients.backoff import Backoff, Jitter
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.errors import ClientError
 from barnabas_clients.protocol.errors import ErrorCode, KafkaError, error_for
-from barnabas_clients.protocol.leave_group import LeaveGroupRequest
 
-from .coordinator import FIND_TIMEOUT_S, GROUP_LANE, Coordinator
+from .coordinator import FIND_TIMEOUT_S, GROUP_LANE, LEAVE_TIMEOUT_S, Coordinator, send_leave
 from .group_log import GroupLog
 from .member import GroupMember, Situation
+from .user_time import UserTime
 
-__all__ = ["LEAVE_TIMEOUT_S", "Heartbeats", "known_counts", "send_leave"]
+__all__ = ["Heartbeats", "known_counts"]
 
 HEARTBEAT_TIMEOUT_MAX_S = 5.0
 WATCH_INTERVAL_S = 30.0
-LEAVE_TIMEOUT_S = 2.0
 
 
 class Heartbeats:
@@ -46,8 +45,7 @@ class Heartbeats:
         changed: Callable[[], None],
         log: GroupLog,
     ) -> None:
-        self.is_stalled = False
-        """True from the end of the user's time to the next poll."""
+        self._user = UserTime(member.settings.rebalance_timeout_s)
         self._coordinator = coordinator
         self._cluster: Cluster = coordinator.cluster
         self._member = member
@@ -56,17 +54,19 @@ class Heartbeats:
         self._jitter = jitter
         self._changed = changed
         self._log = log
-        self._polled_at_s = 0.0
         self._answered_at_s = 0.0
         self._watched: dict[str, int | None] | None = None
         self._watched_at_s = 0.0
         self._is_joining = asyncio.Event()
 
+    @property
+    def is_stalled(self) -> bool:
+        """True from the end of the user's time to the next poll."""
+        return self._user.is_stalled
+
     def polled(self) -> None:
         """Start the user's time anew."""
-        self._polled_at_s = _now()
-        if self.is_stalled:
-            self.is_stalled = False
+        if self._user.polled(_now()):
             self._changed()
 
     def begin(self) -> None:
@@ -88,7 +88,7 @@ class Heartbeats:
                 self._is_joining.clear()
                 await self._is_joining.wait()
             await self._wait(failures)
-            if not self.is_stalled and _now() - self._polled_at_s >= self._settings.rebalance_timeout_s:
+            if not self._user.left_s(_now()):
                 await self._give_way()
             if self._member.is_out:
                 continue
@@ -118,9 +118,7 @@ class Heartbeats:
         if failures:
             await asyncio.sleep(self._backoff.delay_s(failures - 1, self._jitter))
             return
-        pause_s = self._settings.heartbeat_interval_s
-        if not self.is_stalled:
-            pause_s = max(0.0, min(pause_s, self._polled_at_s + self._settings.rebalance_timeout_s - _now()))
+        pause_s = min(self._settings.heartbeat_interval_s, self._user.left_s(_now()))
         if self._coordinator.node_id is None and self._member.situation is Situation.IN:
             return
         with contextlib.suppress(TimeoutError):
@@ -157,20 +155,9 @@ class Heartbeats:
     async def _give_way(self) -> None:
         """Leave the group for a user that does not poll."""
         request = self._member.leave_request("the user has not polled for max.poll.interval.ms")
-        self.is_stalled = True
-        limit_s = self._settings.rebalance_timeout_s
-        because = f"the application has not asked for records for {limit_s:g} s (max_poll_interval_s)"
-        self._member.leave(lost_because=because)
+        self._member.leave(lost_because=self._user.end())
         self._changed()
         await send_leave(self._coordinator, request, _now() + LEAVE_TIMEOUT_S)
-
-
-async def send_leave(coordinator: Coordinator, request: LeaveGroupRequest | None, deadline: float) -> None:
-    """Send a leave once, if there is one. A coordinator that does not hear it finds out by itself."""
-    if request is not None and coordinator.node_id is not None:
-        # We are gone, whatever the answer says.
-        with contextlib.suppress(ClientError, KafkaError):
-            await coordinator.ask(request, min(deadline, _now() + LEAVE_TIMEOUT_S))
 
 
 def known_counts(cluster: Cluster, topics: Collection[str]) -> dict[str, int | None]:

@@ -18,6 +18,7 @@ import statistics
 import sys
 import threading
 import time
+from typing import Literal
 
 from machines.cluster_handle import ClusterHandle, cluster
 
@@ -77,11 +78,13 @@ def coordinators_of(bootstrap: str, groups: list[str]) -> dict[str, int]:
     return asyncio.run(ask())
 
 
-def start_members(workers: Workers, bootstrap: str, count: int, assignor: str) -> list[tuple[str, str]]:
+def start_members(
+    workers: Workers, bootstrap: str, count: int, assignor: str, protocol: Literal["classic", "consumer"]
+) -> list[tuple[str, str]]:
     """Start the group and wait until it works; return its members."""
     members = [(GROUP, f"member-{number + 1}") for number in range(count)]
     for group, name in members:
-        workers.start(Job(bootstrap, TOPIC, [(name, group)], [assignor]))
+        workers.start(Job(bootstrap, TOPIC, [(name, group)], [assignor], protocol))
 
     def shared() -> bool:
         owned = [workers.assignments.get(who, frozenset()) for who in members]
@@ -123,7 +126,12 @@ def one_round(
 
 
 def rounds(
-    brokers: ClusterHandle, count: int, members_count: int, assignor: str, records_per_second: int = RECORDS_PER_SECOND
+    brokers: ClusterHandle,
+    count: int,
+    members_count: int,
+    assignor: str,
+    records_per_second: int = RECORDS_PER_SECOND,
+    protocol: Literal["classic", "consumer"] = "classic",
 ) -> tuple[list[float], list[str]]:
     """Run the rounds; return their pauses and all violations."""
     create_topic(brokers, TOPIC, PARTITIONS)
@@ -133,7 +141,7 @@ def rounds(
     with Workers() as workers:
         load.start()
         try:
-            members = start_members(workers, brokers.bootstrap, members_count, assignor)
+            members = start_members(workers, brokers.bootstrap, members_count, assignor, protocol)
             observer.start()
             for number in range(count):
                 time.sleep(SETTLE_S)
@@ -178,13 +186,18 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--members", type=int, default=MEMBERS)
     parser.add_argument(
-        "--assignor", default="cooperative-sticky", help="range, roundrobin, sticky, cooperative-sticky"
+        "--assignor", help="range, roundrobin, sticky, cooperative-sticky; of the coordinator: uniform, range"
     )
+    parser.add_argument("--protocol", choices=["classic", "consumer"], default="classic", help="consumer: KIP-848")
     parser.add_argument("--keep", action="store_true", help="leave the brokers' data and logs")
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args()
-    with cluster(settings=dict(item.split("=", 1) for item in options.settings), keep=options.keep) as brokers:
-        pauses, wrong = rounds(brokers, options.rounds, options.members, options.assignor)
+    settings = dict(item.split("=", 1) for item in options.settings)
+    assignor = options.assignor or ("cooperative-sticky" if options.protocol == "classic" else "uniform")
+    if options.protocol == "consumer":
+        settings.setdefault("unstable.api.versions.enable", "true")
+    with cluster(settings=settings, keep=options.keep) as brokers:
+        pauses, wrong = rounds(brokers, options.rounds, options.members, assignor, protocol=options.protocol)
     print(f"{len(pauses)} kills, pause median {statistics.median(pauses):.3f} s, longest {max(pauses):.3f} s")
     for line in wrong[:20]:
         print(line, file=sys.stderr)

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from barnabas_clients.consumer.consumer import Consumer
 from barnabas_clients.errors import ClientError
@@ -31,6 +31,8 @@ class Job(NamedTuple):
     topic: str
     members: list[tuple[str, str]]
     assignors: list[str]
+    protocol: Literal["classic", "consumer"] = "classic"
+    """With "consumer" the coordinator divides the partitions, with the first of `assignors`, and sets all times."""
     session_timeout_s: float = 10.0
     heartbeat_interval_s: float = 0.5
     ask_s: float = 0.1
@@ -53,6 +55,15 @@ async def work(job: Job, name: str, group: str, stop: asyncio.Event) -> None:
         numbers = sorted(place.partition for place in partitions)
         say({"what": what, "member": name, "group": group, "partitions": numbers, "at": time.monotonic()})
 
+    settings: dict[str, Any] = {"group_protocol": job.protocol}
+    if job.protocol == "classic":
+        settings |= {
+            "assignors": job.assignors,
+            "session_timeout_s": job.session_timeout_s,
+            "heartbeat_interval_s": job.heartbeat_interval_s,
+        }
+    else:
+        settings["group_remote_assignor"] = job.assignors[0]
     async with Consumer(
         job.bootstrap,
         topics=[job.topic],
@@ -60,13 +71,11 @@ async def work(job: Job, name: str, group: str, stop: asyncio.Event) -> None:
         client_id=name,
         auto_offset_reset="earliest",
         auto_commit=False,
-        assignors=job.assignors,
-        session_timeout_s=job.session_timeout_s,
-        heartbeat_interval_s=job.heartbeat_interval_s,
         fetch_max_wait_s=max(0.5, job.ask_s),
         on_assigned=partial(told, "assigned"),
         on_revoked=partial(told, "revoked"),
         on_lost=partial(told, "lost"),
+        **settings,
     ) as consumer:
         while not stop.is_set():
             try:

@@ -12,6 +12,10 @@ from typing import Any
 
 from clients.fake_broker import Answer, FakeBroker, FakeCluster
 
+from barnabas_clients.protocol.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from barnabas_clients.protocol.errors import ErrorCode
 from barnabas_clients.protocol.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_clients.protocol.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -48,7 +52,7 @@ class FakeCoordinator:
         self.is_rebalancing = True
         self.changed = asyncio.Condition()
         self.frozen: set[FakeBroker] = set()
-        handlers: dict[type[Any], Callable[[Any], Any]] = {
+        self.handlers: dict[type[Any], Callable[[Any], Any]] = {
             FindCoordinatorRequest: self.find,
             JoinGroupRequest: self.join,
             SyncGroupRequest: self.sync,
@@ -57,7 +61,7 @@ class FakeCoordinator:
             OffsetCommitRequest: self.commit,
         }
         for broker in brokers:
-            for kind, handler in handlers.items():
+            for kind, handler in self.handlers.items():
                 broker.answers[kind] = self.at(broker, handler, kind)
             broker.answers[MetadataRequest] = self.at(broker, self.cluster.metadata, MetadataRequest)
 
@@ -210,6 +214,8 @@ def refusal(request: Any, code: int) -> Answer:
         return HeartbeatResponse(error_code=code)
     if isinstance(request, LeaveGroupRequest):
         return LeaveGroupResponse(error_code=code)
+    if isinstance(request, ConsumerGroupHeartbeatRequest):
+        return ConsumerGroupHeartbeatResponse(error_code=code)
     assert isinstance(request, OffsetCommitRequest)
     return OffsetCommitResponse(
         topics=[

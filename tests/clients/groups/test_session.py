@@ -231,7 +231,7 @@ def test_a_user_that_does_not_poll_gives_way_and_may_come_back(run: Run) -> None
         async with serving(broker), member(broker, handler) as session:
             await session.wait_stable(LONG_S)
             # Its time passes here, not in a wait: a short limit would be over before a busy machine has joined.
-            session._heartbeats._polled_at_s -= POLL_S
+            session._heartbeats._user._polled_at_s -= POLL_S
             await handler.until("assign", "lose")
             await group.until(lambda: not group.joined)
             assert session.generation_id == -1
@@ -239,7 +239,7 @@ def test_a_user_that_does_not_poll_gives_way_and_may_come_back(run: Run) -> None
                 await session.commit(POSITION, LONG_S)
             session.polled()
             await handler.until("assign", "lose", "assign")
-            session._heartbeats._polled_at_s -= POLL_S
+            session._heartbeats._user._polled_at_s -= POLL_S
             await handler.until("assign", "lose", "assign", "lose")
 
     run(main())

@@ -1,9 +1,11 @@
-"""Members of a group share partitions, commit, and can rely on their callbacks."""
+"""Members of a group share partitions, commit, and can rely on their callbacks, whichever protocol they speak."""
 
 import asyncio
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 
 import pytest
+from machines import cluster_handle
 
 from barnabas_clients.consumer.consumer import Consumer
 from barnabas_clients.consumer.errors import NoOffsetError
@@ -17,12 +19,31 @@ from .test_consumer import VALUES, read
 Member = Callable[..., Consumer]
 
 
+@pytest.fixture(scope="module", params=["classic", "consumer"])
+def protocol(request: pytest.FixtureRequest) -> str:
+    """Return the protocol of this test's group."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def bootstrap(request: pytest.FixtureRequest, protocol: str) -> Iterator[str]:
+    """Where brokers are that serve the protocol: those of all tests, or one that is told to."""
+    given = os.environ.get("BARNABAS_TEST_BOOTSTRAP")
+    if given or protocol == "classic":
+        yield given or str(request.getfixturevalue("cluster").bootstrap)
+    else:
+        with cluster_handle.cluster(1, settings={"unstable.api.versions.enable": "true"}) as handle:
+            yield handle.bootstrap
+
+
 @pytest.fixture
-def member(bootstrap: str, group_id: str) -> Member:
+def member(bootstrap: str, group_id: str, protocol: str) -> Member:
     """Make a member of this test's group; it begins with the first record."""
 
     def make(*topics: str, **settings: object) -> Consumer:
-        given = {"topics": topics, "auto_offset_reset": "earliest", "heartbeat_interval_s": 0.2, **settings}
+        given = {"topics": topics, "auto_offset_reset": "earliest", "group_protocol": protocol, **settings}
+        if protocol == "classic":
+            given["heartbeat_interval_s"] = 0.2
         return Consumer(bootstrap, group_id=group_id, **given)  # type: ignore[arg-type]  # checked where it is called
 
     return make
@@ -145,7 +166,7 @@ async def test_finished_offsets_are_committed_regularly(bootstrap: str, make_top
 
 
 async def test_nothing_is_taken_away_before_the_application_asks_for_more(
-    bootstrap: str, make_topic: MakeTopic, member: Member
+    bootstrap: str, make_topic: MakeTopic, member: Member, protocol: str
 ) -> None:
     name = await make_topic(2)
     for partition in (0, 1):
@@ -166,7 +187,8 @@ async def test_nothing_is_taken_away_before_the_application_asks_for_more(
             assert told == []
             assert len(first.assignment) == 2
             await asyncio.gather(assigned_or_more(first, 1), waiting)
-            assert told == ["revoked 2"]
+            # The range assignor makes everybody give up everything, and a coordinator only what moves.
+            assert told == [f"revoked {2 if protocol == 'classic' else 1}"]
             assert len(second.assignment) == 1
 
 
@@ -207,7 +229,7 @@ async def test_what_a_callback_raises_reaches_the_application_once(
 
 
 async def test_a_cooperative_rebalance_leaves_the_others_alone(
-    bootstrap: str, make_topic: MakeTopic, member: Member
+    make_topic: MakeTopic, member: Member, protocol: str
 ) -> None:
     name = await make_topic(4)
     revoked: list[frozenset[TopicPartition]] = []
@@ -215,7 +237,7 @@ async def test_a_cooperative_rebalance_leaves_the_others_alone(
     async def on_revoked(_: Consumer, partitions: frozenset[TopicPartition]) -> None:
         revoked.append(partitions)
 
-    settings = {"assignors": ["cooperative-sticky"]}
+    settings = {"assignors": ["cooperative-sticky"]} if protocol == "classic" else {}
     async with member(name, on_revoked=on_revoked, **settings) as first:
         await assigned(first, 4)
         async with member(name, **settings) as second:
@@ -223,14 +245,25 @@ async def test_a_cooperative_rebalance_leaves_the_others_alone(
             assert [len(partitions) for partitions in revoked] == [2]
 
 
-@pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky", "cooperative-sticky"])
+@pytest.mark.parametrize(
+    ("protocol", "assignor"),
+    [
+        ("classic", "range"),
+        ("classic", "roundrobin"),
+        ("classic", "sticky"),
+        ("classic", "cooperative-sticky"),
+        ("consumer", "uniform"),
+        ("consumer", "range"),
+    ],
+    indirect=["protocol"],
+)
 async def test_every_assignor_shares_and_resumes(
-    bootstrap: str, make_topic: MakeTopic, member: Member, assignor: str
+    bootstrap: str, make_topic: MakeTopic, member: Member, assignor: str, protocol: str
 ) -> None:
     name = await make_topic(4)
     for partition in range(4):
         await append_values(bootstrap, name, VALUES[:10], partition=partition)
-    settings = {"assignors": [assignor]}
+    settings = {"assignors": [assignor]} if protocol == "classic" else {"group_remote_assignor": assignor}
     async with member(name, **settings) as first:
         found = await read(first, 40)
         async with member(name, **settings) as second:

@@ -1,5 +1,7 @@
-"""Apache Kafka's own consumers with `group.protocol=consumer`, and its tools, work with groups of KIP-848."""
+"""Consumers of other projects with `group.protocol=consumer`, and Kafka's tools, work with groups of KIP-848."""
 
+import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -11,6 +13,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from interop import runtimes
 from interop.conftest import wait_for_leaders
 from interop.console_tools import ConsoleConsumer, Tools
+
+from barnabas_clients import Admin, Consumer
+from barnabas_clients.protocol.errors import GroupIdNotFoundError
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
@@ -28,10 +33,10 @@ def until(changed: threading.Condition, holds: Callable[[], bool], what: str) ->
         assert changed.wait_for(holds, LIMIT_S), what
 
 
-def send(bootstrap: str, first: int, count: int) -> None:
+def send(bootstrap: str, first: int, count: int, topic: str = "t", partitions: int = 4) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
     for number in range(first, first + count):
-        producer.produce("t", b"%d" % number, partition=number % 4)
+        producer.produce(topic, b"%d" % number, partition=number % partitions)
     assert producer.flush(LIMIT_S) == 0
 
 
@@ -113,3 +118,84 @@ def test_members_change_their_protocol_one_by_one_and_back(brokers: str, tools: 
             member.end()
     received = [int(value) for member in all_members for _, _, value in member.received]
     assert sorted(received) == list(range(sent))
+
+
+class Member(threading.Thread):
+    """A member of "mixed" until `stop` is set, run by `read`. What it has read is in `received`."""
+
+    def __init__(self, bootstrap: str, changed: threading.Condition) -> None:
+        super().__init__(daemon=True)
+        self.bootstrap = bootstrap
+        self.changed = changed
+        self.stop = threading.Event()
+        self.received: list[bytes] = []
+
+    def take(self, values: list[bytes]) -> None:
+        with self.changed:
+            self.received += values
+            self.changed.notify_all()
+
+    def end(self) -> None:
+        self.stop.set()
+        self.join(LIMIT_S)
+
+
+class Librdkafka(Member):
+    def run(self) -> None:
+        settings = {"bootstrap.servers": self.bootstrap, "group.id": "mixed", "group.protocol": "consumer"}
+        member = confluent_kafka.Consumer(settings | {"auto.offset.reset": "earliest"})
+        member.subscribe(["mixed"])
+        while not self.stop.is_set():
+            self.take([message.value() or b"" for message in member.consume(100, 0.1) if message.error() is None])
+        member.close()
+
+
+class Ours(Member):
+    def run(self) -> None:
+        asyncio.run(self.read())
+
+    async def read(self) -> None:
+        async with Consumer(
+            self.bootstrap, topics=["mixed"], group_id="mixed", group_protocol="consumer", auto_offset_reset="earliest"
+        ) as consumer:
+            while not self.stop.is_set():
+                for records in (await consumer.get_many(timeout_s=0.1)).values():
+                    self.take([record.value or b"" for record in records])
+
+
+def wait_shared(bootstrap: str, group_id: str, shares: list[int]) -> None:
+    """Wait until the group is stable, and its members have so many partitions each."""
+
+    async def ask() -> None:
+        async with Admin(bootstrap) as admin, asyncio.timeout(LIMIT_S):
+            while True:
+                with contextlib.suppress(GroupIdNotFoundError):
+                    group = (await admin.describe_groups([group_id]))[group_id]
+                    if group.state == "Stable" and [len(one.assignment or ()) for one in group.members] == shares:
+                        assert all(one.assignment == one.target for one in group.members)
+                        return
+
+    asyncio.run(ask())
+
+
+def test_java_librdkafka_and_ours_share_one_group(brokers: str, tools: Tools) -> None:
+    admin = AdminClient({"bootstrap.servers": brokers})
+    admin.create_topics([NewTopic("mixed", 6, 3)])["mixed"].result(20)
+    wait_for_leaders(admin, "mixed", 6)
+    changed = threading.Condition()
+    words = ("--topic", "mixed", "--group", "mixed", "--command-property", "group.protocol=consumer")
+    java = ConsoleConsumer(tools, changed, *words, "--from-beginning")
+    members = [Librdkafka(brokers, changed), Ours(brokers, changed)]
+    for member in members:
+        member.start()
+    try:
+        wait_shared(brokers, "mixed", [2, 2, 2])
+        send(brokers, 0, 60, "mixed", 6)
+        parts = (java.received, *(member.received for member in members))
+        until(changed, lambda: [len(part) for part in parts] == [20, 20, 20], "each reads its part")
+        members[0].end()
+        wait_shared(brokers, "mixed", [3, 3])
+    finally:
+        for member in members:
+            member.end()
+        java.end()

@@ -33,6 +33,10 @@ def group_list(
     state: Annotated[
         list[str] | None, typer.Option(help="Only groups in this state (Stable, Empty, ...).", metavar="STATE")
     ] = None,
+    type_: Annotated[
+        list[str] | None,
+        typer.Option("--type", help="Only groups of this type (classic, consumer, ...).", metavar="TYPE"),
+    ] = None,
     lag: Annotated[bool, typer.Option("--lag/--no-lag", help="Look up how much is still to be read.")] = True,
     names_only: Annotated[bool, typer.Option("--names-only", help="Only the names.")] = False,
     as_json: Json = False,
@@ -42,7 +46,14 @@ def group_list(
     from barnabas_broker.cli.commands.group import listing  # noqa: PLC0415 - loaded by those who use it
 
     return listing.list_(
-        bootstrap, timeout, state or [], regex or [], as_json=as_json, names_only=names_only, with_lags=lag
+        bootstrap,
+        timeout,
+        state or [],
+        type_ or [],
+        regex or [],
+        as_json=as_json,
+        names_only=names_only,
+        with_lags=lag,
     )
 
 
@@ -51,13 +62,16 @@ def group_describe(
     names: Annotated[list[str] | None, typer.Argument(metavar="GROUP")] = None,
     bootstrap: Bootstrap = DEFAULT,
     regex: Regex = None,
+    members: Annotated[
+        bool, typer.Option("--members", help="Show the members, with their epochs and targets.")
+    ] = False,
     as_json: Json = False,
     timeout: Timeout = 30.0,
 ) -> int:
     """Show where groups stand: committed offsets, lag, and who reads what."""
     from barnabas_broker.cli.commands.group import description  # noqa: PLC0415 - loaded by those who use it
 
-    return description.describe(bootstrap, names or [], regex or [], timeout, as_json=as_json)
+    return description.describe(bootstrap, names or [], regex or [], timeout, as_json=as_json, with_members=members)
 
 
 @group.command("reset-offsets")

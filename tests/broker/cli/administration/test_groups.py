@@ -65,6 +65,18 @@ def test_a_group_from_its_first_position_to_its_end(barnabas: Run, topic: str, g
     assert gone.endswith(" [GROUP_ID_NOT_FOUND]\n")
 
 
+def test_groups_of_one_type_and_the_members_of_one(barnabas: Run, topic: str, group: str) -> None:
+    barnabas("group", "reset-offsets", group, "--topic", topic, "--to-earliest", "--execute")
+    assert group in barnabas("group", "list", "--type", "Classic", "--no-lag")
+    assert group not in barnabas("group", "list", "--type", "consumer", "--no-lag")
+    assert "--type: there is no type 'foo'; choose from classic" in barnabas("group", "list", "--type", "foo", status=2)
+    assert re.fullmatch(
+        rf"{group}  Empty  0 members  coordinator \d+  lag 0\nmember +instance +client +host +protocol .*\n",
+        barnabas("group", "describe", group, "--members"),
+    )
+    barnabas("group", "delete", group)
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [

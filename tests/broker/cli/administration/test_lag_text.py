@@ -1,8 +1,8 @@
-"""The lag of a group, in the words of `barnabas group describe`."""
+"""The lag of a group and what its members read, in the words of `barnabas group describe`."""
 
 import pytest
 
-from barnabas_broker.cli.commands.group.description import lag_text
+from barnabas_broker.cli.commands.group.description import lag_text, partitions_text
 from barnabas_clients import OffsetAndMetadata, TopicPartition
 from barnabas_clients.admin.client import PartitionLag, TotalLag, total_lag
 
@@ -26,3 +26,10 @@ def test_a_lag_that_is_not_known_is_not_0(
     lags = {TopicPartition("t", number): PartitionLag(*row, None) for number, row in enumerate(rows)}
     assert total_lag(lags) == total
     assert lag_text(lags) == said
+
+
+def test_consecutive_partitions_are_shown_as_a_range() -> None:
+    numbers = (7, 0, 1, 2, 3, 9, 10)
+    partitions = [TopicPartition("t", number) for number in numbers] + [TopicPartition("a", 5)]
+    assert partitions_text(partitions) == "a:5 t:0-3,7,9-10"
+    assert partitions_text([]) == ""

@@ -5,7 +5,7 @@ Members cost one request to each coordinator for 100 groups, lags one more, and 
 `104+` where some partitions have no commit, because nobody knows where a group would begin to read them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from barnabas_broker.cli.commands.administration.calls import administer, complain_of_silence
@@ -15,7 +15,7 @@ from barnabas_broker.cli.near_names import did_you_mean
 from barnabas_broker.cli.output import print_table, say, say_json_lines
 from barnabas_clients import Admin
 from barnabas_clients.admin.client import GroupListing, GroupsSurvey, GroupSurvey, total_lag
-from barnabas_clients.place_arguments import GROUP_STATES, group_states
+from barnabas_clients.place_arguments import GROUP_STATES, GROUP_TYPES, group_states, group_types
 
 __all__ = ["lag_cell", "list_"]
 
@@ -24,19 +24,22 @@ SURVEY_TIMEOUT_S = 3.0
 LAG_COLUMNS = ("group", "state", "members", "lag", "coordinator", "type", "protocol")
 
 
-def _states_of(words: Sequence[str]) -> list[str]:
+def _chosen(
+    option: str, words: Sequence[str], choose: Callable[[Sequence[str]], list[str]], names: Sequence[str]
+) -> list[str]:
     try:
-        return group_states(words)
+        return choose(words)
     except ValueError as error:
-        known = {state.casefold() for state in GROUP_STATES}
-        near = "".join(did_you_mean(word, GROUP_STATES) for word in words if word.casefold() not in known)
-        raise UsageError(f"--state: {error}{near}") from error
+        known = {name.casefold() for name in names}
+        near = "".join(did_you_mean(word, names) for word in words if word.casefold() not in known)
+        raise UsageError(f"{option}: {error}{near}") from error
 
 
 def list_(
     bootstrap: str,
     timeout_s: float,
     states: Sequence[str],
+    types: Sequence[str],
     patterns: Sequence[str],
     *,
     as_json: bool,
@@ -44,13 +47,14 @@ def list_(
     with_lags: bool,
 ) -> int:
     """Print the groups, or only their names."""
-    wanted_states = _states_of(states)
+    wanted_states = _chosen("--state", states, group_states, GROUP_STATES)
+    wanted_types = _chosen("--type", types, group_types, GROUP_TYPES)
     wanted = compiled(patterns)
 
     limit_s = min(timeout_s, SURVEY_TIMEOUT_S)
 
     async def run(admin: Admin) -> tuple[list[GroupListing], GroupsSurvey, Mapping[int, str]]:
-        found = await admin.reachable_groups(states=wanted_states, timeout_s=limit_s)
+        found = await admin.reachable_groups(states=wanted_states, types=wanted_types, timeout_s=limit_s)
         every = {row.group_id: row for row in found.groups}
         rows = [every[group_id] for group_id in matching(every, wanted)]
         if names_only or not rows:
