@@ -26,7 +26,7 @@ from barnabas_broker.coordinators.runtime.shard import BATCH_BYTES_MAX, ShardRun
 from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .consumer.group import Change, ConsumerProtocolGroup
-from .consumer.messages import Assign, Beat, ConsumerAnswer, ConsumerConfig, Refusal, Topics
+from .consumer.messages import Assign, Beat, ConsumerAnswer, ConsumerConfig, Plan, Refusal, Topics
 from .consumer.pace import Pace
 from .consumer.saved import GroupRecords
 from .consumer.values import ConsumerKey, Kind
@@ -40,6 +40,7 @@ GROUPS_STEP = 100  # groups that begin or end, between two yields
 ANSWERS_STEP = 20  # members that are taken a step further
 REFUSED_MS = 1_000
 """So long after the log has refused a target no other one is made."""
+_OVER = object()
 
 
 class ConsumerSettings(NamedTuple):
@@ -226,17 +227,7 @@ class Consumers:
     def _plan(self, hosted: HostedConsumers) -> Steps:
         group = hosted.group
         plan = yield from group.plan_in_steps(self._topics, self._host.now_ms(), self._host.wall_ms())
-        steps = group.take_plan_in_steps(plan, self._topics, self._host.now_ms(), self._host.wall_ms())
-        if self._is_alive(hosted) and not hosted.is_deleting:
-            for _ in steps:
-                error = self._flush(hosted, [])
-                if error is not ErrorCode.NONE:
-                    hosted.plan_not_before_ms = self._host.now_ms() + REFUSED_MS
-                    self._refuse_waiting(hosted, error)
-                    break
-                yield
-                if not self._is_alive(hosted):
-                    break
+        yield from self._take_plan(hosted, plan)
         hosted.is_planning = False
         if not self._is_alive(hosted):
             return
@@ -250,6 +241,21 @@ class Consumers:
             if self._is_alive(hosted):
                 self._answer(hosted, ready[begin : begin + ANSWERS_STEP])
         self._settle(hosted)
+
+    def _take_plan(self, hosted: HostedConsumers, plan: Plan) -> Steps:
+        """Take a plan in, and append each part at once: a member that is refused meanwhile takes nothing of it back."""
+        steps = hosted.group.take_plan_in_steps(plan, self._topics, self._host.now_ms(), self._host.wall_ms())
+        is_over = False
+        while self._is_alive(hosted) and not hosted.is_deleting:
+            is_over = next(steps, _OVER) is _OVER
+            error = self._flush(hosted, [])
+            if error is not ErrorCode.NONE:
+                hosted.plan_not_before_ms = self._host.now_ms() + REFUSED_MS
+                self._refuse_waiting(hosted, error)
+                return
+            if is_over:
+                return
+            yield
 
     # Time.
 
