@@ -35,6 +35,8 @@ class Job(NamedTuple):
     heartbeat_interval_s: float = 0.5
     ask_s: float = 0.1
     """The time for which a member waits for records before it commits and asks again."""
+    protocol: str = "classic"
+    """The group's, "classic" or "consumer" (KIP-848), for clients that speak both."""
 
 
 Say = Callable[[dict[str, Any]], None]

@@ -12,6 +12,8 @@ from functools import partial
 from barnabas_broker.coordinators.groups.consumer.saved import EMPTY
 from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC
 from barnabas_broker.coordinators.groups.state_machine.states import GroupState
+from barnabas_clients import Admin, ClientError, KafkaError
+from barnabas_clients.admin.values import FeatureChange
 from barnabas_clients.protocol.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from barnabas_clients.protocol.error_codes import RETRIABLE, ErrorCode
 from sim.cluster.clients.admin import create_topic
@@ -35,7 +37,8 @@ EMPTYING_US = (SESSION_MS + 5_000) * MS
 LOOKING_US = 30 * SECOND
 LASTING = "lasting-{}"
 PASSING = "passing-{}"
-TOPICS_S = 3_000
+TIMEOUT_MS = 3_000
+FEATURE = "group.version"
 
 
 class GroupWork:
@@ -78,7 +81,7 @@ class GroupWork:
     # The beginning.
 
     def prepare(self, factor: int, configs: dict[str, str], start_us: int) -> None:
-        """Make the lasting topics."""
+        """Make the lasting topics, and have groups of KIP-848 finalized if this cluster knows them as a feature."""
         done = list[bool]()
         client = self._new_client()
         names = [LASTING.format(number) for number in range(self._groups.topics)]
@@ -93,6 +96,7 @@ class GroupWork:
                     if name in client.topic_ids:
                         self.topics.lasting[name] = client.topic_ids[name]
                 await client.pause()
+            await _finalize(client)
             done.append(True)
 
         client.start(work())
@@ -130,7 +134,7 @@ class GroupWork:
                 return
             del self.topics.passing[name]
             while True:
-                request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=TOPICS_S)
+                request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=TIMEOUT_MS)
                 try:
                     code = (await client.ask_anybody(request)).responses[0].error_code
                 except Trouble:
@@ -228,3 +232,19 @@ class GroupWork:
                 if classic is not None and classic.group.state is not GroupState.EMPTY:
                     found.append(f"{crowd.group} is {classic.group.state.name}")
         return found
+
+
+async def _finalize(client: WireClient) -> None:
+    """Have groups of KIP-848: a cluster whose first controller does not hear all others in time begins without."""
+    servers = [f"{host}:{port}" for host, port in client.brokers.values()]
+    while True:
+        try:
+            async with Admin(servers, timeout_s=3.0) as admin:
+                found = await admin.describe_features()
+                level = next((one.level for one in found.features if one.name == FEATURE), 1)
+                if level < 1:
+                    await admin.update_features({FEATURE: 1}, change=FeatureChange.UPGRADE)
+                return
+        except (ClientError, KafkaError) as error:
+            client.world.note(client.name, f"finalizing: {error!r}")
+            await client.pause()
