@@ -109,10 +109,9 @@ class Stage:
             for group in GROUPS:
                 members = self._cast.members(group)
                 owned = [workers.assignments.get(who, frozenset()) for who in members]
-                if sum(map(len, owned)) != PARTITIONS or len(frozenset().union(*owned)) != PARTITIONS:
+                if not all(owned) or not sum(map(len, owned)) == PARTITIONS == len(frozenset().union(*owned)):
                     return False
-                busy = [who for who, has in zip(members, owned, strict=True) if has]
-                if not workers.all_committed_since(began, busy):
+                if not workers.all_committed_since(began, members):
                     return False
             return True
 

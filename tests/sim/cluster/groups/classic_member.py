@@ -113,7 +113,7 @@ class ClassicMember(Process):
             await self.commit_some(1.0)
         self.end_stay()
         if self.instance_id is not None:
-            self.model.come_back(self.instance_id)
+            self.model.come_back(self.instance_id, self.client.name)
         self._joined = tuple(self.names)
         said = encode_subscription(Subscription(frozenset(self.names)))
         while True:

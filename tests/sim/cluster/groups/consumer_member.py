@@ -113,7 +113,7 @@ class ConsumerMember(Process):
             self.begin_stay()
             self._is_unsure = True
             if self.instance_id is not None:
-                self.model.come_back(self.instance_id)
+                self.model.come_back(self.instance_id, self.client.name)
             if not self._member_id:
                 self._member_id = str(UUID(bytes=self.client.rng.randbytes(16)))
         stay = self.stay

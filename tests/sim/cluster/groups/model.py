@@ -30,8 +30,7 @@ CLOCKS_APART = 0.96
 class Stay:
     """One membership of one process, from a join until it ends. `heard_us`: when its last answered request was sent.
 
-    `asked_us`: since when it is asked to give something up. `is_removed`: it is certain that the group has it no more;
-    `is_replaced`: another process has asked for its place.
+    `asked_us`: since when it is asked to give something up. `is_removed`: it is certain that the group has it no more.
     """
 
     def __init__(self, name: str, instance_id: str | None, rebalance_us: int) -> None:
@@ -42,11 +41,13 @@ class Stay:
         self.epoch = 0
         self.heard_us = 0
         self.asked_us: int | None = None
-        self.is_removed = self.is_replaced = False
+        self.is_removed = False
+
+    @property
+    def process(self) -> str:
+        return self.name.partition(".")[0]
 
     def firm_until_us(self, session_us: int) -> int:
-        if self.is_replaced:
-            return 0
         until_us = self.heard_us + int(session_us * CLOCKS_APART)
         if self.asked_us is not None:
             until_us = min(until_us, self.asked_us + int(self.rebalance_us * CLOCKS_APART))
@@ -83,6 +84,7 @@ class GroupModel:
         self._world = world
         self._holders = dict[Place, Stay]()
         self._kept = dict[Place, tuple[str, int]]()  # for which instance, and until when
+        self._processes = dict[str, str]()  # the last that joined as an instance
         self._owners = dict[tuple[int, Place], str]()
         self._floors = defaultdict[Place, int](int)
         self._doubts = defaultdict[Place, list[Commit]](list)
@@ -101,11 +103,11 @@ class GroupModel:
     def give(self, stay: Stay, places: Iterable[Place]) -> None:
         """A member hears that it may use these."""
         now_us = self._world.now_us
-        is_firm = now_us < stay.firm_until_us(self.session_us)
+        is_firm = self._is_firm(stay)
         for place in sorted(places):
             holder = self._holders.get(place)
             if holder is not None and holder is not stay and is_firm:
-                if now_us < holder.firm_until_us(self.session_us):
+                if self._is_firm(holder):
                     self._violate(f"{_name(place)} is given to {stay.name}, and {holder.name} has it")
                 holder.is_removed = True
             instance_id, until_us = self._kept.pop(place, (None, 0))
@@ -113,7 +115,7 @@ class GroupModel:
                 self._violate(f"{_name(place)} is given to {stay.name}, and {instance_id} comes back for it")
             if self.is_classic:
                 # An instance goes on in its generation, in another process; and a member that asks once more.
-                who = stay.instance_id or stay.name.partition(".")[0]
+                who = stay.instance_id or stay.process
                 owner = self._owners.setdefault((stay.epoch, place), who)
                 if owner != who:
                     self._violate(f"{_name(place)} has owners {owner} and {who} in generation {stay.epoch}")
@@ -141,12 +143,14 @@ class GroupModel:
         for place in places:
             self._kept[place] = stay.instance_id, until_us
 
-    def come_back(self, instance_id: str) -> None:
+    def come_back(self, instance_id: str, process: str) -> None:
         """A process joins as this instance: what is kept may be divided anew, and a classic one takes over at once."""
         self._kept = {place: kept for place, kept in self._kept.items() if kept[0] != instance_id}
-        for stay in self._holders.values() if self.is_classic else ():
-            if stay.instance_id == instance_id:
-                stay.is_replaced = True
+        self._processes[instance_id] = process
+
+    def _is_firm(self, stay: Stay) -> bool:
+        is_replaced = self.is_classic and self._processes.get(stay.instance_id or "", stay.process) != stay.process
+        return not is_replaced and self._world.now_us < stay.firm_until_us(self.session_us)
 
     # Positions.
 

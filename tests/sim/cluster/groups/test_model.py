@@ -98,7 +98,7 @@ def test_what_a_static_member_comes_back_for_is_kept(is_seen: bool) -> None:
     scene.model.end(static)
     scene.model.keep(static, [OTHER])
     if not is_seen:
-        scene.model.come_back("i")
+        scene.model.come_back("i", "e")
     scene.model.give(scene.second, [OTHER])
     assert scene.sees() == is_seen
 

@@ -39,6 +39,7 @@ LASTING = "lasting-{}"
 PASSING = "passing-{}"
 TIMEOUT_MS = 3_000
 FEATURE = "group.version"
+LAST = PASSING.format("last")
 
 
 class GroupWork:
@@ -123,12 +124,7 @@ class GroupWork:
         while self._comes_and_goes:
             name = PASSING.format(number)
             number += 1
-            count = client.rng.randrange(1, 4)
-            await create_topic(client, name, count, self._factor, {})
-            while name not in client.topic_ids:
-                await client.refresh(name)
-                await client.pause()
-            self.topics.passing[name] = client.topic_ids[name], count
+            await self._add(client, name)
             await client.pause(300, 1_500)
             if not self._comes_and_goes:
                 return
@@ -145,6 +141,14 @@ class GroupWork:
                 await client.pause(50, 300)
             self._world.counts["group topics passed"] += 1
             await client.pause(100, 800)
+
+    async def _add(self, client: WireClient, name: str) -> None:
+        count = client.rng.randrange(1, 4)
+        await create_topic(client, name, count, self._factor, {})
+        while name not in client.topic_ids:
+            await client.refresh(name)
+            await client.pause()
+        self.topics.passing[name] = client.topic_ids[name], count
 
     # While it goes on.
 
@@ -165,8 +169,13 @@ class GroupWork:
         for crowd in self.crowds:
             crowd.calm_down()
         began_us = world.now_us
-        assert world.run_until(began_us + SETTLING_US, self._is_settled), f"groups do not settle: {self.unsettled()}"
+        self._settle("groups do not settle")
         world.counts["group settling ms"] = (world.now_us - began_us) // MS
+        if self._groups.topics_pass:
+            client = self._new_client()
+            client.start(self._add(client, LAST))
+            assert world.run_until(world.now_us + LOOKING_US, lambda: LAST in self.topics.passing), "no topic is made"
+            self._settle("groups do not take a new topic")
         self._is_working = False
         looks = [watcher.looks for watcher in self._watchers]
         for watcher in self._watchers:
@@ -179,6 +188,10 @@ class GroupWork:
         world.note("world", "all members die")
         emptied = world.run_until(world.now_us + EMPTYING_US, lambda: not self._peopled())
         assert emptied, f"members stay for ever: {self._peopled()}"
+
+    def _settle(self, complaint: str) -> None:
+        world = self._world
+        assert world.run_until(world.now_us + SETTLING_US, self._is_settled), f"{complaint}: {self.unsettled()}"
 
     def _has_no_more_than(self, watcher: Watcher, looks: list[int]) -> bool:
         return watcher.looks <= looks[self._watchers.index(watcher)]
