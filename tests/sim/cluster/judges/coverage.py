@@ -12,6 +12,7 @@ from .strikes import (
     COMPLETE_FROM,
     FAULTS,
     GROUPS,
+    GROUPS_BESIDE,
     JUDGED_FROM,
     STRIKES_A_RUN,
     TRANSACTIONAL,
@@ -105,7 +106,7 @@ def judge_strength(runs: Sequence[Counts]) -> list[str]:
         complaints += _judge_outcomes(runs)
     if len(runs) >= COMPLETE_FROM:
         complaints += judge_strikes(runs, FAULTS)
-        complaints += judge_strikes(runs, GROUPS)
+        complaints += judge_strikes(runs, GROUPS_BESIDE)
         for name, key in PATHS.items():
             if not any(run.get(key) for run in runs):
                 complaints.append(f"never reached: {name}")

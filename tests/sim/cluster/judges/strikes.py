@@ -15,6 +15,7 @@ __all__ = [
     "COMPLETE_FROM",
     "FAULTS",
     "GROUPS",
+    "GROUPS_BESIDE",
     "JUDGED_FROM",
     "STRIKES_A_RUN",
     "TRANSACTIONAL",
@@ -88,7 +89,6 @@ GROUPS = {
     "thrown out": "group UNKNOWN_MEMBER_ID",
     "forged epoch fenced": "group forged epochs fenced",
     "forged commit refused": "group forged commits refused",
-    "stale commit refused": "group commit refused STALE_MEMBER_EPOCH",
     "coordinator of groups died": "group coordinators dead",
     "topic came and went": "group topics passed",
     "group described": "groups described",
@@ -96,6 +96,9 @@ GROUPS = {
     "group's log read": "group logs read",
 }
 """Those of runs with little but groups."""
+
+GROUPS_BESIDE = {name: key for name, key in GROUPS.items() if name != "fenced by its instance"}
+"""Those of other runs: that one is met by one group in twenty, of which every fourth seed has some."""
 
 
 def least_strikes(run_count: int) -> int:
