@@ -143,8 +143,8 @@ class ClassicMember(Process):
                 one.member_id: decode_subscription(one.metadata, one.group_instance_id) for one in joined.members
             }
             counts = dict.fromkeys(self.topics.lasting, self.topics.partitions)
-            for member_id, places in sorted(RANGE.assign(counts, members).items()):
-                shares.append(SyncGroupRequestAssignment(member_id=member_id, assignment=encode_assignment(places)))
+            for member_id, share in sorted(RANGE.assign(counts, members).items()):
+                shares.append(SyncGroupRequestAssignment(member_id=member_id, assignment=encode_assignment(share)))
         request = SyncGroupRequest(
             group_id=self.group,
             generation_id=joined.generation_id,
