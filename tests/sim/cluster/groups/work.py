@@ -60,7 +60,7 @@ class GroupWork:
         self.topics = Topics(groups.partitions)
         self._is_working = self._comes_and_goes = True
         self._topics_pass = groups.topics_pass
-        kinds = [("consumer",)] * groups.consumer + [("classic",)] * groups.classic
+        kinds: list[tuple[str, ...]] = [("consumer",)] * groups.consumer + [("classic",)] * groups.classic
         kinds += [("classic", "consumer")] * groups.mixed
         self.crowds = [
             Crowd(
@@ -121,12 +121,12 @@ class GroupWork:
     async def _pass(self, client: WireClient) -> None:
         """Make topics that expressions match, and delete them again."""
         number = 0
-        while self._comes_and_goes:
+        while not self._stays():
             name = PASSING.format(number)
             number += 1
             await self._add(client, name)
             await client.pause(300, 1_500)
-            if not self._comes_and_goes:
+            if self._stays():
                 return
             del self.topics.passing[name]
             while True:
@@ -141,6 +141,9 @@ class GroupWork:
                 await client.pause(50, 300)
             self._world.counts["group topics passed"] += 1
             await client.pause(100, 800)
+
+    def _stays(self) -> bool:
+        return not self._comes_and_goes
 
     async def _add(self, client: WireClient, name: str) -> None:
         count = client.rng.randrange(1, 4)
