@@ -1,9 +1,9 @@
 """Runs seeds of the simulator and prints distributions; a failure ends it with status 1.
 
 This is `scripts/sim`. A failure is printed with the command that shows it again. Whole brokers by default, a quarter of
-which have transactions; `--transactions` gives all of them some, and little else; `--power-cuts` takes the power of all
-machines in the middle of transactions in page-cache mode; `--cores` runs bare Raft groups, which are a hundred times
-cheaper and see less.
+which have transactions; every fourth seed has a second run, in which members of groups come and go. `--transactions`
+and `--groups` give all of them such work, and little else; `--power-cuts` takes the power of all machines in the middle
+of transactions in page-cache mode; `--cores` runs bare Raft groups, which are a hundred times cheaper and see less.
 """
 
 import argparse
@@ -17,11 +17,11 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from typing import NamedTuple
 
 from sim import scenario as core_scenario
-from sim.cluster.judges.coverage import OUTCOMES, PATHS, judge_strength, judge_transactions
-from sim.cluster.judges.strikes import FAULTS, TRANSACTIONAL, least_strikes
+from sim.cluster.judges.coverage import OUTCOMES, PATHS, judge_groups, judge_strength, judge_transactions
+from sim.cluster.judges.strikes import FAULTS, GROUPS, TRANSACTIONAL, least_strikes
 from sim.cluster.scenario import SimulationError, run_choice
 from sim.cluster.shrink import shrink
-from sim.cluster.swarm import Choice, choose, transactional
+from sim.cluster.swarm import Choice, choose, grouped, transactional
 from sim.cluster.transactions.power_cuts import SHOWN as POWER_CUTS_SHOWN
 from sim.cluster.transactions.power_cuts import judge_power_cuts, run_power_cuts
 
@@ -69,6 +69,18 @@ TRANSACTIONS_SHOWN = (
     "cpu ms",
 )
 
+GROUPS_SHOWN = (
+    *GROUPS.values(),
+    "group settling ms",
+    "group commits",
+    "group positions asked",
+    "elections",
+    "events",
+    "virtual ms",
+    "cpu ms",
+)
+GROUPED_EVERY = 4  # of seeds without a kind of their own
+
 
 class Outcome(NamedTuple):
     """One seed: its counts, or its failure."""
@@ -88,6 +100,7 @@ def main() -> int:
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--cores", action="store_true", help="bare Raft groups instead of whole brokers")
     kind.add_argument("--transactions", action="store_true", help="whole brokers that have little but transactions")
+    kind.add_argument("--groups", action="store_true", help="whole brokers that have little but consumer groups")
     kind.add_argument("--power-cuts", action="store_true", help="power cuts of all machines in page-cache mode")
     parser.add_argument("--keep-going", action="store_true", help="do not end at the first failure")
     options = parser.parse_args()
@@ -101,6 +114,8 @@ def _run_of(options: argparse.Namespace) -> Callable[[int], Outcome]:
         return _run_cores
     if options.power_cuts:
         return _run_power_cuts
+    if options.groups:
+        return _run_groups
     return _run_transactions if options.transactions else _run_nodes
 
 
@@ -108,8 +123,8 @@ def _one(options: argparse.Namespace) -> int:
     seed = options.seed
     choice = None
     if not (options.cores or options.power_cuts):
-        choice = transactional(seed) if options.transactions else choose(seed)
-    outcome = _run_of(options)(seed)
+        choice = (transactional if options.transactions else grouped if options.groups else choose)(seed)
+    outcome = _run_choice(choice) if choice is not None else _run_of(options)(seed)
     if outcome.failure:
         print(outcome.failure, file=sys.stderr)
         if choice is not None:
@@ -178,8 +193,8 @@ def _many(options: argparse.Namespace) -> int:
 def _conclude(options: argparse.Namespace, outcomes: list[Outcome], failures: list[Outcome], seconds: float) -> int:
     """Print what was seen, and return the status."""
     shown = CORES_SHOWN if options.cores else TRANSACTIONS_SHOWN if options.transactions else NODES_SHOWN
-    if options.power_cuts:
-        shown = POWER_CUTS_SHOWN
+    if options.power_cuts or options.groups:
+        shown = POWER_CUTS_SHOWN if options.power_cuts else GROUPS_SHOWN
     _report(outcomes, shown, seconds)
     runs = [outcome.counts for outcome in outcomes]
     complaints = list[str]()
@@ -189,8 +204,11 @@ def _conclude(options: argparse.Namespace, outcomes: list[Outcome], failures: li
         if options.transactions:
             _report_paths(runs, FAULTS | TRANSACTIONAL | OUTCOMES)
             complaints = judge_transactions(runs)
+        elif options.groups:
+            _report_paths(runs, FAULTS | GROUPS)
+            complaints = judge_groups(runs)
         else:
-            _report_paths(runs, FAULTS | PATHS | OUTCOMES)
+            _report_paths(runs, FAULTS | PATHS | OUTCOMES | GROUPS)
             complaints = judge_strength(runs)
     for kind, count in Counter(_kind(outcome.failure) for outcome in failures).most_common():
         print(f"{count:>6} seeds failed with: {kind}", file=sys.stderr)
@@ -238,7 +256,16 @@ def _seeds(options: argparse.Namespace) -> Iterator[int]:
 
 
 def _run_nodes(seed: int) -> Outcome:
-    return _run_choice(choose(seed))
+    outcome = _run_choice(choose(seed))
+    if outcome.failure or seed % GROUPED_EVERY:
+        return outcome
+    other = _run_choice(grouped(seed))
+    struck = {key: other.counts.get(key, 0) for key in GROUPS.values()}
+    return Outcome(seed, {**outcome.counts, **struck}, other.failure)
+
+
+def _run_groups(seed: int) -> Outcome:
+    return _run_choice(grouped(seed))
 
 
 def _run_power_cuts(seed: int) -> Outcome:

@@ -67,3 +67,17 @@ def test_the_checks_see_a_gap_and_count_what_came_twice() -> None:
     assert watch.check_whole(lines, {0: 7}) == ([], 2)
     assert watch.check_whole(lines, {0: 8})[0], "the end is missing"
     assert watch.check_whole([*lines, handed("b", 2, 0, 8, 9, 3.0)], {0: 10})[0], "7 is missing"
+
+
+def took(what: str, member: str, at: float, *partitions: int) -> watch.Line:
+    return {"what": what, "group": "g", "member": member, "partitions": list(partitions), "at": at}
+
+
+def test_the_checks_see_a_partition_that_two_have_at_the_same_time() -> None:
+    begins = [took("assigned", "a", 1.0, 0, 1), took("assigned", "b", 3.0, 0)]
+    assert watch.check_spans(begins, {})
+    for ended in (took("revoked", "a", 2.0, 0), took("lost", "a", 4.0, 0), took("died", "a", 4.0)):
+        assert not watch.check_spans([*begins, ended], {}), ended["what"]
+    assert watch.check_spans([*begins, took("revoked", "a", 4.0, 0)], {})
+    assert not watch.check_spans([*begins, took("revoked", "a", 4.0, 0)], {("g", "a"): [(2.0, 3.5)]}), "it stood still"
+    assert watch.check_spans([*begins, took("revoked", "a", 4.0, 0)], {("g", "a"): [(1.2, 1.5)]}), "and knew again"

@@ -43,8 +43,9 @@ ROUND_LIMIT_S = 60.0
 class Observer(threading.Thread):
     """Asks for the group's committed offsets over and over, with this project's `Admin`."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, group: str = GROUP) -> None:
         super().__init__(name="observer")
+        self._group = group
         self.observations: list[Observation] = []
         self._brokers = bootstrap
         self._stop_asked = threading.Event()
@@ -58,7 +59,7 @@ class Observer(threading.Thread):
                 began = time.monotonic()
                 # Without a coordinator there is no answer; the next one must still not be lower.
                 with contextlib.suppress(ClientError, KafkaError):
-                    found = await admin.group_offsets(GROUP, timeout_s=5)
+                    found = await admin.group_offsets(self._group, timeout_s=5)
                     self.observations += [Observation(p.partition, o.offset, began) for p, o in found.items()]
                 await asyncio.sleep(0.02)
 
@@ -84,7 +85,7 @@ def start_members(
     """Start the group and wait until it works; return its members."""
     members = [(GROUP, f"member-{number + 1}") for number in range(count)]
     for group, name in members:
-        workers.start(Job(bootstrap, TOPIC, [(name, group)], [assignor], protocol))
+        workers.start(Job(bootstrap, TOPIC, [(name, group)], [assignor], protocol=protocol))
 
     def shared() -> bool:
         owned = [workers.assignments.get(who, frozenset()) for who in members]

@@ -9,7 +9,9 @@ They are promises of consumer groups, over all rounds at once:
 - *Nothing is lost.* The records that the members were handed have no gap.
 """
 
+import itertools
 import json
+import os
 import subprocess
 import threading
 import time
@@ -20,6 +22,7 @@ from typing import Any, NamedTuple, Self
 
 from machines.modules import module_command, module_environment
 
+from .members.programs import Program
 from .worker import Job
 
 LEAVE_LIMIT_S = 60.0
@@ -46,6 +49,7 @@ class Workers:
         self.generations: dict[tuple[str, str], int] = {}
         self._processes: list[subprocess.Popen[str]] = []
         self._readers: list[threading.Thread] = []
+        self._reading: dict[int, threading.Thread] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -55,13 +59,15 @@ class Workers:
     ) -> None:
         self.stop()
 
-    def start(self, job: Job) -> None:
+    def start(self, job: Job, program: Program | None = None) -> subprocess.Popen[str]:
+        """Start a worker: this project's, unless `program` is another client's."""
+        command, environment = program or Program(module_command("trials.groups.worker"), module_environment())
         process = subprocess.Popen(
-            module_command("trials.groups.worker"),
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=module_environment(),
+            env=os.environ | environment,
         )
         assert process.stdin is not None
         process.stdin.write(json.dumps(job._asdict()) + "\n")
@@ -69,12 +75,44 @@ class Workers:
         reader = threading.Thread(target=self._read, args=(process,), daemon=True)
         self._processes.append(process)
         self._readers.append(reader)
+        self._reading[process.pid] = reader
         reader.start()
+        return process
+
+    def kill(self, process: subprocess.Popen[str]) -> None:
+        """Kill one, and hear its last words."""
+        self._processes.remove(process)
+        process.kill()
+        self._bury(process)
+
+    def dismiss(self, process: subprocess.Popen[str]) -> None:
+        """Let the members of one leave, and wait for it."""
+        self._processes.remove(process)
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            process.wait(LEAVE_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        self._bury(process)
+
+    def _bury(self, process: subprocess.Popen[str]) -> None:
+        process.wait()
+        reader = self._reading.pop(process.pid)
+        reader.join()
+        self._readers.remove(reader)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.close()
+        process.stdout.close()
 
     def _read(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
         for text in process.stdout:
-            line: Line = json.loads(text)
+            try:
+                line: Line = json.loads(text)
+            except ValueError:
+                continue  # A killed process has left half of one.
             with self.changed:
                 self._take(line)
                 self.changed.notify_all()
@@ -127,6 +165,41 @@ class Workers:
             process.stdout.close()
         self._processes.clear()
         self._readers.clear()
+
+
+Span = tuple[float, float]
+"""A time, from and to, by CLOCK_MONOTONIC."""
+
+
+def check_spans(lines: Iterable[Line], excused: dict[tuple[str, str], list[Span]]) -> list[str]:
+    """Return the partitions that two members had at the same time.
+
+    A member has one from its callback to the next that takes it away, or until it died. One that has lost it, or that
+    was made to stand still (`excused`, by group and member), may not have known.
+    """
+    wrong = []
+    had: dict[tuple[str, int], list[tuple[float, float, str, bool]]] = defaultdict(list)
+    present: dict[tuple[str, str, int], float] = {}
+    for line in sorted(lines, key=lambda line: float(line["at"])):
+        group, member, at = line["group"], line["member"], line["at"]
+        numbers = line.get("partitions", ())
+        if line["what"] == "assigned":
+            present |= {(group, member, number): at for number in numbers if (group, member, number) not in present}
+        elif line["what"] in {"revoked", "lost", "died"}:
+            if line["what"] == "died":
+                numbers = [number for one, other, number in present if (one, other) == (group, member)]
+            for number in numbers:
+                if (began := present.pop((group, member, number), None)) is not None:
+                    had[group, number].append((began, at, member, line["what"] != "revoked"))
+    for (group, member, number), began in present.items():
+        had[group, number].append((began, float("inf"), member, False))
+    for (group, number), spans in had.items():
+        for one, other in itertools.combinations(sorted(spans), 2):
+            stalls = excused.get((group, one[2]), ())
+            is_excused = one[3] or any(begin < other[0] < end for begin, end in stalls)
+            if other[0] < one[1] and one[2] != other[2] and not is_excused:
+                wrong.append(f"{group} partition {number}: {one[2]} until {one[1]:.3f}, {other[2]} from {other[0]:.3f}")
+    return wrong
 
 
 def check_owners(lines: Iterable[Line]) -> list[str]:

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from barnabas_clients.consumer.consumer import Consumer
 from barnabas_clients.errors import ClientError
@@ -24,6 +24,9 @@ COMMIT_LIMIT_S = 30.0
 PAUSE_AFTER_FAILURE_S = 0.05
 
 
+Protocol: TypeAlias = Literal["classic", "consumer"]
+
+
 class Job(NamedTuple):
     """The work of one worker process. `members` are (name, group) pairs."""
 
@@ -31,12 +34,12 @@ class Job(NamedTuple):
     topic: str
     members: list[tuple[str, str]]
     assignors: list[str]
-    protocol: Literal["classic", "consumer"] = "classic"
-    """With "consumer" the coordinator divides the partitions, with the first of `assignors`, and sets all times."""
     session_timeout_s: float = 10.0
     heartbeat_interval_s: float = 0.5
     ask_s: float = 0.1
     """The time for which a member waits for records before it commits and asks again."""
+    protocol: Protocol = "classic"
+    """With "consumer" the coordinator divides the partitions, with the first of `assignors`, and sets all times."""
 
 
 Say = Callable[[dict[str, Any]], None]

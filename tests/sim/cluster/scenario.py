@@ -13,6 +13,7 @@ from functools import partial
 from unittest.mock import patch
 
 from barnabas_broker.config.broker import BrokerConfig
+from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC
 from barnabas_broker.coordinators.runtime import shard
 from barnabas_broker.coordinators.transactions.state_machine.location import TRANSACTION_TOPIC
 from barnabas_broker.history.events import FaultBegun
@@ -40,6 +41,8 @@ from sim.cluster.clients.mixed_reader import MixedReader
 from sim.cluster.clients.own_clients import OWN_GROUP, OwnAdmin, OwnConsumer, OwnProducer, seeded_chance
 from sim.cluster.clients.own_clients import SETTLING_US as OWN_SETTLING_US
 from sim.cluster.clients.workload import Producer, Producing, Reader, delete_records
+from sim.cluster.groups.crowd import SESSION_MS as CROWD_SESSION_MS
+from sim.cluster.groups.work import GroupWork
 from sim.cluster.judges.availability import Availability
 from sim.cluster.judges.history import ClientHistory, Partition
 from sim.cluster.judges.observer import Observer, observing
@@ -65,6 +68,7 @@ SETTLING_US = 16 * SECOND
 ENDING_US = SECOND  # an election or hand-over that has begun has ended
 LASTING_US = 4 * SECOND
 START_US = 20 * SECOND
+HEARTBEAT_MS = 500  # of members of groups that have settled
 ROLLING_MS = 700  # between looks for segments that are old enough to be sealed, or to be compacted
 NOTES_SHOWN = 60
 METADATA_SEGMENT_BYTES = 2_048
@@ -105,6 +109,10 @@ class Run:
             about = (self.history, self.availability)
             self.transactional = Transactional(self.world, self.machines, choice.service, self.client, about)
             struck = [*struck, (TRANSACTION_TOPIC, 0), *self.transactional.partitions[:1]]
+        self.grouped: GroupWork | None = None
+        if choice.service.groups.is_there:
+            self.grouped = GroupWork(self.world, self.network, self.machines, choice.service.groups, self.client)
+            struck = [*struck, (OFFSETS_TOPIC, 0), (OFFSETS_TOPIC, 1)]
         self.faults = Faults(self.world, self.network, self.machines, struck)
         self.faults.on_strike = self._on_strike
         self.is_working = True
@@ -136,6 +144,9 @@ class Run:
             offsets_topic_num_partitions=2,
             offsets_topic_replication_factor=choice.replication_factor,
             group_min_session_timeout_ms=SESSION_MS,
+            group_consumer_session_timeout_ms=CROWD_SESSION_MS,
+            group_consumer_heartbeat_interval_ms=HEARTBEAT_MS,
+            unstable_api_versions_enable=choice.service.groups.is_there,
             auto_create_topics_enable=False,
             transaction_two_phase_commit_enable=choice.service.parts.preparers > 0,
             transaction_state_log_num_partitions=2,
@@ -212,6 +223,8 @@ class Run:
             names = ("flush.mode", "min.insync.replicas", "segment.ms")
             kept = {name: value for name, value in configs.items() if name in names}
             self.transactional.prepare(choice.replication_factor, kept, START_US)
+        if self.grouped is not None:
+            self.grouped.prepare(choice.replication_factor, {}, START_US)
 
     def _images(self) -> list[Image]:
         return [machine.node.metadata.image for machine in self.machines.values() if machine.node is not None]
@@ -256,6 +269,8 @@ class Run:
         self._use_own_clients()
         if self.transactional is not None:
             self.transactional.begin()
+        if self.grouped is not None:
+            self.grouped.begin()
         self._administer()
 
     def _lose_a_member(self) -> None:
@@ -334,6 +349,8 @@ class Run:
         assert ended or not self.own, "our clients do not end"
         if self.transactional is not None:
             self.transactional.end()
+        if self.grouped is not None:
+            self.grouped.end()
         # Once more from the beginning: all that was there before the last fault is there after it.
         self._read()
         assert world.run_until(world.now_us + HEALING_US, self._has_read_all), f"readers lack records: {self._ends()}"
@@ -496,7 +513,7 @@ class Run:
         lines += [f"  {name} = {value}" for name, value in self.choice._asdict().items() if name != "faults"]
         lines += [f"  {fault}" for fault in self.choice.faults]
         lines += [f"{at_us:>10} {who:>4} {what}" for at_us, who, what in list(self.world.notes)[-NOTES_SHOWN:]]
-        how = "--transactions " if self.choice.is_transactional else ""
+        how = "--transactions " if self.choice.is_transactional else "--groups " if self.choice.is_grouped else ""
         return "\n".join([*lines, f"repeat with: scripts/sim {how}--seed {self.choice.seed}"])
 
     @property

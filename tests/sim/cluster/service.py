@@ -9,6 +9,7 @@ All of it is drawn from a stream of its own. The default asks for nothing.
 from random import Random
 from typing import NamedTuple
 
+from .groups.choice import NOBODY_GROUPED, Groups
 from .transactions.parts.choice import Parts
 from .world import MS, SECOND
 
@@ -53,6 +54,7 @@ class Service(NamedTuple):
     - `feeders`, `workers`: so many clients with transactions; without feeders the brokers offer none.
     - `transaction_partitions`: of what they write and read. `transaction_timeout_ms`: of each transaction.
       `deletes_output`: what has been written and read is deleted little by little. `parts`: of transactions besides.
+    - `groups`: whose members come and go, of both protocols.
     """
 
     distance_us: tuple[int, int] = (0, 0)
@@ -78,6 +80,7 @@ class Service(NamedTuple):
     transaction_timeout_ms: int = 3_000
     deletes_output: bool = False
     parts: Parts = Parts()
+    groups: Groups = NOBODY_GROUPED
 
     @property
     def is_judged(self) -> bool:

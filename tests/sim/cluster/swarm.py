@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from sim.cluster.machines.network import Conditions
 
+from .groups.choice import draw_groups
 from .service import Service, draw, transact
 from .transactions.parts.choice import Parts, draw_parts
 from .world import MS, SECOND
@@ -23,6 +24,7 @@ __all__ = [
     "Fault",
     "at_ease",
     "choose",
+    "grouped",
     "transactional",
 ]
 
@@ -46,7 +48,7 @@ class Choice(NamedTuple):
 
     `segment_ms`: after so long a segment is sealed, however small; 0: when it is full. `snapshot_records`: so many
     records of metadata become an image, and their log is dropped. `compacts`: only the newest record of each key stays.
-    `is_transactional`: it has little but transactions to do.
+    `is_transactional`, `is_grouped`: it has little but transactions, or groups, to do.
     """
 
     seed: int
@@ -75,6 +77,7 @@ class Choice(NamedTuple):
     kinds: tuple[str, ...]
     faults: tuple[Fault, ...]
     is_transactional: bool = False
+    is_grouped: bool = False
 
 
 MEAN_US = {  # between two faults of a kind
@@ -195,6 +198,32 @@ def transactional(seed: int) -> Choice:
         deletes=False,
         topics_come_and_go=False,
         observers=False,
+    )
+
+
+def grouped(seed: int) -> Choice:
+    """Return the run of `seed` with groups whose members come and go, and with little else to do.
+
+    Its faults come later, as in those with transactions.
+    """
+    chosen = choose(seed)
+    service = chosen.service
+    kept = ("distance_us", "min_insync", "lag_ms", "tail_bytes", "rewrite_bytes", "offsets_min_insync")
+    later = [fault._replace(at_us=fault.at_us + TRANSACTIONS_BEGIN_US) for fault in chosen.faults]
+    return chosen._replace(
+        service=Service(**{name: getattr(service, name) for name in kept}, groups=draw_groups(seed)),
+        safety_us=chosen.safety_us + TRANSACTIONS_BEGIN_US,
+        faults=tuple(later),
+        is_grouped=True,
+        partitions=1,
+        idempotent_producers=1,
+        plain_producers=0,
+        pause_ms=400,
+        members=0,
+        deletes=False,
+        topics_come_and_go=False,
+        observers=False,
+        compacts=False,
     )
 
 

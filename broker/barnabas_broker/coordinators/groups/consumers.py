@@ -34,7 +34,7 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .consumer.conversion import classic_members_in_steps, take_over_in_steps
 from .consumer.group import Change
-from .consumer.messages import Assign, Beat, ConsumerAnswer, ConsumerConfig, Refusal, Topics
+from .consumer.messages import Assign, Beat, ConsumerAnswer, ConsumerConfig, Plan, Refusal, Topics
 from .consumer.mixed import ClassicJoin, MixedGroup
 from .consumer.pace import Pace
 from .consumer.saved import STABLE, GroupRecords
@@ -55,6 +55,7 @@ _TOPICS_UNKNOWN = Refusal(
 )
 REFUSED_MS = 1_000
 """So long after the log has refused a target no other one is made."""
+_OVER = object()
 
 
 class ConsumerSettings(NamedTuple):
@@ -415,17 +416,7 @@ class Consumers:
     def _plan(self, hosted: HostedConsumers) -> Steps:
         group = hosted.group
         plan = yield from group.plan_in_steps(self._topics, self._host.now_ms(), self._host.wall_ms())
-        steps = group.take_plan_in_steps(plan, self._host.now_ms(), self._host.wall_ms())
-        if self._is_alive(hosted) and not hosted.is_busy:
-            for _ in steps:
-                error = self._flush(hosted, [])
-                if error is not ErrorCode.NONE:
-                    hosted.plan_not_before_ms = self._host.now_ms() + REFUSED_MS
-                    yield from self._refuse_waiting_in_steps(hosted, error)
-                    break
-                yield
-                if not self._is_alive(hosted) or hosted.is_moving:
-                    break
+        yield from self._take_plan(hosted, plan)
         hosted.is_planning = False
         if not self._is_alive(hosted) or hosted.is_moving:
             return
@@ -439,6 +430,20 @@ class Consumers:
             if self._is_alive(hosted) and not hosted.is_moving:
                 self._answer(hosted, ready[begin : begin + ANSWERS_STEP])
         self._settle(hosted)
+
+    def _take_plan(self, hosted: HostedConsumers, plan: Plan) -> Steps:
+        """Take a plan in, and append each part at once: a member that is refused meanwhile takes nothing of it back."""
+        steps = hosted.group.take_plan_in_steps(plan, self._host.now_ms(), self._host.wall_ms())
+        while self._is_alive(hosted) and not hosted.is_busy:
+            is_over = next(steps, _OVER) is _OVER
+            error = self._flush(hosted, [])
+            if error is not ErrorCode.NONE:
+                hosted.plan_not_before_ms = self._host.now_ms() + REFUSED_MS
+                yield from self._refuse_waiting_in_steps(hosted, error)
+                return
+            if is_over:
+                return
+            yield
 
     # Time.
 

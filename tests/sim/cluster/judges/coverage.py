@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from .strikes import (
     COMPLETE_FROM,
     FAULTS,
+    GROUPS,
+    GROUPS_BESIDE,
     JUDGED_FROM,
     STRIKES_A_RUN,
     TRANSACTIONAL,
@@ -19,7 +21,7 @@ from .strikes import (
     judge_strikes,
 )
 
-__all__ = ["MEDIANS", "OUTCOMES", "PATHS", "SHARES", "judge_strength", "judge_transactions"]
+__all__ = ["MEDIANS", "OUTCOMES", "PATHS", "SHARES", "judge_groups", "judge_strength", "judge_transactions"]
 
 PATHS = {
     "log truncated": "event log truncated",
@@ -104,6 +106,7 @@ def judge_strength(runs: Sequence[Counts]) -> list[str]:
         complaints += _judge_outcomes(runs)
     if len(runs) >= COMPLETE_FROM:
         complaints += judge_strikes(runs, FAULTS)
+        complaints += judge_strikes(runs, GROUPS_BESIDE)
         for name, key in PATHS.items():
             if not any(run.get(key) for run in runs):
                 complaints.append(f"never reached: {name}")
@@ -115,6 +118,11 @@ def judge_transactions(runs: Sequence[Counts]) -> list[str]:
     if len(runs) < JUDGED_FROM:
         return []
     return _judge_outcomes(runs) + judge_strikes(runs, FAULTS | TRANSACTIONAL)
+
+
+def judge_groups(runs: Sequence[Counts]) -> list[str]:
+    """Return in what runs with little but groups are too weak; nothing if they are strong, or too few to say."""
+    return judge_strikes(runs, FAULTS | GROUPS)
 
 
 def _judge_outcomes(runs: Sequence[Counts]) -> list[str]:

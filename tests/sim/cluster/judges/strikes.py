@@ -14,6 +14,8 @@ from sim.cluster.swarm import MEAN_US
 __all__ = [
     "COMPLETE_FROM",
     "FAULTS",
+    "GROUPS",
+    "GROUPS_BESIDE",
     "JUDGED_FROM",
     "STRIKES_A_RUN",
     "TRANSACTIONAL",
@@ -67,6 +69,36 @@ TRANSACTIONAL = TRANSACTIONS | {
     "marker without record": "markers without record",
 }
 """Those of runs with little but transactions."""
+
+GROUPS = {
+    "member joined": "group joins",
+    "member left": "group leaves",
+    "member died": "group members dead",
+    "member stalled": "group members stalled",
+    "static member left": "group static leaves",
+    "static member restarted": "group static restarts",
+    "instance of two processes": "group instances doubled",
+    "instance not released": "group instances unreleased",
+    "subscription changed": "group subscriptions changed",
+    "expression changed": "group patterns changed",
+    "partitions given up": "group revocations",
+    "classic rebalance": "group rebalances",
+    "fenced by its epoch": "group FENCED_MEMBER_EPOCH",
+    "fenced by its generation": "group ILLEGAL_GENERATION",
+    "fenced by its instance": "group FENCED_INSTANCE_ID",
+    "thrown out": "group UNKNOWN_MEMBER_ID",
+    "forged epoch fenced": "group forged epochs fenced",
+    "forged commit refused": "group forged commits refused",
+    "coordinator of groups died": "group coordinators dead",
+    "topic came and went": "group topics passed",
+    "group described": "groups described",
+    "group and records": "groups held against their records",
+    "group's log read": "group logs read",
+}
+"""Those of runs with little but groups."""
+
+GROUPS_BESIDE = {name: key for name, key in GROUPS.items() if name != "fenced by its instance"}
+"""Those of other runs: that one is met by one group in twenty, of which every fourth seed has some."""
 
 
 def least_strikes(run_count: int) -> int:

@@ -90,6 +90,7 @@ class Machine:
         self.started_us = 0
         self.slow_us = (0, 0)  # as of its loops
         self.on_image: Callable[[int, int, Image], None] = _nobody_looks
+        self.on_death: Callable[[Machine], None] = _nobody_mourns  # just before
         self.is_excused = is_excused  # Storage may fail: its disk has faults.
         self.is_asked_to_stop = False
 
@@ -192,6 +193,7 @@ class Machine:
             return
         self.world.note(self.name, "loses its power" if silently else "is killed")
         self.world.counts["crashes"] += 1
+        self.on_death(self)
         self._leave(silently=silently)
 
     def _leave(self, *, silently: bool) -> None:
@@ -243,3 +245,7 @@ class Machine:
 
 def _nobody_looks(_node_id: int, _life: int, _image: Image) -> None:
     """Ignore it; a judge that wants to see images sets something better."""
+
+
+def _nobody_mourns(_machine: Machine) -> None:
+    """Ignore it; work that wants to know who dies sets something better."""

@@ -205,6 +205,26 @@ class TestAnswers:
             assert left == [10]
             assert not any(member.waits for member in members)
 
+    def test_a_target_is_appended_though_nobody_waits_for_it_and_who_is_refused_takes_nothing_back(self) -> None:
+        with World(BEGINS) as world:
+            topics_of(world, t=2)
+            shard = world.lead()
+            one, two, stranger = (Member(world, "g", name, "t") for name in ("a", "b", "c"))
+            settle(world, one, two)
+            two.leave()
+            world.commit()
+            world.advance(60)
+            world.breathe(5)
+            group = shard.consumers.groups["g"].group
+            assert group.target_number == group.epoch_number
+            stranger.epoch = 7
+            stranger.beat()
+            assert group.target_number == group.epoch_number
+            world.commit()
+            saved = shard.consumers.saved("g")
+            assert saved is not None
+            assert saved.target_number == group.epoch_number
+
 
 class TestGroups:
     def test_a_newcomer_finds_no_room_and_those_who_are_there_stay(self) -> None:

@@ -8,11 +8,10 @@ from sim.cluster.judges.history import ClientHistory
 from sim.cluster.machines import disk
 from sim.cluster.machines.loop import Clock, VirtualLoop
 from sim.cluster.machines.network import Conditions, Network
-
-from .scenario import SimulationError, run_choice
-from .shrink import shrink
-from .swarm import Choice, Fault, at_ease, choose
-from .world import SECOND, InvariantError, World
+from sim.cluster.scenario import SimulationError, run_choice
+from sim.cluster.shrink import shrink
+from sim.cluster.swarm import Choice, Fault, at_ease, choose
+from sim.cluster.world import SECOND, InvariantError, World
 
 
 def three_nodes(*faults: Fault, flush_mode: str = "fsync") -> Choice:

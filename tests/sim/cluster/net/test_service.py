@@ -31,12 +31,11 @@ from barnabas_raftlog.raft.log_ends import LogEnds
 from sim.cluster.clients import mixed_reader
 from sim.cluster.judges.availability import CHECKS
 from sim.cluster.machines.loop import VirtualLoop
-
-from .scenario import Run, SimulationError, run_choice
-from .service import LAG_MS, Load, Service
-from .shrink import shrink
-from .swarm import Choice, Fault, at_ease
-from .world import MS, SECOND
+from sim.cluster.scenario import Run, SimulationError, run_choice
+from sim.cluster.service import LAG_MS, Load, Service
+from sim.cluster.shrink import shrink
+from sim.cluster.swarm import Choice, Fault, at_ease
+from sim.cluster.world import MS, SECOND
 
 SEEDS = 3  # within which a mistake is noticed by any chance
 Plant = Callable[[pytest.MonkeyPatch], None]

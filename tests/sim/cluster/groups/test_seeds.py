@@ -1,0 +1,51 @@
+"""A share of the seeds of groups. `scripts/sim --groups` runs the others."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from sim.cluster.judges.coverage import judge_groups
+from sim.cluster.judges.strikes import FAULTS, GROUPS
+from sim.cluster.scenario import run_choice
+from sim.cluster.swarm import grouped
+
+SEEDS = (0, 6, 9, 12)
+COMMON = ("group joins", "group leaves", "group members dead", "group patterns changed", "group coordinators dead")
+
+
+@pytest.mark.slow
+def test_nothing_promised_is_broken_and_groups_settle() -> None:
+    seen = Counter[str]()
+    for seed in SEEDS:
+        seen.update(run_choice(grouped(seed)).world.counts)
+    for key in (*COMMON, "group FENCED_MEMBER_EPOCH", "groups held against their records", "group logs read"):
+        assert seen[key] > 0, f"no {key}"
+    assert seen["group positions asked"] > 200
+
+
+@pytest.mark.slow
+def test_same_seed_same_story_whatever_the_hash_seed() -> None:
+    code = (
+        "from sim.cluster.scenario import run_choice\nfrom sim.cluster.swarm import grouped\n"
+        "print(run_choice(grouped(9)).digest)"
+    )
+    stories = set[str]()
+    for hash_seed in ("0", "1"):
+        env = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [sys.executable, "-c", code]
+        run = subprocess.run(command, env=env, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+        stories.add(run.stdout)
+    assert len(stories) == 1
+
+
+def test_many_runs_with_few_strikes_are_too_weak_and_few_are_not_judged() -> None:
+    struck = dict.fromkeys((FAULTS | GROUPS).values(), 100)
+    assert not judge_groups([struck, *[{}] * 4_999])
+    for name, key in GROUPS.items():
+        (complaint,) = judge_groups([struck | {key: 99}, *[{}] * 4_999])
+        assert name in complaint
+    assert not judge_groups([{}] * 999)
