@@ -252,7 +252,7 @@ def main() -> int:
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args()
     parts = options.parts.split(",")
-    settings = {"unstable.api.versions.enable": "true", **dict(item.split("=", 1) for item in options.settings)}
+    settings = dict(item.split("=", 1) for item in options.settings)
     is_good = True
     if "many" in parts:
         is_good &= compare_scale("many", options.groups, 2, 4, settings)

@@ -195,8 +195,6 @@ def main() -> int:
     options = parser.parse_args()
     settings = dict(item.split("=", 1) for item in options.settings)
     assignor = options.assignor or ("cooperative-sticky" if options.protocol == "classic" else "uniform")
-    if options.protocol == "consumer":
-        settings.setdefault("unstable.api.versions.enable", "true")
     with cluster(settings=settings, keep=options.keep) as brokers:
         pauses, wrong = rounds(brokers, options.rounds, options.members, assignor, protocol=options.protocol)
     print(f"{len(pauses)} kills, pause median {statistics.median(pauses):.3f} s, longest {max(pauses):.3f} s")

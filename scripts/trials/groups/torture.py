@@ -48,7 +48,6 @@ AWAY_S = (0.1, 1.3 * SESSION_S)
 WORK_S = 1.0  # of undisturbed work before a fault
 START_S = 60.0
 SETTINGS = {
-    "unstable.api.versions.enable": "true",
     "group.consumer.session.timeout.ms": str(int(SESSION_S * 1_000)),
     "group.consumer.heartbeat.interval.ms": "1000",
     "offsets.topic.num.partitions": "4",

@@ -32,7 +32,7 @@ def bootstrap(request: pytest.FixtureRequest, protocol: str) -> Iterator[str]:
     if given or protocol == "classic":
         yield given or str(request.getfixturevalue("cluster").bootstrap)
     else:
-        with cluster_handle.cluster(1, settings={"unstable.api.versions.enable": "true"}) as handle:
+        with cluster_handle.cluster(1) as handle:
             yield handle.bootstrap
 
 

@@ -28,7 +28,7 @@ def bootstrap() -> Iterator[str]:
     if given := os.environ.get("BARNABAS_TEST_BOOTSTRAP"):
         yield given
     else:
-        with cluster_handle.cluster(1, settings={"unstable.api.versions.enable": "true"}) as handle:
+        with cluster_handle.cluster(1) as handle:
             yield handle.bootstrap
 
 

@@ -18,7 +18,6 @@ NO_SECURITY = "everybody who reaches a port is trusted: there is no authenticati
 NO_QUOTAS = "there are no quotas yet"
 NO_SHARES = "there are no share groups yet (KIP-932)"
 NO_STREAMS = "Kafka Streams uses the classic protocol; there are no groups of its own yet (KIP-1071)"
-UNFINISHED = "not finished: behind `unstable.api.versions.enable`"
 
 LEFT_OUT = (
     LeftOut(17, "SaslHandshake", NO_SECURITY),
@@ -36,8 +35,6 @@ LEFT_OUT = (
     LeftOut(50, "DescribeUserScramCredentials", NO_SECURITY),
     LeftOut(51, "AlterUserScramCredentials", NO_SECURITY),
     LeftOut(64, "UnregisterBroker", "brokers are those of the configuration, `cluster.nodes`"),
-    LeftOut(68, "ConsumerGroupHeartbeat", UNFINISHED),
-    LeftOut(69, "ConsumerGroupDescribe", UNFINISHED),
     LeftOut(76, "ShareGroupHeartbeat", NO_SHARES),
     LeftOut(77, "ShareGroupDescribe", NO_SHARES),
     LeftOut(78, "ShareFetch", NO_SHARES),

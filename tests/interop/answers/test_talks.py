@@ -46,10 +46,7 @@ REQUIRED: dict[str, str | int | float] = {
 }
 ADVERTISED_ONLY = {(0, version) for version in range(3)}
 """Produce below version 3, which both say for old librdkafka's sake, and serve nobody."""
-SETTINGS: dict[str, str | int | bool] = {
-    "unstable.api.versions.enable": True,
-    "group.initial.rebalance.delay.ms": 0,
-}
+SETTINGS: dict[str, str | int | bool] = {"group.initial.rebalance.delay.ms": 0}
 
 
 @pytest.fixture(scope="module")

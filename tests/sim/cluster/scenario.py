@@ -146,7 +146,6 @@ class Run:
             group_min_session_timeout_ms=SESSION_MS,
             group_consumer_session_timeout_ms=CROWD_SESSION_MS,
             group_consumer_heartbeat_interval_ms=HEARTBEAT_MS,
-            unstable_api_versions_enable=choice.service.groups.is_there,
             auto_create_topics_enable=False,
             transaction_two_phase_commit_enable=choice.service.parts.preparers > 0,
             transaction_state_log_num_partitions=2,
