@@ -308,7 +308,7 @@ class BrokerConfig:
         low=1,
     )
     group_consumer_min_heartbeat_interval_ms: int = _number(
-        500, "How often, as long as no more than 100 members of a broker come in a second.", low=1
+        500, "How often, as long as no more than 200 members of a broker come in a second.", low=1
     )
     group_consumer_assignment_interval_ms: int = _number(
         100, "Least time between two assignments of such a group.", high=15_000
