@@ -187,7 +187,7 @@ async def beats(brokers: ClusterHandle, place: Place, count: int) -> tuple[float
     connection = await Connection.open(*address, timeout_s=10)
     pids = (await asyncio.to_thread(brokers.pids)).values()
     before_s, began_s = sum(map(cpu_s, pids)), time.monotonic()
-    request = ConsumerGroupHeartbeatRequest("beats", member.member_id, member.epoch)
+    request = ConsumerGroupHeartbeatRequest(group_id="beats", member_id=member.member_id, member_epoch=member.epoch)
     left = iter(range(count))
 
     async def ask() -> None:
