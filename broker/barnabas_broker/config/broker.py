@@ -312,7 +312,7 @@ class BrokerConfig:
         low=1,
     )
     group_consumer_settled_heartbeat_interval_ms: int = _number(
-        500, "How often, as long as no more than 100 members of a broker come in a second.", low=1
+        500, "How often, as long as no more than 200 members of a broker come in a second.", low=1
     )
     group_consumer_min_heartbeat_interval_ms: int = _number(
         5_000, "Least that a group may have set for `consumer.heartbeat.interval.ms`.", low=1

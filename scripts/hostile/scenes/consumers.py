@@ -57,7 +57,9 @@ def members_without_rest(attack: Attack) -> str:
     """2,000 members of one group join, say that they have everything, and leave, without end."""
     address = coordinator(attack, attack.name)
     made = attack.open_many(200, [address], timeout_s=0.5)
-    owned = [ConsumerGroupHeartbeatTopicPartitions(bytes([k % 256] * 16), list(range(20))) for k in range(900)]
+    owned = [
+        ConsumerGroupHeartbeatTopicPartitions(topic_id=k.to_bytes(16, "big"), partitions=range(20)) for k in range(900)
+    ]
     sent = 0
     for turn in attack.turns():
         one = made[turn % len(made)]

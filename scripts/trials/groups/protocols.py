@@ -39,6 +39,7 @@ from .raw import ClassicMember, ConsumerMember, Member, Place
 
 LIMIT_S = 300.0
 LOOK_S = 0.01
+ASKED = 200  # groups whose coordinators are looked for
 AT_ONCE = 50  # members that start in one turn
 COMMIT_S = 1.0
 SETTLED_S = 7.0  # after which the heartbeats of a group are those of one that has settled
@@ -124,7 +125,7 @@ async def settle_and_kill(brokers: ClusterHandle, place: Place, protocol: str, g
     await until(lambda: all(one.committed_at_s > shared_s for one in crowd.members), "commits")
     epochs = [member.epoch for member in crowd.members]
     failures = sum(member.failures for member in crowd.members)
-    victim = await coordinator_of_most(brokers, [f"group-{number}" for number in range(groups)])
+    victim = await coordinator_of_most(brokers, place, [f"group-{number}" for number in range(groups)])
     pid = (await asyncio.to_thread(brokers.pids))[victim]
     killed_s = loop.time()
     os.kill(pid, signal.SIGKILL)
@@ -149,10 +150,10 @@ async def settle_and_kill(brokers: ClusterHandle, place: Place, protocol: str, g
     return Figures(settle_s, hold_s, len(disturbed), failures)
 
 
-async def coordinator_of_most(brokers: ClusterHandle, groups: list[str]) -> int:
-    async with Admin(brokers.bootstrap, timeout_s=60) as admin:
-        found = await admin.describe_groups(groups[:200])
-    return Counter(one.coordinator_id for one in found.values()).most_common(1)[0][0]
+async def coordinator_of_most(brokers: ClusterHandle, place: Place, groups: list[str]) -> int:
+    addresses = [await place.coordinator_of(group) for group in groups[:ASKED]]
+    ports = Counter(address[1] for address in addresses if address is not None)
+    return ports.most_common(1)[0][0] - brokers.port + 1
 
 
 async def joiners(place: Place, protocol: str, rounds: int) -> list[float]:
@@ -186,7 +187,7 @@ async def beats(brokers: ClusterHandle, place: Place, count: int) -> tuple[float
     connection = await Connection.open(*address, timeout_s=10)
     pids = (await asyncio.to_thread(brokers.pids)).values()
     before_s, began_s = sum(map(cpu_s, pids)), time.monotonic()
-    request = ConsumerGroupHeartbeatRequest("beats", member.member_id, member.epoch)
+    request = ConsumerGroupHeartbeatRequest(group_id="beats", member_id=member.member_id, member_epoch=member.epoch)
     left = iter(range(count))
 
     async def ask() -> None:

@@ -151,7 +151,9 @@ class _Member:
         await asyncio.sleep(self._commit_s if self.committed_at_s else BACKOFF_S)
         while self.owned and self.epoch > 0:
             began_s = self._loop.time()
-            partitions = [OffsetCommitRequestPartition(index, 1) for index in sorted(self.owned)]
+            partitions = [
+                OffsetCommitRequestPartition(partition_index=index, committed_offset=1) for index in sorted(self.owned)
+            ]
             request = OffsetCommitRequest(
                 group_id=self.group,
                 generation_id_or_member_epoch=self.epoch,
@@ -211,14 +213,13 @@ class ConsumerMember(_Member):
             await asyncio.sleep(self.interval_s)
 
     def _request(self) -> ConsumerGroupHeartbeatRequest:
-        request = ConsumerGroupHeartbeatRequest(self.group, self.member_id, self.epoch)
+        request = ConsumerGroupHeartbeatRequest(group_id=self.group, member_id=self.member_id, member_epoch=self.epoch)
         if self._is_unsaid or self.epoch == 0:
             request.rebalance_timeout_ms = 300_000
             request.subscribed_topic_names = [self.place.topic]
         if self._is_unsaid or self._said != self.owned:
-            owned = sorted(self.owned)
-            some = [ConsumerGroupHeartbeatTopicPartitions(self.place.topic_id, owned)] if owned else []
-            request.topic_partitions = some
+            one = ConsumerGroupHeartbeatTopicPartitions(topic_id=self.place.topic_id, partitions=sorted(self.owned))
+            request.topic_partitions = [one] if self.owned else []
         return request
 
 
@@ -230,7 +231,8 @@ class ClassicMember(_Member):
             await self._join()
             return
         await asyncio.sleep(CLASSIC_HEARTBEAT_S)
-        answer = await self.ask(HeartbeatRequest(self.group, self.epoch, self.member_id))
+        request = HeartbeatRequest(group_id=self.group, generation_id=self.epoch, member_id=self.member_id)
+        answer = await self.ask(request)
         await self._heed(answer.error_code)
 
     async def _heed(self, code: int) -> None:
@@ -256,7 +258,7 @@ class ClassicMember(_Member):
             rebalance_timeout_ms=300_000,
             member_id=self.member_id,
             protocol_type="consumer",
-            protocols=[JoinGroupRequestProtocol("turns", metadata)],
+            protocols=[JoinGroupRequestProtocol(name="turns", metadata=metadata)],
         )
         joined = await self.ask(request, JOIN_S)
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
@@ -285,8 +287,8 @@ class ClassicMember(_Member):
     def _dealt(self, member_ids: list[str]) -> list[SyncGroupRequestAssignment]:
         return [
             SyncGroupRequestAssignment(
-                member_id,
-                encode_assignment(
+                member_id=member_id,
+                assignment=encode_assignment(
                     TopicPartition(self.place.topic, index)
                     for index in range(number, self.place.partitions, len(member_ids))
                 ),

@@ -4,10 +4,14 @@ Members hear of what has changed in their group when they come, and only then. S
 thousand did, nobody would be served. Each of them gets an appointment, and appointments are `apart_ms` from one
 another. Whoever would have to wait longer than the longest interval there is comes when that has passed.
 
+No heartbeat is held back until there is news: a connection's answers come in order, so the commits of a member that
+shares one between both, as Java's and librdkafka's do, would wait behind it.
+
 - *While its group changes* a member hurries, or the others wait for it: 500 in a second at the most.
-- *In a group that has settled* it comes as soon as that goes with 100 in a second: 50 members of a broker twice a
-  second, 500 of them every five seconds. A heartbeat takes a broker about 0.1 ms, so that is 1 % of a processor, and
-  whoever joins a small group waits half a second for the others, not five.
+- *In a group that has settled* it comes as soon as that goes with 200 in a second: 100 members of a broker twice a
+  second, 1,000 of them every five seconds. Such a heartbeat takes a broker 0.04 ms behind others of its connection, and
+  about 0.1 ms alone, so all of them take 2 % of a processor at the most; and whoever joins a small group waits half a
+  second for the others, not five.
 """
 
 from typing import Final
@@ -15,7 +19,7 @@ from typing import Final
 __all__ = ["HURRIED_APART_MS", "SETTLED_APART_MS", "Pace"]
 
 HURRIED_APART_MS: Final = 2
-SETTLED_APART_MS: Final = 10
+SETTLED_APART_MS: Final = 5
 
 
 class Pace:

@@ -14,7 +14,14 @@ from barnabas_broker.coordinators.groups.consumer.group import (
     SHARE_TOPICS_MAX,
     ConsumerProtocolGroup,
 )
-from barnabas_broker.coordinators.groups.consumer.messages import Beat, ConsumerAnswer, ConsumerConfig, Heard, Refusal
+from barnabas_broker.coordinators.groups.consumer.messages import (
+    Beat,
+    ConsumerAnswer,
+    ConsumerConfig,
+    Heard,
+    Plan,
+    Refusal,
+)
 from barnabas_broker.coordinators.groups.consumer.subscribed import TOPICS_MAX
 from barnabas_broker.coordinators.groups.consumer.values import Kind, MemberState, Target, partition_count
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -642,9 +649,14 @@ class TestTopics:
     def test_others_that_change_cost_one_look_each(self, desk: Desk) -> None:
         one = Client(desk, "a", *(f"t{number}" for number in range(1_000)))
         settle(one)
-        looks = []
+        looks: list[str] = []
         find = desk.topics.find
-        desk.topics.find = lambda name: looks.append(name) or find(name)  # type: ignore[func-returns-value, method-assign]
+
+        def noted(name: str) -> tuple[bytes, int] | None:
+            looks.append(name)
+            return find(name)
+
+        desk.topics.find = noted  # type: ignore[method-assign]
         desk.topics.version = 4  # From which on changes are remembered.
         desk.plan()
         looks.clear()
@@ -673,13 +685,13 @@ class TestTopics:
         assert looks == [0]
         steps = group.plan_in_steps(desk.topics, 1, 7)
         most = 0
-        while True:
+        plan: Plan | None = None
+        while plan is None:
             before = looks[0]
             try:
                 next(steps)
             except StopIteration as end:
                 plan = end.value
-                break
             most = max(most, looks[0] - before)
         assert (looks[0], most) == (2 * len(names), NAMES_STEP)
         at_once(group.take_plan_in_steps(plan, 1, 7))

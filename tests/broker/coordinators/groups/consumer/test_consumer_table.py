@@ -16,7 +16,7 @@ from .consumer_desk import topic_id
 
 def test_it_is_taken_in_pieces_of_so_many_bytes() -> None:
     assigned = {topic_id(f"t{number:04}"): {0: 1} for number in range(1_000)}
-    records = []
+    records: list[Record] = []
     for number in range(20):
         for kind, value in (
             (Kind.MEMBER_METADATA, MemberMetadata(topic_names=("t",))),

@@ -29,7 +29,7 @@ def test_in_the_long_run_they_are_so_many_in_a_second() -> None:
 
 
 def test_few_members_of_settled_groups_come_soon_and_many_share_what_a_broker_bears() -> None:
-    for count, wanted_ms in ((4, 500), (50, 500), (200, 2_000), (400, 4_000), (1_000, 5_000)):
+    for count, wanted_ms in ((4, 500), (100, 500), (400, 2_000), (800, 4_000), (2_000, 5_000)):
         pace = Pace(SETTLED_APART_MS)
         due = {member: 3 * member for member in range(count)}
         intervals: list[int] = []
