@@ -10,6 +10,7 @@ from clients.conftest import Run
 from clients.fake_broker import Answer, FakeBroker, serving
 from clients.groups.fake_coordinator import TOPIC
 
+from barnabas_clients import Consumer
 from barnabas_clients.backoff import Backoff
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.errors import CommitFailedError, UnsupportedVersionError
@@ -430,5 +431,20 @@ def test_a_close_that_is_cancelled_leaves_no_task(run: Run) -> None:
             closing.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await closing
+
+    run(main())
+
+
+def test_who_waits_for_records_is_woken_by_a_failure_before_the_first_assignment(run: Run) -> None:
+    async def main() -> None:
+        broker = FakeBroker(1)
+        group = FakeConsumers(broker)
+        group.refuse(Beat, Code.UNRELEASED_INSTANCE_ID)
+        async with (
+            serving(broker),
+            Consumer(f"127.0.0.1:{broker.port}", topics=[TOPIC], group_id="g", group_protocol="consumer") as consumer,
+        ):
+            with pytest.raises(KafkaError, match="UNRELEASED_INSTANCE_ID"):
+                await anext(consumer)
 
     run(main())
