@@ -75,6 +75,8 @@ class GroupReader:
             if isinstance(settings, GroupSettings)
             else ConsumerSession(cluster, settings, self)
         )
+        # Whoever waits for records would wait for those of a group that it is no member of.
+        self.session.on_failure = reader.wake
         self.failure: BaseException | None = None
         self._settings = settings
         self._reader = reader

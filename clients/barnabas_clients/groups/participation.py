@@ -24,7 +24,7 @@ when to store them (consumer/consumer.py).
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any, ClassVar, Protocol
 
 from barnabas_clients import chance
@@ -112,6 +112,8 @@ class Participation(ABC):
         """Take the parts. `session_timeout_s` is None if only the coordinator knows it."""
         self.failure: BaseException | None = None
         """The error that has ended the session, if there was one."""
+        self.on_failure: Callable[[], None] | None = None
+        """Called when there is a `failure`: nobody may be about to ask for it."""
         self.rebalances = 0
         """How many generations, or epochs, this member has been in."""
         self._cluster = cluster
@@ -298,6 +300,8 @@ class Participation(ABC):
             self.failure = self.failure or error
             if self._task is not None:
                 self._task.cancel()
+            if self.on_failure is not None:
+                self.on_failure()
 
     async def _take_part(self) -> None:
         member = self._member

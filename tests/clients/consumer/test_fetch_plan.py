@@ -124,6 +124,8 @@ def test_an_impossible_subscription_is_refused(topics: tuple[str, ...], pattern:
 GOOD = ConsumerSettings(
     group_id="g",
     group_instance_id=None,
+    group_protocol="classic",
+    group_remote_assignor=None,
     auto_offset_reset="latest",
     auto_commit=True,
     auto_commit_interval_s=5,

@@ -49,7 +49,9 @@ async def test_four_members_settle_and_are_shown_with_their_epochs_and_targets(
     name = await make_topic(8)
     async with contextlib.AsyncExitStack() as stack:
         members = [await stack.enter_async_context(member(name, client_id=f"c{number}")) for number in range(4)]
-        await asyncio.gather(*(assigned(one, 2) for one in members))
+        async with asyncio.timeout(LIMIT_S):
+            while [len(one.assignment) for one in members] != [2] * 4:
+                await asyncio.gather(*(one.get_many(timeout_s=0.02) for one in members))
         shared = [key for one in members for key in one.assignment]
         assert sorted(key.partition for key in shared) == list(range(8))
         async with Admin(bootstrap) as admin:
@@ -61,7 +63,7 @@ async def test_four_members_settle_and_are_shown_with_their_epochs_and_targets(
             for number, consumer in enumerate(members):
                 found = by_client[f"c{number}"]
                 assert (found.assignment, found.target) == (consumer.assignment, consumer.assignment)
-                assert (found.type, found.epoch, found.topics) == ("consumer", group.epoch, {name})
+                assert (found.type, found.epoch, found.topics) == ("consumer", group.epoch, frozenset({name}))
             assert group_id in {row.group_id for row in await admin.list_groups(types=["Consumer"])}
             assert group_id not in {row.group_id for row in await admin.list_groups(types=["classic"])}
 

@@ -191,8 +191,11 @@ def test_java_librdkafka_and_ours_share_one_group(brokers: str, tools: Tools) ->
     try:
         wait_shared(brokers, "mixed", [2, 2, 2])
         send(brokers, 0, 60, "mixed", 6)
-        parts = (java.received, *(member.received for member in members))
-        until(changed, lambda: [len(part) for part in parts] == [20, 20, 20], "each reads its part")
+        until(
+            changed,
+            lambda: [len(java.received), *(len(member.received) for member in members)] == [20, 20, 20],
+            "each reads its part",
+        )
         members[0].end()
         wait_shared(brokers, "mixed", [3, 3])
     finally:

@@ -5,6 +5,8 @@ or may have. A heartbeat that says nothing of partitions changes nothing.
 """
 
 from collections import deque
+from collections.abc import Callable
+from typing import Any
 
 from clients.fake_broker import Answer, FakeBroker
 from clients.groups.fake_coordinator import TOPIC, Recorder
@@ -50,13 +52,14 @@ class FakeConsumers(StoringCoordinator):
     def share_first(self, *brokers: FakeBroker) -> None:
         """Give all brokers the answers of the first one, and this one's own."""
         self.cluster.brokers = brokers
+        handlers: dict[type[Any], Callable[[Any], Any]] = {
+            **self.handlers,
+            MetadataRequest: self.cluster.metadata,
+            OffsetFetchRequest: self.fetch_offsets,
+            ConsumerGroupHeartbeatRequest: self.consumer_heartbeat,
+        }
         for broker in brokers:
-            for kind, handler in {
-                **self.handlers,
-                MetadataRequest: self.cluster.metadata,
-                OffsetFetchRequest: self.fetch_offsets,
-                ConsumerGroupHeartbeatRequest: self.consumer_heartbeat,
-            }.items():
+            for kind, handler in handlers.items():
                 broker.answers[kind] = self.at(broker, handler, kind)
 
     @property

@@ -10,6 +10,7 @@ from clients.conftest import Run
 from clients.fake_broker import Answer, FakeBroker, serving
 from clients.groups.fake_coordinator import TOPIC
 
+from barnabas_clients import Consumer
 from barnabas_clients.backoff import Backoff
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.errors import CommitFailedError, UnsupportedVersionError
@@ -81,7 +82,8 @@ def test_four_members_share_and_never_have_a_partition_together(run: Run) -> Non
         async with serving(broker), contextlib.AsyncExitStack() as stack:
             for number in range(4):
                 await stack.enter_async_context(member(broker, handler=Owner(owners), member_id=f"m{number}"))
-            await asyncio.gather(*(owner.holds(2) for owner in owners))
+            # Heartbeats come all the time, and each of them has a look at what is held together.
+            await group.until(lambda: [len(owner.mine) for owner in owners] == [2] * 4)
             assert sorted(key.partition for owner in owners for key in owner.mine) == list(range(8))
             await group.until(lambda: all(known.epoch == group.epoch for known in group.members.values()))
 
@@ -429,5 +431,20 @@ def test_a_close_that_is_cancelled_leaves_no_task(run: Run) -> None:
             closing.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await closing
+
+    run(main())
+
+
+def test_who_waits_for_records_is_woken_by_a_failure_before_the_first_assignment(run: Run) -> None:
+    async def main() -> None:
+        broker = FakeBroker(1)
+        group = FakeConsumers(broker)
+        group.refuse(Beat, Code.UNRELEASED_INSTANCE_ID)
+        async with (
+            serving(broker),
+            Consumer(f"127.0.0.1:{broker.port}", topics=[TOPIC], group_id="g", group_protocol="consumer") as consumer,
+        ):
+            with pytest.raises(KafkaError, match="UNRELEASED_INSTANCE_ID"):
+                await anext(consumer)
 
     run(main())
