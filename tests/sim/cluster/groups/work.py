@@ -60,7 +60,9 @@ class GroupWork:
         self.topics = Topics(groups.partitions)
         self._is_working = self._comes_and_goes = True
         self._topics_pass = groups.topics_pass
-        kinds: list[tuple[str, ...]] = [("consumer",)] * groups.consumer + [("classic",)] * groups.classic
+        kinds = list[tuple[str, ...]]()
+        kinds += [("consumer",)] * groups.consumer
+        kinds += [("classic",)] * groups.classic
         kinds += [("classic", "consumer")] * groups.mixed
         self.crowds = [
             Crowd(
