@@ -262,17 +262,19 @@ class Availability:
             self._violate("in-sync replicas whole", text)
 
     def _out(self, group_id: GroupId) -> set[int]:
-        """Return the nodes whose replica of a group nobody counts on: it waits for an operator, or for its minute.
+        """Return the nodes whose replica of a group nobody counts on: it waits for an operator, or for its time.
 
-        One that fails again soon after it was made anew is made anew once in `AGAIN_MS`.
+        One that fails again soon after it was made anew is made anew once in `AGAIN_MS`; one whose disk failed while it
+        was sent files is sent them again after some seconds.
         """
-        waiting = {
-            machine.node_id
-            for machine in self._machines.values()
-            if machine.node is not None
-            and group_id in machine.node.partitions.failed.status()
-            and group_id in machine.node.partitions.failed._made_ms
-        }
+        waiting = set[int]()
+        for machine in self._machines.values():
+            if machine.node is not None:
+                failed, catch_up = machine.node.partitions.failed, machine.node.catch_up
+                is_again = group_id in failed.status() and group_id in failed._made_ms
+                transfer = catch_up._transfers.get(group_id)
+                if is_again or (transfer is not None and catch_up._clock() < transfer.wait_until_ms):
+                    waiting.add(machine.node_id)
         return self._damaged(group_id) | waiting
 
     def _judge_home(self, name: str, partition: Any, leader_id: int, now_us: int) -> None:
