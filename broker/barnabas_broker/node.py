@@ -314,6 +314,7 @@ class Node:
         )
         self._limit_catch_up(config)
         self.scrub.repair = SegmentRepair(self.links, self.multiraft.groups, self.storage.shared, config.log_dir)
+        self.scrub.on_unmended = lambda group_id, cause: self.partitions.on_unmended(group_id, cause)
 
     def _limit_catch_up(self, config: BrokerConfig) -> None:
         rate_bytes = config.replica_catchup_rate_bytes

@@ -3,7 +3,8 @@
 Opening a replica means opening its log and reading from it what the replica knows beside the log: producers, the log's
 start (`replica_state`). A sealed segment that is damaged stops that, and is no reason to give the replica up: the
 scrub gets a copy of the segment from another replica, and then it is tried again. Until then the replica is nobody in
-its group. A log that has failed for good stays so.
+its group. If nobody has a copy, because the others have deleted it, say, the replica is made anew (`failed_replicas`).
+A log that has failed for good stays so.
 
 If a replica moves elsewhere, its vote stays behind, for one that may be made here again
 (`barnabas_raftlog.log.hard_states`). It goes with the topic.

@@ -444,6 +444,7 @@ class Partitions:
         # The topic may have been configured differently while its log was being read.
         partition.configure(hosted.settings)
         hosted.partitions[index] = partition
+        self.failed.forget(group_id)
 
     def _founding(self, partition: Partition) -> Configuration | None:
         return founding_configuration(partition.placement, self.node_id, self._storage.directory_id)
@@ -453,6 +454,14 @@ class Partitions:
         self._on_fact(group_id, Fact("replica suspended" if is_waiting else "replica failed", 0, str(error)))
         if not is_waiting:
             self.failed.note(group_id, error)
+
+    def on_unmended(self, group_id: GroupId, cause: str) -> None:
+        """A segment cannot be mended, because nobody has a copy: others may have deleted what is in it, for example.
+
+        A replica that cannot be opened without it is made anew, if its leader agrees.
+        """
+        if self._replicas.is_waiting(group_id):
+            self.failed.note(group_id, StorageFailedError(cause))
 
     def _recreate(self, group_id: GroupId, leader_id: int) -> None:
         topic_id, index = place_of(group_id)

@@ -47,6 +47,7 @@ SAVE_BYTES = 64 << 20
 REPAIR_TIMEOUT_S = 600.0  # for a segment of 1 GiB, throttled
 REPAIR_RETRY_S = 60.0
 NO_CURSOR = ("", -1)
+NOBODY_HAS_IT = "no other replica has what is in this segment"
 
 
 class RepairSource(Protocol):
@@ -96,6 +97,7 @@ class Scrub:
         self._rate_bytes = rate_bytes
         self._period_ms = period_ms
         self.repair = repair
+        self.on_unmended: Callable[[GroupId, str], None] | None = None  # no live node has what is in a segment
         self.damaged: dict[Segment, Damage] = {}
         self.checked_bytes = 0
         self.passes = 0
@@ -232,12 +234,14 @@ class Scrub:
             text = f"{damage.segment.log.path}: {cause or 'replaced by a copy from another replica'}"
             kind = "segment not repaired" if cause else "segment repaired"
             self._on_fact(damage.log.group, Fact(kind, 0, text))
+            if cause == NOBODY_HAS_IT and self.on_unmended is not None:
+                self.on_unmended(damage.log.group, text)
 
     async def _mend(self, damage: Damage) -> str:
         """Return why it could not be done, or nothing."""
         if self.repair is None:
             return "there is nobody to get a copy from"
-        cause = "no other replica has what is in this segment"
+        cause = NOBODY_HAS_IT
         try:
             async with (
                 asyncio.timeout(REPAIR_TIMEOUT_S),

@@ -35,6 +35,7 @@ class Scrubbed:
         self.asked: list[str] = []
         self.has_copies = True
         self.bad_copies = list[bytes]()
+        self.unmended = list[str]()
 
     def inode(self, number: int) -> Inode:
         inode = self.node.files.names[self.log.segments_to_scrub()[number].log.path]
@@ -69,6 +70,7 @@ class Scrubbed:
                 period_ms=HOUR_MS,
                 repair=self.repair,
             )
+            scrub.on_unmended = lambda _, why: self.unmended.append(why)
             task = asyncio.ensure_future(scrub.run())
             for _ in range(iterations):
                 await asyncio.sleep(0)
@@ -178,6 +180,7 @@ def test_a_copy_that_is_no_better_takes_no_place() -> None:
     inode.data[700] ^= 1
     damaged = bytes(inode.data)
     scrub = scrubbed.until(lambda scrub: "segment not repaired" in scrubbed.facts)
+    assert scrubbed.unmended == [], "somebody has it"
     assert [known.segment.log.path for known in scrub.damaged.values()] == [path]
     assert bytes(scrubbed.inode(1).data) == damaged
     assert len(scrubbed.asked) == 1, "it is asked for again after a while, not all the time"
@@ -200,6 +203,7 @@ def test_damage_that_nobody_can_mend_stays_in_the_status_and_the_rest_is_served(
     scrubbed.inode(1).data[300] ^= 1
     scrub = scrubbed.until(lambda scrub: scrub.passes == 1 and "segment not repaired" in scrubbed.facts)
     assert [entry["replica"] for entry in scrub.status()["damaged"]] == ["t-1"]
+    assert len(scrubbed.unmended) == 1
     assert asyncio.run(scrubbed.log.read_cold(0, 4, 1 << 20))
     fill(scrubbed.log, 1)
 

@@ -1,9 +1,11 @@
 """The net catches fish: lying disks, broken promises; and the tools around a failing seed."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 
 import pytest
 
+from barnabas_raftlog.catch_up.repair import SegmentRepair
 from sim.cluster.judges.history import ClientHistory
 from sim.cluster.machines import disk
 from sim.cluster.machines.loop import Clock, VirtualLoop
@@ -37,6 +39,22 @@ def test_a_bit_that_rots_where_a_replica_must_read_to_be_opened_is_mended_from_a
     calm = three_nodes(rot)._replace(record_bytes=6_000, pause_ms=60, deletes=False, safety_us=8 * SECOND)
     counts = run_choice(calm).world.counts
     assert counts["event replica suspended"] == counts["event segment repaired"] == 1
+
+
+@pytest.mark.slow
+def test_one_that_nobody_can_mend_is_made_anew_if_its_leader_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others have deleted what was in the segment, for example: it would wait for a copy for ever."""
+
+    async def nobody(*_: object) -> AsyncGenerator[str, None]:
+        for path in ():
+            yield path
+
+    monkeypatch.setattr(SegmentRepair, "__call__", nobody)
+    rot = Fault(at_us=7 * SECOND, kind="rot", nodes=(2, 2), duration_us=SECOND // 2, detail=1)
+    calm = three_nodes(rot)._replace(record_bytes=6_000, pause_ms=60, deletes=False, safety_us=8 * SECOND)
+    counts = run_choice(calm).world.counts
+    assert counts["event replica suspended"] == counts["event replica made anew"] == 1
+    assert counts["event segment repaired"] == 0
 
 
 @pytest.mark.slow
