@@ -314,7 +314,7 @@ class Node:
         )
         self._limit_catch_up(config)
         self.scrub.repair = SegmentRepair(self.links, self.multiraft.groups, self.storage.shared, config.log_dir)
-        self.scrub.on_unmended = lambda group_id, cause: self.partitions.on_unmended(group_id, cause)
+        self.scrub.on_unmended = self._on_unmended
 
     def _limit_catch_up(self, config: BrokerConfig) -> None:
         rate_bytes = config.replica_catchup_rate_bytes
@@ -554,6 +554,10 @@ class Node:
         voters = self.metadata.voter_ids
         alive = sum(node_id == self.config.node_id or self.links.is_live(node_id) for node_id in voters)
         return alive * 2 > len(voters)
+
+    def _on_unmended(self, group_id: GroupId, cause: str) -> None:
+        # The partitions are younger than the scrub.
+        self.partitions.on_unmended(group_id, cause)
 
     def _serve(self, exchange: Exchange) -> None:
         # The listener, whose port goes into the registration, is older than the dispatcher.

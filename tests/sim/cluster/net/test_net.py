@@ -46,7 +46,7 @@ def test_one_that_nobody_can_mend_is_made_anew_if_its_leader_agrees(monkeypatch:
     """The others have deleted what was in the segment, for example: it would wait for a copy for ever."""
 
     async def nobody(*_: object) -> AsyncGenerator[str, None]:
-        for path in ():
+        for path in list[str]():
             yield path
 
     monkeypatch.setattr(SegmentRepair, "__call__", nobody)
