@@ -16,11 +16,11 @@ __all__ = ["CLIENTS", "SPEAKS", "Program", "program_of"]
 HERE = Path(__file__).resolve().parent
 JAVA = ("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx96m")
 SPEAKS = {
-    "barnabas": frozenset({"classic"}),
+    "barnabas": frozenset({"classic", "consumer"}),
     "librdkafka": frozenset({"classic", "consumer"}),
     "java": frozenset({"classic", "consumer"}),
 }
-"""The protocols of each client. This project's speaks the second one when its consumer can."""
+"""The protocols of each client."""
 CLIENTS = tuple(SPEAKS)
 
 
