@@ -34,7 +34,6 @@ LEFT_OUT = (
     LeftOut(49, "AlterClientQuotas", NO_QUOTAS),
     LeftOut(50, "DescribeUserScramCredentials", NO_SECURITY),
     LeftOut(51, "AlterUserScramCredentials", NO_SECURITY),
-    LeftOut(64, "UnregisterBroker", "brokers are those of the configuration, `cluster.nodes`"),
     LeftOut(76, "ShareGroupHeartbeat", NO_SHARES),
     LeftOut(77, "ShareGroupDescribe", NO_SHARES),
     LeftOut(78, "ShareFetch", NO_SHARES),
