@@ -83,6 +83,7 @@ SENSIBLE: dict[str, Any] = {
     "with_lags": True,
     "include_documentation": True,
     "broker_ids": [1],
+    "node_id": 1,
     "target": ResetTo.latest(),
     "dry_run": True,
     "stable": False,

@@ -63,7 +63,7 @@ def test_slow_brokers_begin_a_cluster_and_lose_a_controller(seed: int) -> None:
 
 
 def test_brokers_that_run_once_in_a_second_elect_a_controller() -> None:
-    with slow_cluster(VERY_SLOW_US, 3) as run:
+    with slow_cluster(VERY_SLOW_US, 1) as run:
         assert run.world.run_until(300 * SECOND, lambda: leader_of(run) != 0), "nobody leads"
 
 

@@ -10,7 +10,7 @@ from machines import cluster_handle
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
-FRAMES = 12_000
+FRAMES = 15_000
 REQUIRED = 12
 PEERS = 200
 

@@ -61,7 +61,7 @@ def peers(kafka_alone: str, barnabas: str, name: str) -> Iterator[tuple[Peer, Pe
     found = []
     with closing(wire_to(kafka_alone)) as theirs, closing(wire_to(barnabas)) as ours:
         for wire, address in ((theirs, kafka_alone), (ours, barnabas)):
-            topic_id = wire.create(name)
+            topic_id = wire.create(name, retention_ms="-1")  # The records are of 1970.
             wait_for_leaders(AdminClient({"bootstrap.servers": address}), name, 1)
             found.append(Peer(wire, name, topic_id))
         yield found[0], found[1]

@@ -196,10 +196,10 @@ def _join_mixed(
                 member_id=answer.member_id,
             )
             return at_once(_response(exchange.version, formed)), False
-        is_given = answer.error is ErrorCode.MEMBER_ID_REQUIRED
-        return JoinGroupResponse(
-            error_code=answer.error, member_id=join.member_id if is_given else request.member_id
-        ), False
+        refused = _refused(exchange, request, answer.error)
+        if answer.error is ErrorCode.MEMBER_ID_REQUIRED:
+            refused.member_id = join.member_id
+        return refused, False
 
     late: ConsumerAnswer | Refusal = Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
     ticket = ParkedAnswer(broker, exchange, answered, late)

@@ -21,7 +21,7 @@ MUTANTS = {  # what is broken: (a seed that notices, the module, the text, the t
         "]",
     ),
     "silence is taken for giving up": (
-        0,
+        2,
         f"{CONSUMER}.reconciling",
         "    if step.owned is None:\n        return True\n    return any(number in revoking",
         "    if step.owned is None:\n        return False\n    return any(number in revoking",
@@ -51,14 +51,14 @@ MUTANTS = {  # what is broken: (a seed that notices, the module, the text, the t
         "        if beat.epoch == now.epoch or beat.epoch != now.epoch or is_lost_answer:\n",
     ),
     "it is answered before it is committed": (
-        0,
+        5,
         f"{GROUPS}.consumers",
         "            error = self._append(hosted, batch, flight)\n",
         "            error = self._append(hosted, batch, flight)\n            flight.land(ErrorCode.NONE)\n",
     ),
     "the record of a change says what was there before": (
-        1,
-        f"{GROUPS}.consumers",
+        0,
+        f"{GROUPS}.consumer_batches",
         "record_of_consumer(change.key, change.value)",
         "record_of_consumer(change.key, change.old or change.value)",
     ),
@@ -71,13 +71,13 @@ MUTANTS = {  # what is broken: (a seed that notices, the module, the text, the t
     "sessions do not begin with a coordinator": (
         0,
         f"{CONSUMER}.group",
-        "            self._touch(member_id, now_ms)\n        self._revoking.clear()\n",
+        "            self.touch(member_id, now_ms)\n        self._revoking.clear()\n",
         "            pass\n        self._revoking.clear()\n",
     ),
     "a commit of any epoch is taken": (
-        0,
+        3,
         f"{CONSUMER}.group",
-        "        if epoch > now.epoch:\n            return ErrorCode.STALE_MEMBER_EPOCH\n",
+        "        if epoch > now.epoch:\n            return self.stale(member_id)\n",
         "        if epoch > now.epoch:\n            return ErrorCode.NONE\n",
     ),
     "since when a member has a partition is not looked at": (

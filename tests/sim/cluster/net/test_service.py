@@ -177,7 +177,7 @@ def lose_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def lose(fetch: _Fetch, look: _Look) -> Generator[None, None, None]:
         counter[0] += 1
-        if counter[0] % 100:
+        if counter[0] % 70:
             yield from answer(fetch, look)
 
     monkeypatch.setattr(_Fetch, "_answer", lose)

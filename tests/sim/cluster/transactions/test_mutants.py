@@ -58,7 +58,7 @@ MUTANTS = {  # what is broken: (a seed that notices, the module, the text, the t
     ),
     # Markers.
     "a marker that is refused is taken for written": (
-        7,
+        9,
         f"{COORDINATOR}.marker_queues",
         "        if code == ErrorCode.NONE:\n            queue.failures = 0",
         "        if code in {ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER}:\n            queue.failures = 0",
@@ -70,7 +70,7 @@ MUTANTS = {  # what is broken: (a seed that notices, the module, the text, the t
         "            pass",
     ),
     "truncating a marker leaves its transaction ended": (
-        23,
+        41,
         "partition.transactions",
         "                self._open[transaction.producer_id] = transaction\n",
         "                pass\n",

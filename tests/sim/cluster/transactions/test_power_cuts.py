@@ -25,7 +25,7 @@ MUTANTS = {  # what is broken: (a seed that notices, what it says, the module, t
         "            pass\n",
     ),
     "the marker of a later transaction ends what is in doubt": (
-        62,
+        9,
         "was aborted, and is read",
         "partition.partition",
         "        if doubt is not None and not is_answer and marker",
