@@ -2,7 +2,8 @@
 
 A leadership is handed over by its leader alone. So the broker that was asked sends each leader the partitions that it
 should hand over, `AT_ONCE` at a time; the leader begins with those whose target can be reached and has caught up, and
-says which it did not begin. Then the asker waits until it has heard of the new leaders. A leader gives a transfer up
+says which it did not begin. One that is in sync, and of which a new leader has not heard yet that it has caught up, is
+asked for again. Then the asker waits until it has heard of the new leaders. A leader gives a transfer up
 after an election timeout, and leads on: so after `AGAIN_S` it is asked once more, `ROUNDS` times for one lot.
 
 Nothing is elected against the groups: a replica without all that is committed is never made a leader, by any request.
@@ -55,6 +56,8 @@ class Led(Protocol):
     def can_serve(self) -> bool: ...
     @property
     def electable(self) -> tuple[int, ...]: ...
+    @property
+    def isr(self) -> Sequence[int]: ...
     def has_caught_up(self, node_id: int) -> bool: ...
     def transfer(self, node_id: int) -> None: ...
 
@@ -155,8 +158,11 @@ class Elections:
         if partition is None or not partition.can_serve or one.target == self._node_id:
             return ElectionFate.NOT_YET
         is_there = self._leaders.available_since_ms(one.target) is not None
-        if not (is_there and one.target in partition.electable and partition.has_caught_up(one.target)):
+        if not (is_there and one.target in partition.electable):
             return ElectionFate.NOT_AVAILABLE
+        if not partition.has_caught_up(one.target):
+            # In sync it may be all the same: a leader that is new has not heard from everybody yet.
+            return ElectionFate.NOT_YET if one.target in partition.isr else ElectionFate.NOT_AVAILABLE
         partition.transfer(one.target)
         return ElectionFate.ELECTED
 

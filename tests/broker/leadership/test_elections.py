@@ -45,6 +45,7 @@ class Replica:
         self.leaders, self.index, self.electable = leaders, index, electable
         self.can_serve = True
         self.is_behind = False
+        self.isr: tuple[int, ...] = (ME,)
         self.asked: list[int] = []
 
     def has_caught_up(self, _: int) -> bool:
@@ -73,6 +74,25 @@ async def test_a_leader_begins_with_what_may_take_over_and_refuses_the_rest() ->
     leaders.there.discard(FIRST)
     leaders.leader_ids[0] = ME
     assert await made(leaders, replicas).elect(wanted[:1], 10_000) == [refused]
+
+
+async def test_one_in_sync_of_which_a_new_leader_has_not_heard_is_asked_for_again() -> None:
+    leaders = Leaders()
+    leaders.leader_ids = {0: ME}
+    replica = Replica(leaders, 0)
+    replica.is_behind = True
+    replica.isr = (ME, FIRST)
+    looks = []
+    behind = replica.has_caught_up
+
+    def has_caught_up(_: int) -> bool:
+        looks.append(FIRST)
+        replica.is_behind = len(looks) < 3
+        return behind(FIRST)
+
+    replica.has_caught_up = has_caught_up  # type: ignore[method-assign]
+    assert await made(leaders, {0: replica}).elect([Wanted(TOPIC, 0, FIRST)], 10_000) == [ElectionFate.ELECTED]
+    assert (looks, replica.asked) == ([FIRST] * 3, [FIRST])
 
 
 async def test_leaders_elsewhere_are_asked_in_lots_and_their_silence_is_no_refusal() -> None:
