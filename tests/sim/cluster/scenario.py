@@ -489,7 +489,9 @@ class Run:
         for machine in self.machines.values():
             if machine.node is None or not machine.is_excused:
                 continue
-            if any(damage.log.group == group_id for damage in machine.node.scrub.damaged.values()):
+            found = [damage for damage in machine.node.scrub.damaged.values() if damage.log.group == group_id]
+            # A replica that was made anew has no such segment any more; the scrub notices when it tries again.
+            if any(damage.log.begin_check(damage.segment) is not None for damage in found):
                 nodes.add(machine.node_id)
         return nodes
 
