@@ -83,6 +83,7 @@ from .commands import (
 )
 from .config_changes import alter_configs
 from .features import check_registration, update_features
+from .levels import check_level
 from .named_snapshots import create_snapshot, delete_snapshot
 from .reassignments import alter_reassignments, finish_moves
 from .resource_changes import alter_resources
@@ -291,9 +292,7 @@ def _unregister(image: Image, sessions: Sessions, command: UnregisterBroker) -> 
         held = f"{load.replicas} replicas, and is the witness of {load.witnesses} partitions"
         text = f"broker {broker.node_id} holds {held}; move them to other brokers first"
         raise Refused(RefusalReason.INVALID_REQUEST, text)
-    if (node_id := image.member_below(UNREGISTERED_LEVEL)) is not None:
-        text = f"broker {node_id} runs, or last ran, a version that cannot read that one is forgotten; upgrade it first"
-        raise Refused(RefusalReason.UNSUPPORTED_VERSION, text)
+    check_level(image, UNREGISTERED_LEVEL, "that cannot read that one is forgotten")
     sessions.end(broker.node_id)
     record = BrokerUnregistered(broker.node_id, broker.epoch)
     return _with_memory([record], command.command_id, UnregisterBrokerAnswer())

@@ -35,6 +35,7 @@ from barnabas_metadata_quorum.image.records import (
 )
 
 from .commands import FeatureChange, FeatureUpdate, RefusalReason, Refused, UpdateFeatures, UpdateFeaturesAnswer
+from .levels import check_level
 
 __all__ = [
     "FEATURES",
@@ -139,9 +140,8 @@ def _check(image: Image, update: FeatureUpdate, now: int) -> None:
         raise _wrong(f"{update.name} does not go back to {update.level}: metadata was added at level {max(added)}")
     if update.level <= now:
         return
-    if (node_id := image.member_below(needed[update.level - 1])) is not None:
-        version = f"a version without {update.name} {update.level}"
-        raise _wrong(f"broker {node_id} runs, or last ran, {version}; upgrade it first")
+    lack = f"without {update.name} {update.level}"
+    check_level(image, needed[update.level - 1], lack, RefusalReason.INVALID_UPDATE_VERSION)
 
 
 def _wrong(text: str) -> Refused:

@@ -27,6 +27,7 @@ from barnabas_metadata_quorum.image.records import (
 from barnabas_metadata_quorum.topic_names import name_complaint
 
 from .commands import CreateSnapshot, CreateSnapshotAnswer, DeleteSnapshot, DeleteSnapshotAnswer, RefusalReason, Refused
+from .levels import check_level
 
 __all__ = [
     "ALL_BYTES_MAX",
@@ -80,7 +81,7 @@ def create_snapshot(image: Image, command: CreateSnapshot) -> tuple[list[Record]
     there = image.named_snapshots.get(wanted.name)
     if there is not None:
         return [], CreateSnapshotAnswer(there.snapshot_id, created=there.snapshot_id == wanted.snapshot_id)
-    _check_level(image)
+    check_level(image, SNAPSHOTS_LEVEL, "that cannot read named snapshots")
     _check_room(image, wanted)
     _check_topics(image, wanted.topics)
     return [NamedSnapshotCreated(wanted)], CreateSnapshotAnswer(wanted.snapshot_id, created=True)
@@ -99,12 +100,6 @@ def delete_snapshot(image: Image, command: DeleteSnapshot) -> tuple[list[Record]
         text = f"the snapshot '{command.name}' is another one now: it was deleted and made anew"
         raise Refused(RefusalReason.RESOURCE_NOT_FOUND, text)
     return [NamedSnapshotDeleted(command.name, command.snapshot_id)], DeleteSnapshotAnswer()
-
-
-def _check_level(image: Image) -> None:
-    if (node_id := image.member_below(SNAPSHOTS_LEVEL)) is not None:
-        text = f"broker {node_id} runs, or last ran, a version that cannot read named snapshots; upgrade it first"
-        raise Refused(RefusalReason.UNSUPPORTED_VERSION, text)
 
 
 def _check_room(image: Image, wanted: NamedSnapshot) -> None:

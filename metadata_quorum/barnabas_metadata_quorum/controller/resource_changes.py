@@ -33,6 +33,7 @@ from .commands import (
     Refused,
 )
 from .config_changes import changed
+from .levels import check_level
 
 __all__ = [
     "ALL_BYTES_MAX",
@@ -63,7 +64,7 @@ def alter_resources(image: Image, command: AlterResources) -> tuple[list[Record]
     if len(command.resources) > AT_ONCE_MAX:
         text = f"{len(command.resources)} resources in one request; {AT_ONCE_MAX} is the maximum"
         raise Refused(RefusalReason.POLICY_VIOLATION, text)
-    _check_level(image)
+    check_level(image, CONFIGS_LEVEL, "that cannot read configurations of brokers and groups")
     draft = ImageBuilder(image)
     times = Counter((wanted.kind, wanted.name) for wanted in command.resources)
     subscriptions = _subscriptions_in(draft, command)
@@ -164,10 +165,3 @@ def _check_room(
     else:
         return
     raise Refused(RefusalReason.POLICY_VIOLATION, text)
-
-
-def _check_level(image: Image) -> None:
-    if (node_id := image.member_below(CONFIGS_LEVEL)) is not None:
-        version = "a version that cannot read configurations of brokers and groups"
-        text = f"broker {node_id} runs, or last ran, {version}; upgrade it first"
-        raise Refused(RefusalReason.UNSUPPORTED_VERSION, text)
