@@ -20,7 +20,8 @@ Not here: which of the coordinator's assignors there are, and what patterns it k
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
+from typing import TypeVar
 
 from barnabas_clients.backoff import Backoff, Jitter
 from barnabas_clients.cluster.cluster import Cluster
@@ -38,6 +39,7 @@ from .participation import METADATA_TIMEOUT_S, Participation
 __all__ = ["ConsumerGroupSettings", "ConsumerSession"]
 
 NAMES_INTERVAL_S = 1.0
+R = TypeVar("R")
 
 
 class ConsumerSession(Participation):
@@ -94,39 +96,37 @@ class ConsumerSession(Participation):
     async def committed(
         self, partitions: Collection[TopicPartition] | None, timeout_s: float
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        deadline = self._now() + timeout_s
-        attempts = 0
-        while True:
-            left_s = max(0.0, deadline - self._now())
-            try:
-                return await fetch_offsets(self._coordinator, partitions, left_s, membership=self._reader())
-            except KafkaError as error:
-                await self._on_refused_reader(error, deadline, attempts)
-                attempts += 1
+        return await self._read(
+            lambda left_s, reader: fetch_offsets(self._coordinator, partitions, left_s, membership=reader), timeout_s
+        )
 
     async def look_up(
         self, partitions: Collection[TopicPartition], timeout_s: float
     ) -> dict[TopicPartition, OffsetAndMetadata | KafkaError]:
+        return await self._read(
+            lambda left_s, reader: look_up_offsets(self._coordinator, partitions, left_s, reader), timeout_s
+        )
+
+    async def _read(self, ask: Callable[[float, Membership], Awaitable[R]], timeout_s: float) -> R:
+        """Ask for offsets, as the member that this is at the moment, until that is the one that the coordinator knows.
+
+        Who is told that it is no member hears the rest with the next heartbeat.
+        """
         deadline = self._now() + timeout_s
         attempts = 0
         while True:
-            left_s = max(0.0, deadline - self._now())
             try:
-                return await look_up_offsets(self._coordinator, partitions, left_s, self._reader())
+                return await ask(max(0.0, deadline - self._now()), self._reader())
             except KafkaError as error:
-                await self._on_refused_reader(error, deadline, attempts)
+                if error.code not in self.MEMBERSHIP_ERRORS:
+                    raise
+                await self._after_heartbeat(deadline, attempts, error)
                 attempts += 1
 
     def _reader(self) -> Membership:
         """Return the member as which offsets are looked up. Who is none at the moment may look all the same."""
         identity = self._member.identity
         return NOT_A_MEMBER if identity.generation_id < 0 else Membership(*identity)
-
-    async def _on_refused_reader(self, error: KafkaError, deadline: float, attempts: int) -> None:
-        """Wait for the next heartbeat if that may help. Who is told that it is no member hears the rest there, too."""
-        if error.code not in self.MEMBERSHIP_ERRORS:
-            raise error
-        await self._after_heartbeat(deadline, attempts, error)
 
     async def _on_refused_commit(self, error: KafkaError, identity: Identity, deadline: float, attempts: int) -> None:
         del identity
