@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import confluent_kafka
@@ -136,7 +137,7 @@ def together(jars: Path, handle: ClusterHandle, folder: Path, count: int) -> Non
         until(lambda: all(one.ask("GET", "/connectors") == [] for one in workers), "both workers", *workers)
         for name, settings in (("source", source_of("together")), ("sink", sink_of("together"))):
             path = f"/connectors/{name}/config"
-            until(lambda path=path, settings=settings: workers[0].ask("PUT", path, settings) is not None, name)  # type: ignore[misc]
+            until(partial(workers[0].takes, path, settings), name)
         until(lambda: len({*sunk(*workers)}) >= count // 3, "the first numbers", *workers)
         place, _ = state_of(workers[0], "source")
         (killed,) = [one for one in workers if place.endswith(f":{one.port}")]

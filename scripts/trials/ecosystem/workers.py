@@ -79,12 +79,16 @@ class Worker:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
+    def takes(self, path: str, body: object) -> bool:
+        """Put something there, and tell whether that was taken."""
+        return self.ask("PUT", path, body) is not None
+
     def ask(self, method: str, path: str, body: object = None) -> Any:
         """Ask its REST interface; None if it does not answer, or with an error."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, JSON, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+            with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - a worker of ours, on loopback
                 return json.loads(answer.read() or b"{}")
         except (urllib.error.URLError, TimeoutError, ConnectionError):
             return None

@@ -8,6 +8,7 @@ was told to. Nobody fetches records.
 
 import asyncio
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
@@ -93,7 +94,7 @@ class Member(Protocol):
     async def run(self) -> None: ...
 
 
-class _Member:
+class _Member(ABC):
     def __init__(self, place: Place, group: str, commit_s: float) -> None:
         self.place = place
         self.group = group
@@ -112,8 +113,9 @@ class _Member:
             tasks.create_task(self._forever(self._stay))
             tasks.create_task(self._forever(self._commit))
 
+    @abstractmethod
     async def _stay(self) -> None:
-        raise NotImplementedError
+        """Say once more that it is there, when that is due."""
 
     async def _forever(self, step: Callable[[], Awaitable[None]]) -> None:
         while True:

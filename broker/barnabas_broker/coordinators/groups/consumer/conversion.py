@@ -45,7 +45,7 @@ ECHOING = frozenset({"sticky", "cooperative-sticky"})
 CONVERTED_MAX = 1_000
 """Members of a group that is converted: all that is said of them is written at once, or a successor would find half."""
 CONVERTED_BYTES_MAX = 4 << 20
-"""What they say may take so much, for the same reason."""
+"""Bytes that all their subscriptions may take, for the same reason."""
 
 
 class ClassicMember(NamedTuple):

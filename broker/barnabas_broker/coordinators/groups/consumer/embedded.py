@@ -11,7 +11,7 @@ has, and writes what it gets. They are Kafka's ConsumerProtocolSubscription and 
 A newer version only appends fields, so its reader takes those that it knows.
 
 Limits, so that nobody waits for the reader: a subscription of `NAMES_MAX` topics and `NAMES_BYTES_MAX` bytes in their
-names, and `NUMBERS_MAX` partitions. What is beyond that is malformed.
+names, and `NUMBERS_MAX` partitions. Anything beyond that is malformed.
 """
 
 import struct
@@ -45,7 +45,7 @@ Numbers: TypeAlias = Mapping[str, Sequence[int]]
 
 
 class Said(NamedTuple):
-    """What a member subscribes to, sorted, each topic once; what it says that it has; where it is."""
+    """The topics that a member subscribes to, sorted, each once; the partitions that it says it has; its rack."""
 
     topic_names: tuple[str, ...]
     owned: Numbers
