@@ -119,10 +119,12 @@ class GroupModel:
                 owner = self._owners.setdefault((stay.epoch, place), who)
                 if owner != who:
                     self._violate(f"{_name(place)} has owners {owner} and {who} in generation {stay.epoch}")
+            stay.has.add(place)
             if holder is not None and holder is not stay:
+                if not is_firm and stay.epoch < holder.epoch:
+                    continue  # An answer that was under way for longer than a session: it has another owner by now.
                 holder.has.discard(place)
             self._holders[place] = stay
-            stay.has.add(place)
 
     def drop(self, stay: Stay, places: Iterable[Place]) -> None:
         """A member uses these no more."""
