@@ -6,8 +6,9 @@ they must be those of the plan, in page-cache mode they must be valid. At the fi
 the rest of the plan is written from the journal. Then everything is synced, and the result is a new row.
 
 In page-cache mode what is cut off was written, and perhaps acknowledged, unless the write was under way when the node
-died: the replica is *uncertain* until it has caught up. A term is not under a frame's checksum; one that is
-`TERM_JUMP_MAX` above that of the frame before is damage, too, for with it the node would be no match for its peers.
+died: then the file ends with the beginning of a frame. Else the replica is *uncertain* until it has caught up. A term is
+not under a frame's checksum; one that is `TERM_JUMP_MAX` above that of the frame before is damage, too, for with it the
+node would be no match for its peers.
 
 Damage in the trusted part, or where the journal says that something is stored, is never cut away: the row then says why
 the replica has failed. It takes part in nothing until it is made anew and filled by a leader that has everything.
@@ -37,7 +38,7 @@ from barnabas_raftlog.log.machine.files import Files
 from barnabas_raftlog.log.machine.open_files import OpenFiles, copy_over
 from barnabas_raftlog.log.segments.check import SegmentCheck, SegmentPlace
 from barnabas_raftlog.log.segments.cold_reads import ColdReads
-from barnabas_raftlog.log.segments.frame_walk import FrameFields, scan_tail
+from barnabas_raftlog.log.segments.frame_walk import FrameFields, is_cut_short, scan_tail
 from barnabas_raftlog.log.segments.leader_epochs import LeaderEpochs
 from barnabas_raftlog.log.segments.operations import Save
 from barnabas_raftlog.log.segments.segment import Segment, parse_generation, parse_stem
@@ -211,6 +212,7 @@ class _Rebuild:
         self.cut_bytes = 0
         self.may_lack = False
         self._is_damaged = False
+        self._is_cut_short = False
 
     def close(self) -> None:
         self._opened.close_all()
@@ -473,9 +475,11 @@ class _Rebuild:
             self._is_damaged = fields.term - known > TERM_JUMP_MAX and (known > 0 or not self._last_index)
             return not self._is_damaged
 
-        self._is_damaged = False
+        self._is_damaged = self._is_cut_short = False
         self._scan(on_disk, accept)
-        self.may_lack = self._is_damaged and (limit is None or self._last_index + 1 < limit)
+        # Something is behind a segment only when that is whole.
+        is_followed = self._is_cut_short and any(stem[1] > self._last_index + 1 for stem in on_disk)
+        self.may_lack = (self._is_damaged or is_followed) and (limit is None or self._last_index + 1 < limit)
 
     def _scan(self, on_disk: list[tuple[int, int]], accept: Callable[[int, FrameFields], bool]) -> None:
         """Go on through the files for as long as the frames are valid and accepted."""
@@ -505,7 +509,8 @@ class _Rebuild:
                     self._is_damaged = True
                     return False
             elif len(data) < wanted or (tail.end == 0 and tail.needs <= len(data)):
-                self._is_damaged = True  # The file ends within a frame: or its length is damaged.
+                self._is_cut_short = is_cut_short(memoryview(data)[tail.end :], self._end_offset)
+                self._is_damaged = not self._is_cut_short
                 return False
             wanted = max(CHUNK_BYTES, tail.needs)
         return True

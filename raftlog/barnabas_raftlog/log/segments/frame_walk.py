@@ -3,17 +3,21 @@
 Segment files hold frames back to back and nothing else, so the place of each follows from its predecessor, and so does
 its base offset. That is checked, because checksums do not cover it (nor the term: `check_terms`). There are three
 walks: `cut_range` selects the frames for a fetch, and `check_frames` checks those that come from a disk;
-`split_entries` makes entries for Raft and for state machines; and `scan_tail` finds out how far a file is valid.
+`split_entries` makes entries for Raft and for state machines; and `scan_tail` finds out how far a file is valid, and
+`is_cut_short` whether it ends there because a write was under way.
 """
 
+import re
 import struct
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
 
 from barnabas_raftlog.errors import CorruptBatchError
 from barnabas_raftlog.raft.messages import Buffer, Entry
-from barnabas_raftlog.records.header import HEADER_BYTES, verify
+from barnabas_raftlog.records.header import CRC_START, HEADER_BYTES, parse_header, verify
+from barnabas_raftlog.wire.crc32c import crc32c
 
 from .leader_epochs import LeaderEpochs
 
@@ -26,11 +30,13 @@ __all__ = [
     "count_frames",
     "cut_range",
     "frame_size",
+    "is_cut_short",
     "scan_tail",
     "split_entries",
 ]
 
 _PLACE = struct.Struct(">qii7xi")  # base_offset, batch_length, leader_epoch, last_offset_delta
+_OFFSET = struct.Struct(">q")
 _COUNT = struct.Struct(">i")
 _COUNT_POSITION = 57
 SIZE_PREFIX_BYTES = 12
@@ -229,3 +235,28 @@ def scan_tail(data: memoryview, base_offset: int, term: int) -> Tail:
         )
         position += size
     return Tail(frames, position, 0)
+
+
+def is_cut_short(data: memoryview, base_offset: int) -> bool:
+    """Tell whether `data`, with which a file ends, is the beginning of a frame that was not written to its end.
+
+    Otherwise it is a frame whose length is damaged, perhaps with others behind it: no checksum covers that, but the one
+    of the frame fits up to where it really ends. That is the end of the file, or where the next offset stands.
+    """
+    if len(data) < HEADER_BYTES:
+        return True
+    try:
+        header = parse_header(data)
+    except CorruptBatchError:
+        return False
+    if header.base_offset != base_offset:
+        return False
+    # A next frame begins with that offset, and has its magic behind length and term.
+    following = re.compile(re.escape(_OFFSET.pack(header.end_offset)) + rb"(?=.{8}\x02)", re.DOTALL)
+    crc, begin = 0, CRC_START
+    for end in chain((found.start() for found in following.finditer(data, HEADER_BYTES)), (len(data),)):
+        crc = crc32c(data[begin:end], crc)
+        if crc == header.crc:
+            return False
+        begin = end
+    return True
