@@ -6,9 +6,9 @@ they must be those of the plan, in page-cache mode they must be valid. At the fi
 the rest of the plan is written from the journal. Then everything is synced, and the result is a new row.
 
 In page-cache mode what is cut off was written, and perhaps acknowledged, unless the write was under way when the node
-died: then the file ends with the beginning of a frame. Else the replica is *uncertain* until it has caught up. A term is
-not under a frame's checksum; one that is `TERM_JUMP_MAX` above that of the frame before is damage, too, for with it the
-node would be no match for its peers.
+died: then the file ends with the beginning of a frame. Else the replica is *uncertain* until it has caught up. A term
+is not under a frame's checksum; one that is `TERM_JUMP_MAX` above that of the frame before is damage, too, for with it
+the node would be no match for its peers.
 
 Damage in the trusted part, or where the journal says that something is stored, is never cut away: the row then says why
 the replica has failed. It takes part in nothing until it is made anew and filled by a leader that has everything.

@@ -93,6 +93,10 @@ class Crowd:
                 if one.instance_id in seen:
                     self._kill(one)
                 seen.add(one.instance_id)
+        self.keep_somebody()
+
+    def keep_somebody(self) -> None:
+        """Have a member join if nobody is there: of two with one instance the last may hear late that it is fenced."""
         if not self.living:
             self._join()
 

@@ -205,6 +205,8 @@ class GroupWork:
         return [one.group for one, before in zip(self._watchers, looks, strict=True) if one.looks <= before]
 
     def _is_settled(self) -> bool:
+        for crowd in self.crowds:
+            crowd.keep_somebody()
         return not self.unsettled()
 
     def unsettled(self) -> str:
