@@ -4,9 +4,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from interop import runtimes
 from machines import java
-
-from . import runtimes
 
 __all__ = ["JAVA", "LineProgram", "java_command"]
 
