@@ -67,7 +67,8 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     "barnabas_broker.coordinators": "patterns room runtime producer_ids < groups < transactions",
     "barnabas_broker.coordinators.groups.consumer.assignors": "roster < balance ranges < uniform < built_in",
     "barnabas_broker.coordinators.runtime": (
-        "append_errors contracts shard_host < batch standby under_way < shard < rewriting < coordinator < homes"
+        "append_errors catching_up contracts shard_host < batch standby under_way"
+        " < shard < rewriting < coordinator < homes"
     ),
     "barnabas_broker.coordinators.transactions": (
         "state_machine < marker_queues outcome_messages questions room table topic"

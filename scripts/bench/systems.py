@@ -27,11 +27,13 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from machines.cache import CACHE, NotInstalledError, fetch, go_install, go_program, kept
+from machines.cache import go_install, go_program, kept
 from machines.cluster_handle import BARNABAS, cluster, free_port, link_settings
 from machines.delayed_network import address_of, namespace_of
+from machines.java import copy_jars, jars
 
 HERE = Path(__file__).resolve().parent
+POMS = HERE / "maven"
 KAFKA_VERSION = "4.4.0"
 NATS_VERSION = "v2.15.2"
 NODES = 3
@@ -90,33 +92,16 @@ class Running(NamedTuple):
 
 def install_kafka() -> Path:
     """Return the folder with Kafka's jars, its console tools among them, fetching them if need be."""
-    return _install_with_java("kafka", "kafka-tools")
+    return _kafka_jars("kafka")
 
 
 def install_streams() -> Path:
     """Return the folder with Kafka Streams and the jars that it needs, fetching them if need be."""
-    return _install_with_java("streams", "kafka-streams")
+    return _kafka_jars("streams")
 
 
-def install_connect() -> Path:
-    """Return the folder with Kafka Connect and the jars that it needs, fetching them if need be."""
-    return _install_with_java("connect", "connect-runtime")
-
-
-def _install_with_java(pom: str, last: str) -> Path:
-    """Return the folder with the jars of a POM. `last`: the one that is there if all are."""
-    jars = CACHE / f"{pom}-{KAFKA_VERSION}"
-    if not (jars / f"{last}-{KAFKA_VERSION}.jar").exists():
-        _copy_dependencies(pom, jars, f"-Dkafka.version={KAFKA_VERSION}")
-    if shutil.which("java") is None:
-        raise NotInstalledError("no java on the PATH")
-    return jars
-
-
-def _copy_dependencies(pom: str, to: Path, *options: str) -> None:
-    """Have Maven copy the jars that a POM names."""
-    goal = ("dependency:copy-dependencies", f"-DoutputDirectory={to}")
-    fetch("mvn", "-q", "-B", "-f", HERE / "maven" / f"{pom}.pom.xml", *goal, "-Dstyle.color=never", *options)
+def _kafka_jars(pom: str) -> Path:
+    return jars(f"{pom}-{KAFKA_VERSION}", POMS / f"{pom}.pom.xml", f"-Dkafka.version={KAFKA_VERSION}")
 
 
 def install_spark_kafka(spark_version: str) -> list[Path]:
@@ -125,7 +110,9 @@ def install_spark_kafka(spark_version: str) -> list[Path]:
     wanted = "spark-sql-kafka-0-10_2.13,spark-token-provider-kafka-0-10_2.13,kafka-clients,commons-pool2"
 
     def fetch_jars(to: Path) -> None:
-        _copy_dependencies("spark-kafka", to, f"-Dspark.version={spark_version}", f"-DincludeArtifactIds={wanted}")
+        copy_jars(
+            POMS / "spark-kafka.pom.xml", to, f"-Dspark.version={spark_version}", f"-DincludeArtifactIds={wanted}"
+        )
 
     return sorted(kept(f"spark-kafka-{spark_version}", fetch_jars).glob("*.jar"))
 

@@ -3,10 +3,23 @@
 import os
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
-__all__ = ["module_command", "module_environment"]
+__all__ = ["Program", "module_command", "module_environment", "module_program"]
 
 SCRIPTS = Path(__file__).resolve().parents[1]
+
+
+class Program(NamedTuple):
+    """How a process is started; `environment` is what it has beside this process' own."""
+
+    command: list[str]
+    environment: dict[str, str]
+
+
+def module_program(module: str) -> Program:
+    """Return how `module`, as `trials.torture`, is started."""
+    return Program(module_command(module), module_environment())
 
 
 def module_command(module: str, *arguments: object) -> list[str]:

@@ -8,7 +8,7 @@ from base64 import b64decode, b64encode
 from pathlib import Path
 
 from . import runtimes, workload
-from .line_programs import JAVA, LineProgram
+from .lines.line_programs import JAVA, LineProgram
 from .workload import Sample
 
 __all__ = ["NULL", "ConsoleConsumer", "Printed", "ToolHost", "Tools", "typed"]

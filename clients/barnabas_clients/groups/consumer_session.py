@@ -172,30 +172,21 @@ class ConsumerSession(Participation):
             await self._tell(self._handler.assign(frozenset(changes.added), whole))
             self._log.assigned(changes.added, whole)
         elif changes.nameless:
-            await self._learn_names(changes.nameless)
+            await self._was_interrupted(self._learn_names(changes.nameless))
 
     async def _learn_names(self, topic_ids: Collection[bytes]) -> None:
         """Ask for the names of topics; if one is still missing, wait for an event or for the next attempt's time."""
         # All topics, if the coordinator finds them by a pattern.
         topics = None if self._handler.server_pattern() is not None else self._handler.subscription()
-        patience = asyncio.timeout(None)
-        self._patience = patience
         try:
-            async with patience:
-                try:
-                    await self._cluster.refresh(topics, timeout_s=METADATA_TIMEOUT_S)
-                except (ClientError, KafkaError) as error:
-                    if not error.retriable:
-                        raise
-                if any(self._name_of(topic_id) is None for topic_id in topic_ids):
-                    with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(NAMES_INTERVAL_S):
-                            await self._wake.wait()
-        except TimeoutError:
-            if not patience.expired():
+            await self._cluster.refresh(topics, timeout_s=METADATA_TIMEOUT_S)
+        except (ClientError, KafkaError) as error:
+            if not error.retriable:
                 raise
-        finally:
-            self._patience = None
+        if any(self._name_of(topic_id) is None for topic_id in topic_ids):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(NAMES_INTERVAL_S):
+                    await self._wake.wait()
 
     # Helpers.
 

@@ -386,6 +386,21 @@ class Participation(ABC):
         """Wake the task, which waits for a change."""
         self._wake.set()
 
+    async def _was_interrupted(self, wait: Coroutine[Any, Any, None]) -> bool:
+        """Await something that `_interrupt` ends, and tell whether it did."""
+        patience = asyncio.timeout(None)
+        try:
+            async with patience:
+                self._patience = patience
+                await wait
+        except TimeoutError:
+            if not patience.expired():
+                raise
+            return True
+        finally:
+            self._patience = None
+        return False
+
     def _interrupt(self) -> None:
         """End the wait under way, once: a timeout that has expired cannot be moved again."""
         patience, self._patience = self._patience, None

@@ -121,18 +121,11 @@ class GroupSession(Participation):
         if not self._may_go_on():
             return
         self._synced.clear()
-        patience = asyncio.timeout(None)
         try:
-            async with patience:
-                self._patience = patience
-                await self._join()
-        except TimeoutError:
-            if not patience.expired():
-                raise
-            # It was interrupted, and the loop sees why. The next join must not wait for the answer to this one.
-            await self._drop_join_lane()
+            if await self._was_interrupted(self._join()):
+                # The loop sees why. The next join must not wait for the answer to this one.
+                await self._drop_join_lane()
         finally:
-            self._patience = None
             self._synced.set()
         if member.situation is Situation.IN and self._may_go_on():
             await self._take_over()

@@ -1,7 +1,6 @@
-"""Processes of Kafka Connect: started, asked over HTTP, killed, ended."""
+"""Processes of Java's programs: started with files of settings, asked over HTTP, killed, ended."""
 
 import json
-import re
 import subprocess
 import time
 import urllib.error
@@ -10,30 +9,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from machines.cache import fetch, kept, sum_of
+from machines.java import JAVA
 
-__all__ = ["JSON", "LIMIT_S", "Worker", "WorkerEndedError", "compile_connectors", "until"]
+__all__ = ["LIMIT_S", "Worker", "WorkerEndedError", "properties", "until"]
 
-JAVA = ("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx384m")
-CONNECTORS = Path(__file__).with_name("Connectors.java")
-SUNK = re.compile(r'\{"sunk": (\d+)\}')
+LOGGING = ("-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS")
 LIMIT_S = 180.0
 POLL_S = 0.2
 LINES_SHOWN = 30
 JSON = {"Content-Type": "application/json"}
-
-
-def compile_connectors(jars: Path) -> Path:
-    """Return the folder with the connectors' classes, compiled once for their source and Connect's jars.
-
-    Raises:
-        NotInstalledError: there is no javac.
-    """
-
-    def compiled(classes: Path) -> None:
-        fetch("javac", "-proc:none", "-cp", f"{jars}/*", "-d", classes, CONNECTORS)
-
-    return kept(f"connectors-{jars.name}-{sum_of(CONNECTORS)}", compiled)
 
 
 class WorkerEndedError(RuntimeError):
@@ -58,26 +42,24 @@ def until(holds: Callable[[], bool], what: str, *workers: "Worker", limit_s: flo
         time.sleep(POLL_S)
 
 
-class Worker:
-    """One process with the main class `main`, and the files of settings that it is given, in this order."""
+def properties(file: Path, settings: Mapping[str, object]) -> Path:
+    """Write settings as Java's programs read them."""
+    file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    return file
 
-    def __init__(self, jars: Path, folder: Path, main: str, *files: Mapping[str, object], port: int = 0) -> None:
-        folder.mkdir(parents=True)
+
+class Worker:
+    """One process with the main class `main` and these words; what it says of itself goes to a file in `folder`."""
+
+    def __init__(
+        self, class_path: str, folder: Path, main: str, *words: object, port: int = 0, options: tuple[str, ...] = ()
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
         self._log = folder / "worker.log"
         self.port = port
-        words = [
-            *JAVA,
-            "-Dorg.slf4j.simpleLogger.showDateTime=true",
-            "-cp",
-            f"{jars}/*:{compile_connectors(jars)}",
-            main,
-        ]
-        for number, settings in enumerate(files):
-            file = folder / f"{number}.properties"
-            file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-            words.append(str(file))
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        command = [*JAVA, "-Xmx512m", *LOGGING, *options, "-cp", class_path, main, *map(str, words)]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def takes(self, path: str, body: object) -> bool:
         """Put something there, and tell whether that was taken."""
@@ -93,16 +75,16 @@ class Worker:
         except (urllib.error.URLError, TimeoutError, ConnectionError):
             return None
 
-    def sunk(self) -> list[int]:
-        """Return the numbers that its sink has printed; what is logged stands between them."""
-        return [int(number) for number in SUNK.findall(self._log.read_text(errors="replace"))]
-
     def check(self) -> None:
         if (status := self._process.poll()) is not None:
             raise WorkerEndedError(f"it has ended with status {status}:\n{self.last_words()}")
 
+    def said(self) -> str:
+        """Return all that it has said of itself, and who wrote to the same file before."""
+        return self._log.read_text(errors="replace")
+
     def last_words(self) -> str:
-        return "\n".join(self._log.read_text(errors="replace").splitlines()[-LINES_SHOWN:])
+        return "\n".join(self.said().splitlines()[-LINES_SHOWN:])
 
     def kill(self) -> None:
         self._process.kill()

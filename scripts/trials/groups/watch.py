@@ -20,9 +20,8 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from machines.modules import module_command, module_environment
+from machines.modules import Program, module_program
 
-from .members.programs import Program
 from .worker import Job
 
 LEAVE_LIMIT_S = 60.0
@@ -61,7 +60,7 @@ class Workers:
 
     def start(self, job: Job, program: Program | None = None) -> subprocess.Popen[str]:
         """Start a worker: this project's, unless `program` is another client's."""
-        command, environment = program or Program(module_command("trials.groups.worker"), module_environment())
+        command, environment = program or module_program("trials.groups.worker")
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

@@ -5,8 +5,6 @@
  * the exception. The first argument is where the brokers are.
  */
 
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
 import java.time.Duration;
 import java.util.HashMap;
 import java.util.List;
@@ -23,17 +21,7 @@ public class GroupConsumers {
 
     public static void main(String[] arguments) throws Exception {
         bootstrap = arguments[0];
-        var lines = new BufferedReader(new InputStreamReader(System.in));
-        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
-            String answer;
-            try {
-                answer = "ok " + obey(line.split(" "));
-            } catch (Exception problem) {
-                answer = "error " + String.valueOf(problem).replace('\n', ' ');
-            }
-            System.out.println(answer);
-            System.out.flush();
-        }
+        Lines.obey(GroupConsumers::obey, problem -> "error");
     }
 
     static String obey(String[] words) {

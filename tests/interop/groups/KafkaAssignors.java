@@ -13,8 +13,6 @@
 
 import com.google.re2j.Pattern;
 import com.google.re2j.PatternSyntaxException;
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -117,11 +115,6 @@ public class KafkaAssignors {
     }
 
     public static void main(String[] arguments) throws Exception {
-        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        for (String line = in.readLine(); line != null; line = in.readLine()) {
-            String[] words = line.split(" ");
-            System.out.println(words[0].equals("assign") ? assign(words) : match(words));
-            System.out.flush();
-        }
+        Lines.answer(words -> words[0].equals("assign") ? assign(words) : match(words));
     }
 }

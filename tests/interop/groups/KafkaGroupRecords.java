@@ -4,8 +4,6 @@
  * A line in is a record, its key and its value in hex; a line out is the same record as Kafka writes what it has read.
  */
 
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
 import java.nio.ByteBuffer;
 import java.util.HexFormat;
 import org.apache.kafka.coordinator.group.GroupCoordinatorRecordSerde;
@@ -14,14 +12,12 @@ public class KafkaGroupRecords {
     public static void main(String[] arguments) throws Exception {
         var hex = HexFormat.of();
         var records = new GroupCoordinatorRecordSerde();
-        var lines = new BufferedReader(new InputStreamReader(System.in));
-        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
-            var words = line.split(" ");
+        Lines.answer(words -> {
             var key = ByteBuffer.wrap(hex.parseHex(words[0]));
             var value = ByteBuffer.wrap(hex.parseHex(words[1]));
             var record = records.deserialize(key, value);
             var key_again = hex.formatHex(records.serializeKey(record));
-            System.out.println(key_again + " " + hex.formatHex(records.serializeValue(record)));
-        }
+            return key_again + " " + hex.formatHex(records.serializeValue(record));
+        });
     }
 }

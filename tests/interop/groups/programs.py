@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from interop import runtimes
-from interop.line_programs import LineProgram, java_command
+from interop.lines.line_programs import LineProgram, java_command
 from interop.workload import Place, Received, Sample
 from machines.cache import NotInstalledError, go_program
 

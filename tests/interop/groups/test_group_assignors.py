@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from interop.line_programs import LineProgram, java_command
+from interop.lines.line_programs import LineProgram, java_command
 
 from barnabas_broker.coordinators.groups.consumer.assignors.built_in import assign
 from barnabas_broker.coordinators.groups.consumer.assignors.roster import (

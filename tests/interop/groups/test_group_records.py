@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from broker.coordinators.groups.consumer.consumer_desk import Classic, Client, Desk, SomeTopics, settle
 from broker.coordinators.groups.consumer.test_consumer_records import CASES
-from interop.line_programs import LineProgram, java_command
+from interop.lines.line_programs import LineProgram, java_command
 
 from barnabas_broker.coordinators.groups.consumer.values import Kind
 from barnabas_broker.coordinators.groups.table import record_of_consumer

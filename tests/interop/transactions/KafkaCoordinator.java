@@ -7,8 +7,6 @@
  * out, because they want a whole broker.
  */
 
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
 import java.lang.reflect.Field;
 import java.lang.reflect.Proxy;
 import java.nio.ByteBuffer;
@@ -103,13 +101,11 @@ public class KafkaCoordinator {
         var settings = new TransactionConfig(1, TIMEOUT_MS, 16, (short) 1, 1, 1, 1, 1, 1, false, 1);
         var coordinator = new TransactionCoordinator(settings, null, makeIds, make(States.class), make(Markers.class),
             time, new LogContext(""));
-        var lines = new BufferedReader(new InputStreamReader(System.in));
-        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+        Lines.answer(words -> {
             answer = "- -1 -1";
-            obey(coordinator, line.split(" "));
-            System.out.println(answer + " " + committed());
-            System.out.flush();
-        }
+            obey(coordinator, words);
+            return answer + " " + committed();
+        });
     }
 
     static void obey(TransactionCoordinator coordinator, String[] words) throws Exception {

@@ -5,8 +5,6 @@
  * producer goes by the name that "open" gives it.
  */
 
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -29,17 +27,7 @@ public class TransactionalClient {
 
     public static void main(String[] arguments) throws Exception {
         bootstrap = arguments[0];
-        var lines = new BufferedReader(new InputStreamReader(System.in));
-        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
-            String answer;
-            try {
-                answer = "ok " + obey(line.split(" "));
-            } catch (Throwable problem) {
-                answer = (isFenced(problem) ? "fenced " : "error ") + String.valueOf(problem).replace('\n', ' ');
-            }
-            System.out.println(answer);
-            System.out.flush();
-        }
+        Lines.obey(TransactionalClient::obey, problem -> isFenced(problem) ? "fenced" : "error");
     }
 
     static boolean isFenced(Throwable problem) {

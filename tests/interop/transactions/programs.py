@@ -7,7 +7,7 @@ sources, into the cache of `machines/cache.py`.
 from pathlib import Path
 
 from interop import runtimes
-from interop.line_programs import LineProgram, java_command
+from interop.lines.line_programs import LineProgram, java_command
 from machines.cache import NotInstalledError, go_program
 
 __all__ = ["FencedError", "Program", "franz_go", "java"]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 from broker.coordinators.transactions.state_machine.desk import Desk
-from interop.line_programs import LineProgram, java_command
+from interop.lines.line_programs import LineProgram, java_command
 
 from barnabas_broker.coordinators.transactions.state_machine.messages import (
     V1,

@@ -6,20 +6,23 @@ group's coordinator (`coordinators.runtime.homes`).
 A topic that is deleted takes its offsets with it: the shards write tombstones when the image says so. If nobody led a
 shard's partition then, the next round of upkeep finds them.
 
-Limits: one task for each group whose answers or record take long, one for upkeep; the memory of groups by
-`state_machine.room`. One entry in the node's heap of deadlines per group, and one per parked request.
+Limits: one task for each group whose answers or record take long, one for upkeep, one that asks the controller; the
+memory of groups by `state_machine.room`. One entry in the node's heap of deadlines per group, and one per parked
+request.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.coordinators.room import Room
+from barnabas_broker.coordinators.runtime.catching_up import catch_up
 from barnabas_broker.coordinators.runtime.contracts import Done
 from barnabas_broker.coordinators.runtime.coordinator import CoordinatorRuntime
 from barnabas_broker.coordinators.runtime.homes import Homes
-from barnabas_broker.coordinators.runtime.shard import ShardRuntime
+from barnabas_broker.coordinators.runtime.shard import ShardRuntime, ShardState
 from barnabas_broker.coordinators.runtime.shard_host import ShardHost
 from barnabas_broker.replicas.partitions import Partitions
 from barnabas_broker.status.events import EventHistory
@@ -29,6 +32,7 @@ from barnabas_metadata_quorum.active_controller import Clocks
 from barnabas_metadata_quorum.image.image import Image, topic_changes
 from barnabas_metadata_quorum.resource_configs import group_key
 from barnabas_metadata_quorum.service import MetadataService
+from barnabas_raftlog.errors import BarnabasError
 from barnabas_raftlog.loop_meter import LoopMeter
 from barnabas_raftlog.records.markers import EndMarker
 
@@ -39,12 +43,14 @@ from .expiry import Expiry
 from .group_configs import changed_groups, config_of, consumer_config
 from .group_topics import GroupTopics
 from .shard import GroupShard
+from .shard_topics import ShardTopics
 from .state_machine.location import OFFSETS_TOPIC, offsets_topic, partition_for
 from .state_machine.messages import GroupConfig
 from .table import GroupTable
 
 __all__ = ["GroupCoordinator"]
 
+ASK_AGAIN_S = 0.5
 TEXT_MAX = 1_000
 """Characters of a name or a reason that the history keeps: both are a client's, and a thousand events are kept."""
 
@@ -76,6 +82,8 @@ class GroupCoordinator(Homes[GroupTable, GroupShard]):
             rebalance_interval_ms=config.group_rebalance_interval_ms,
         )
         self.topics = GroupTopics(self.host.spawn, Image(config.cluster_id))
+        self._unsure: list[tuple[ShardRuntime[GroupTable, GroupShard], ShardTopics]] = []
+        self._is_catching_up = False
         self._metadata = metadata
         consumers = consumer_config(config)
         self._consumers = ConsumerSettings(
@@ -100,7 +108,30 @@ class GroupCoordinator(Homes[GroupTable, GroupShard]):
 
     def _make_shard(self, runtime: ShardRuntime[GroupTable, GroupShard]) -> GroupShard:
         self._take_topics(self._metadata.image)
-        return GroupShard(runtime, self._group_config, self.room, self.tell_group, self._consumers)
+        topics = ShardTopics(self.topics)
+        self._unsure.append((runtime, topics))
+        if not self._is_catching_up:
+            self._is_catching_up = True
+            self.host.spawn(self._catch_up())
+        consumers = self._consumers._replace(topics=topics)
+        return GroupShard(runtime, self._group_config, self.room, self.tell_group, consumers)
+
+    async def _catch_up(self) -> None:
+        """Find out how new the image must be for each shard that has begun, with one question for as many as there are.
+
+        Another question follows until there is an answer, or no such shard any more.
+        """
+        while self._unsure:
+            asked, self._unsure = self._unsure, []
+            try:
+                version = await catch_up(self._metadata)
+            except (BarnabasError, TimeoutError):
+                await asyncio.sleep(ASK_AGAIN_S)
+                self._unsure += [one for one in asked if one[0].state is not ShardState.ENDED]
+            else:
+                for _, topics in asked:
+                    topics.rest_on(version)
+        self._is_catching_up = False
 
     def end_transaction(self, index: int, marker: EndMarker, bumps_epoch: bool, done: Done) -> None:
         """End a producer's transaction in an offsets partition (`Staging.end`). `done` is called once."""

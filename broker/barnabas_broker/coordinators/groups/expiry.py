@@ -11,16 +11,19 @@ tombstone would come behind it, and take an offset that was acknowledged. The ne
 that is pending in a transaction: it is looked at when the transaction has ended.
 
 *Deleted topics.* The image tells of a deletion at once. Offsets that were missed then (nobody led their partition, or
-they were under way) are found here by their topic's id; they go when the id has been missing from the image in two
-rounds, so that a broker whose image lags never takes the offsets of a topic that it has not heard of yet.
+they were under way) are found here by their topic's id; they go in the second round in which the id is missing from the
+image. In between the controller has said how far it is, and the image was as far: a broker whose image lags, however
+long it is cut off, never takes the offsets of a topic that it has not heard of yet.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
 
+from barnabas_broker.coordinators.runtime.catching_up import catch_up
 from barnabas_broker.coordinators.runtime.shard import ShardState
 from barnabas_broker.coordinators.runtime.shard_host import ShardHost
 from barnabas_broker.timing.slices import Slices
 from barnabas_metadata_quorum.service import MetadataService
+from barnabas_raftlog.errors import BarnabasError
 
 from .hosted_consumers import HostedConsumers
 from .hosted_group import HostedGroup
@@ -69,7 +72,15 @@ class Expiry:
                 hosted = shard.groups.get(group_id) or shard.consumers.groups.get(group_id)
                 if hosted is not None and not hosted.is_deleting:
                     self._look_at(shard, hosted, places, missing, is_whole=is_whole)
-        self._missing = missing
+        self._missing = await self._certain(missing) if missing else missing
+
+    async def _certain(self, missing: set[bytes]) -> set[bytes]:
+        """Return those of the topics that the controller does not know either; none if it cannot be asked."""
+        try:
+            await catch_up(self._metadata)
+        except (BarnabasError, TimeoutError):
+            return set()
+        return {topic_id for topic_id in missing if topic_id not in self._metadata.image.topics}
 
     async def _places_of(
         self, shard: GroupShard, group_ids: Sequence[str], slices: Slices

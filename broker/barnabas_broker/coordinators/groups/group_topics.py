@@ -40,6 +40,8 @@ class GroupTopics:
     def __init__(self, spawn: Callable[[Coroutine[Any, Any, None]], None], nothing: Image) -> None:
         self.known = KnownTopics()
         self.is_known = False
+        self.seen_version = -1
+        """The version of the image of which `known` has everything."""
         self._image = nothing  # as far as `known` has, or will have, what is in it
         self._newest: Image | None = None
         self._is_wanted = False
@@ -134,6 +136,8 @@ class GroupTopics:
             there = map(_known, (*changes.created, *grown))
             self._news.append(self.known.take_in_steps(there, map(_known, changes.deleted)))
             self._work()
+        elif not self._news:
+            self.seen_version = self._image.version
 
     def _work(self) -> None:
         if not self._is_working and (self._news or (self.is_known and self.known.is_behind)):
@@ -147,6 +151,7 @@ class GroupTopics:
                 yield from self._news[0]
                 self._news.popleft()
             self.is_known = True
+            self.seen_version = self._image.version
             matching = matching or self.known.resolve_in_steps()
             if next(matching, _ENDED) is _ENDED:
                 matching = None

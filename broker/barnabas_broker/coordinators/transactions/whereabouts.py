@@ -7,8 +7,8 @@ one that the image does not have *yet*: so `confirm` asks the controller how far
 
 import asyncio
 
+from barnabas_broker.coordinators.runtime.catching_up import catch_up
 from barnabas_broker.replicas.partitions import Partitions
-from barnabas_metadata_quorum.controller.commands import ReadIndex, ReadIndexAnswer
 from barnabas_metadata_quorum.leaders.table import NO_LEADER
 from barnabas_metadata_quorum.service import MetadataService
 
@@ -16,8 +16,6 @@ from .marker_queues import GONE, NOBODY
 from .state_machine.messages import Place
 
 __all__ = ["Whereabouts"]
-
-CONFIRM_S = 5.0
 
 
 class Whereabouts:
@@ -50,9 +48,4 @@ class Whereabouts:
         Raises:
             BarnabasError, TimeoutError: that could not be found out.
         """
-        read = await self._metadata.submit(ReadIndex(), CONFIRM_S)
-        assert isinstance(read, ReadIndexAnswer)
-        if self._metadata.image.version < read.version:
-            raise TimeoutError(
-                f"the image is at {self._metadata.image.version}, and the controller's at {read.version}"
-            )
+        await catch_up(self._metadata)

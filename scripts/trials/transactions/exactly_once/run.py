@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 
 from machines.cache import NotInstalledError
 from machines.machines import Machines, MissingError, enter
+from machines.modules import Program
 
 from barnabas_broker.cli.commands.check import verdict
 from barnabas_broker.history import Summary
@@ -41,7 +42,7 @@ from trials.transactions.story import source_of
 from trials.transactions.topics import STATE_PARTITIONS, Flow, create_topics
 from trials.trial import FAILED, SHOWN_MAX, cannot, leave_evidence, work_folder
 
-from .clients.programs import CLIENTS, SECOND_PROTOCOL, Program, program_of
+from .clients.programs import CLIENTS, SECOND_PROTOCOL, program_of
 from .history import Appending, Reading
 from .load import Load
 from .strikes import Stage, Strikes

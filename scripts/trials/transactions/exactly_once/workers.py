@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from machines.background import Background
-
-from .clients.programs import Program
+from machines.modules import Program
 
 __all__ = ["WORKERS", "Workers"]
 

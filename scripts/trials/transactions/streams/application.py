@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["ApplicationError", "Instance", "compiled"]
+from machines.java import JAVA
+
+__all__ = ["SOURCE", "ApplicationError", "Instance"]
 
 SOURCE = Path(__file__).with_name("Application.java")
-# The first compiler and the simplest collector: quick to start, which is most of what such a process does.
-JAVA = ("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx384m")
 LOGGER = "-Dorg.slf4j.simpleLogger."
 LOGGING = (f"{LOGGER}showDateTime=true", f"{LOGGER}dateTimeFormat=HH:mm:ss.SSS", f"{LOGGER}showShortLogName=true")
 ENDED_BY_SIGTERM = 128 + signal.SIGTERM
@@ -23,20 +23,6 @@ LINES_SHOWN = 30
 
 class ApplicationError(RuntimeError):
     """A process of the application ended by itself; the message has its last lines."""
-
-
-def compiled(jars: Path, folder: Path) -> Path:
-    """Compile the application into a folder below this one, and return it.
-
-    Raises:
-        FileNotFoundError: no javac on the PATH.
-    """
-    classes = folder / "classes"
-    words = ["javac", "-proc:none", "-cp", f"{jars}/*", "-d", str(classes), str(SOURCE)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise ApplicationError(done.stderr)
-    return classes
 
 
 class Instance:
@@ -61,7 +47,7 @@ class Instance:
     def start(self) -> None:
         assert self._process is None
         self.lives += 1
-        words = [*JAVA, *LOGGING, "-cp", self._class_path, "Application"]
+        words = [*JAVA, "-Xmx384m", *LOGGING, "-cp", self._class_path, "Application"]
         words += [f"{name}={value}" for name, value in self._settings.items()]
         # What it says of itself goes to one file, so that it stands beside what Kafka Streams logged then.
         with self._output(self.lives).open("wb") as out:

@@ -17,11 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from machines import java
+
 from barnabas_clients import Admin, Consumer, KafkaError, Producer, TopicPartition
 from barnabas_clients.consumer.record import ConsumerRecord
 from barnabas_clients.errors import ClientError
 
-from .application import ApplicationError, Instance, compiled
+from .application import SOURCE, ApplicationError, Instance
 from .expected import Expected, expected_of
 from .inputs import STEP_MS, Order, Payment, ending, orders_and_payments
 from .judge import RESULTS, mismatches
@@ -158,7 +160,7 @@ class Run:
         self.work = work
         self.expected = work.expected()
         self.bootstrap = bootstrap
-        classes = compiled(jars, folder)
+        classes = java.classes(SOURCE, jars)
         settings = SETTINGS | {
             "bootstrap.servers": bootstrap,
             "processing.guarantee": guarantee,

@@ -37,13 +37,14 @@ from barnabas_broker.coordinators.groups.table import GroupTable, TableName
 from barnabas_broker.partition.log_starts import encode_start
 from barnabas_broker.status.events import EventHistory
 from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_metadata_quorum.controller.commands import ReadIndex, ReadIndexAnswer
 from barnabas_raftlog.raft.messages import Entry
 from barnabas_raftlog.records.header import ControlKind
 from barnabas_raftlog.records.markers import EndMarker
 
 from .log_model import SUPERSEDED, LogModel, Read, Value, frame_of, marker_frame, said_in
 
-__all__ = ["Member", "Outcome", "World"]
+__all__ = ["IMAGE_VERSION", "Member", "Outcome", "World"]
 
 SETTINGS: dict[str, str | int] = {
     "node.id": NODE,
@@ -54,6 +55,7 @@ SETTINGS: dict[str, str | int] = {
     "group.min.session.timeout.ms": 100,
     "offsets.retention.minutes": 1,
 }
+IMAGE_VERSION = 1_000
 Known: TypeAlias = dict[TableName | StagedName, Value]
 
 
@@ -63,13 +65,13 @@ class World(ReplicaWorld[TableName | StagedName, Value, GroupShard]):
     def __init__(self, settings: Mapping[str, str | int] | None = None) -> None:
         super().__init__(OFFSETS_TOPIC)
         self.topic_ids: dict[bytes, object] = {}
+        self.controller_version: int | None = 0
+        """How far the controller's image is; None: it does not answer."""
+        image = SimpleNamespace(topics=self.topic_ids, resource_configs={}, version=IMAGE_VERSION)
         self._read: dict[int, Read] = {}  # which keep the entries, so no other one gets the id
         self.coordinator = GroupCoordinator(
             BrokerConfig.from_settings({**SETTINGS, **(settings or {})}),
-            cast(
-                "Any",
-                SimpleNamespace(image=SimpleNamespace(topics=self.topic_ids, resource_configs={}), broker_epoch=None),
-            ),
+            cast("Any", SimpleNamespace(image=image, broker_epoch=None, submit=self._how_far)),
             self.partitions,
             EventHistory(self.wall_ms),
             self.timers,
@@ -78,8 +80,15 @@ class World(ReplicaWorld[TableName | StagedName, Value, GroupShard]):
         )
         # Tests say themselves what there is for groups of KIP-848.
         self.coordinator.topics.is_known = True
+        self.coordinator.topics.seen_version = 0
         cast("Any", self.coordinator.topics).take = lambda _: None
         self.observe(self.coordinator.runtime)
+
+    async def _how_far(self, command: ReadIndex, limit_s: float) -> ReadIndexAnswer:
+        del command, limit_s
+        if self.controller_version is None:
+            raise TimeoutError
+        return ReadIndexAnswer(self.controller_version)
 
     def known_to(self, table: GroupTable) -> Known:
         """Return what a table knows; its sums must be right."""

@@ -30,7 +30,7 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.steps import at_once
 
 from .shard_machine import ShardMachine, make_small
-from .shard_world import Member, Outcome, World
+from .shard_world import IMAGE_VERSION, Member, Outcome, World
 from .staging.transaction_machine import TransactionMachine
 
 KEY = OffsetKey("g", "t", 0)
@@ -310,6 +310,29 @@ class TestDeletionWhileSomethingIsUnderWay:
         look_round(world)
         world.commit()
         assert offset_at(shard) == 12
+
+    def test_offset_of_a_topic_stays_of_which_a_broker_that_is_cut_off_has_not_heard(self, world: World) -> None:
+        topic_id = bytes([1] * 16)
+        shard = world.lead()
+        commit_offset(world, shard, 10, time_ms=world.wall_ms(), topic_id=topic_id)
+        world.commit()
+        world.controller_version = None
+        for _ in range(3):
+            look_round(world)
+            world.commit()
+        assert offset_at(shard) == 10
+        # It hears how far the controller is, but not all of it.
+        world.controller_version = IMAGE_VERSION + 1
+        for _ in range(3):
+            look_round(world)
+            world.commit()
+        assert offset_at(shard) == 10
+        world.controller_version = 0
+        for _ in range(2):
+            assert offset_at(shard) == 10
+            look_round(world)
+            world.commit()
+        assert offset_at(shard) is None
 
 
 class TestMembersThatDie:

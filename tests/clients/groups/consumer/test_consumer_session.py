@@ -56,6 +56,20 @@ async def member(
             await session.close(close_s)
 
 
+@contextlib.asynccontextmanager
+async def settled(
+    interval_ms: int = 10, close_s: float = LONG_S
+) -> AsyncIterator[tuple[FakeConsumers, Owner, ConsumerSession]]:
+    """Serve a group with a lone member that has everything, which its coordinator has heard."""
+    broker = FakeBroker(1)
+    handler = Owner([])
+    group = FakeConsumers(broker, interval_ms=interval_ms)
+    async with serving(broker), member(broker, handler=handler, close_s=close_s) as session:
+        await handler.holds(4)
+        await group.until(lambda: group.members["m"].has == set(ALL))
+        yield group, handler, session
+
+
 def test_a_lone_member_gets_everything_and_gives_it_back(run: Run) -> None:
     async def main() -> None:
         broker = FakeBroker(1)
@@ -155,11 +169,7 @@ def test_another_coordinator_is_found_and_the_application_hears_nothing_of_it(ru
 @pytest.mark.parametrize("code", [Code.UNKNOWN_MEMBER_ID, Code.FENCED_MEMBER_EPOCH])
 def test_who_is_thrown_out_is_told_and_joins_again(run: Run, code: Code) -> None:
     async def main() -> None:
-        broker = FakeBroker(1)
-        handler = Owner([])
-        group = FakeConsumers(broker)
-        async with serving(broker), member(broker, handler=handler) as session:
-            await handler.holds(4)
+        async with settled() as (group, handler, session):
             handler.gates["lose"].clear()
             group.refuse(Beat, code)
             await handler.until("assign", "lose")
@@ -194,11 +204,7 @@ def test_g11_a_coordinator_that_moves_costs_nothing(run: Run, code: Code) -> Non
 
 def test_an_error_that_no_retry_mends_ends_it_and_says_what_the_coordinator_said(run: Run) -> None:
     async def main() -> None:
-        broker = FakeBroker(1)
-        handler = Owner([])
-        group = FakeConsumers(broker)
-        async with serving(broker), member(broker, handler=handler) as session:
-            await handler.holds(4)
+        async with settled() as (group, handler, session):
             group.refuse(Beat, Code.UNSUPPORTED_ASSIGNOR)
             await handler.until("assign", "lose")
             assert session._task is not None
@@ -228,12 +234,7 @@ def test_a_cluster_that_does_not_serve_the_protocol_is_named_as_the_reason(run: 
 
 def test_g9_a_commit_of_an_old_epoch_is_repeated_after_the_next_heartbeat(run: Run) -> None:
     async def main() -> None:
-        broker = FakeBroker(1)
-        handler = Owner([])
-        group = FakeConsumers(broker, interval_ms=60_000)
-        async with serving(broker), member(broker, handler=handler) as session:
-            await handler.holds(4)
-            await group.until(lambda: group.members["m"].has == set(ALL))
+        async with settled(interval_ms=60_000) as (group, _, session):
             group.change()
             group.members["m"].epoch = group.epoch - 1
             group.refuse(OffsetCommitRequest, Code.STALE_MEMBER_EPOCH)
@@ -246,12 +247,7 @@ def test_g9_a_commit_of_an_old_epoch_is_repeated_after_the_next_heartbeat(run: R
 
 def test_g9_a_commit_of_who_is_no_member_any_more_fails(run: Run) -> None:
     async def main() -> None:
-        broker = FakeBroker(1)
-        handler = Owner([])
-        group = FakeConsumers(broker, interval_ms=60_000)
-        async with serving(broker), member(broker, handler=handler) as session:
-            await handler.holds(4)
-            await group.until(lambda: group.members["m"].has == set(ALL))
+        async with settled(interval_ms=60_000) as (group, handler, session):
             group.forget("m")
             with pytest.raises(CommitFailedError, match="taken from this member"):
                 await session.commit(POSITION, LONG_S)
@@ -262,16 +258,12 @@ def test_g9_a_commit_of_who_is_no_member_any_more_fails(run: Run) -> None:
 
 def test_g10_offsets_are_looked_up_as_a_member_and_again_in_the_next_epoch(run: Run) -> None:
     async def main() -> None:
-        broker = FakeBroker(1)
-        handler = Owner([])
-        group = FakeConsumers(broker, interval_ms=60_000)
-        group.stored[0] = 42
-        async with serving(broker), member(broker, handler=handler) as session:
-            await handler.holds(4)
+        async with settled(interval_ms=60_000) as (group, _, session):
+            group.stored[0] = 42
             group.group_errors.append(Code.STALE_MEMBER_EPOCH)
             found = await session.look_up(list(POSITION), LONG_S)
             assert found == {TopicPartition(TOPIC, 0): OffsetAndMetadata(42)}
-            asked = [beat.groups[0] for beat, _ in broker.seen if isinstance(beat, OffsetFetchRequest)]
+            asked = [beat.groups[0] for beat, _ in group.brokers[0].seen if isinstance(beat, OffsetFetchRequest)]
             assert [(group.member_id, group.member_epoch) for group in asked] == [("m", 1), ("m", 1)]
 
     run(main())
@@ -279,11 +271,7 @@ def test_g10_offsets_are_looked_up_as_a_member_and_again_in_the_next_epoch(run: 
 
 def test_a_user_that_does_not_poll_gives_way_and_may_come_back(run: Run) -> None:
     async def main() -> None:
-        broker = FakeBroker(1)
-        handler = Owner([])
-        group = FakeConsumers(broker)
-        async with serving(broker), member(broker, handler=handler) as session:
-            await handler.holds(4)
+        async with settled() as (group, handler, session):
             session._heartbeats._user._polled_at_s -= POLL_S
             await handler.until("assign", "lose")
             await group.until(lambda: not group.members)
@@ -298,12 +286,7 @@ def test_a_user_that_does_not_poll_gives_way_and_may_come_back(run: Run) -> None
 
 def test_other_topics_are_said_at_once(run: Run) -> None:
     async def main() -> None:
-        broker = FakeBroker(1)
-        handler = Owner([])
-        group = FakeConsumers(broker, interval_ms=60_000)
-        async with serving(broker), member(broker, handler=handler) as session:
-            await handler.holds(4)
-            await group.until(lambda: group.members["m"].has == set(ALL))
+        async with settled(interval_ms=60_000) as (group, handler, session):
             handler.topics = frozenset({TOPIC, "other"})
             session.resubscribe()
             await group.until(lambda: names_of(group.beats_seen[-1]) == ["other", TOPIC])
@@ -352,12 +335,8 @@ def test_a_topic_that_the_metadata_lacks_is_looked_for_until_it_is_there(
 
 def test_a_close_ends_in_its_time_though_nobody_answers(run: Run) -> None:
     async def main() -> None:
-        broker = FakeBroker(1)
-        handler = Owner([])
-        group = FakeConsumers(broker)
-        async with serving(broker), member(broker, handler=handler, close_s=0.2):
-            await handler.holds(4)
-            group.freeze(broker)
+        async with settled(close_s=0.2) as (group, handler, _):
+            group.freeze(group.brokers[0])
         assert handler.log == [("assign", ALL), ("revoke", ALL)]
 
     run(main())
@@ -395,12 +374,7 @@ def test_a_heartbeat_that_nobody_answers_is_said_again_and_in_full(run: Run, mon
 
 def test_calls_that_are_cancelled_leave_the_membership_usable(run: Run) -> None:
     async def main() -> None:
-        broker = FakeBroker(1)
-        handler = Owner([])
-        group = FakeConsumers(broker)
-        async with serving(broker), member(broker, handler=handler) as session:
-            await handler.holds(4)
-            await group.until(lambda: group.members["m"].has == set(ALL))
+        async with settled() as (group, _, session):
 
             async def usable() -> None:
                 await session.commit(POSITION, LONG_S)

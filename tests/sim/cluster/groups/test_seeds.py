@@ -1,12 +1,9 @@
 """A share of the seeds of groups. `scripts/sim --groups` runs the others."""
 
-import os
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
+from machines.hash_seeds import printed_under
 
 from sim.cluster.judges.coverage import judge_groups
 from sim.cluster.judges.strikes import FAULTS, GROUPS
@@ -33,13 +30,7 @@ def test_same_seed_same_story_whatever_the_hash_seed() -> None:
         "from sim.cluster.scenario import run_choice\nfrom sim.cluster.swarm import grouped\n"
         "print(run_choice(grouped(9)).digest)"
     )
-    stories = set[str]()
-    for hash_seed in ("0", "1"):
-        env = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
-        command = [sys.executable, "-c", code]
-        run = subprocess.run(command, env=env, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
-        stories.add(run.stdout)
-    assert len(stories) == 1
+    assert len(printed_under((0, 1), code)) == 1
 
 
 def test_many_runs_with_few_strikes_are_too_weak_and_few_are_not_judged() -> None:

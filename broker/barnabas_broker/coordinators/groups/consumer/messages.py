@@ -58,7 +58,8 @@ class Refusal(NamedTuple):
 class Topics(Protocol):
     """The topics that exist now. `version` rises with every topic that is made, deleted, or given more partitions.
 
-    `is_known` is false while a broker that has just started is still finding out: a topic that is missing may exist.
+    `is_known` is false while a broker that has just started, or begun to coordinate, is still finding out: a topic that
+    is missing may exist.
     """
 
     @property

@@ -13,26 +13,17 @@ the record is sent; `acknowledged`; `offset_sent` for each partition; `ending`; 
 """
 
 from pathlib import Path
-from typing import NamedTuple
 
 from bench import systems
-from machines import cache
-from machines.modules import module_command, module_environment
+from machines import cache, java
+from machines.modules import Program, module_program
 
-__all__ = ["CLIENTS", "SECOND_PROTOCOL", "Program", "program_of"]
+__all__ = ["CLIENTS", "SECOND_PROTOCOL", "program_of"]
 
 HERE = Path(__file__).resolve().parent
 CLIENTS = ("barnabas", "java", "franz-go", "librdkafka")
 SECOND_PROTOCOL = frozenset({"barnabas", "java", "franz-go"})
 """Those that speak the second protocol of transactions, in which each one has its own epoch."""
-JAVA = ("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m")
-
-
-class Program(NamedTuple):
-    """How a worker is started."""
-
-    command: list[str]
-    environment: dict[str, str]
 
 
 def program_of(client: str) -> Program:
@@ -42,19 +33,7 @@ def program_of(client: str) -> Program:
         NotInstalledError: this computer lacks what it needs, and cannot fetch it.
     """
     if client == "java":
-        return Program(_java(), {})
+        return Program(java.program(HERE / "Worker.java", systems.install_kafka(), "-Xmx128m"), {})
     if client == "franz-go":
         return Program([str(cache.go_program("exactly-once-go", HERE / "franz_go"))], {})
-    module = f"trials.transactions.exactly_once.clients.{client}_worker"
-    return Program(module_command(module), module_environment())
-
-
-def _java() -> list[str]:
-    jars = systems.install_kafka()
-    source = HERE / "Worker.java"
-
-    def compile_to(folder: Path) -> None:
-        cache.fetch("javac", "-cp", f"{jars}/*", "-d", folder, source)
-
-    classes = cache.kept(f"exactly-once-java-{cache.sum_of(source)}", compile_to)
-    return [*JAVA, "-cp", f"{classes}:{jars}/*", "Worker"]
+    return module_program(f"trials.transactions.exactly_once.clients.{client}_worker")

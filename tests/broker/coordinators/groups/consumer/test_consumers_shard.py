@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import pytest
 from broker.coordinators.groups.shard_world import World
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
+from barnabas_broker.coordinators.groups import coordinator
 from barnabas_broker.coordinators.groups.consumer.messages import Beat, ConsumerAnswer, Refusal
 from barnabas_broker.coordinators.groups.consumer.topics import KnownTopic
 from barnabas_broker.coordinators.groups.consumer.values import ConsumerKey, Kind, MemberAssignment
@@ -87,6 +89,14 @@ def topics_of(world: World, **counts: int) -> None:
     """Let there be topics; the groups of the broker hear of them at once."""
     known = [KnownTopic(name, topic_id(name), count) for name, count in counts.items()]
     at_once(world.coordinator.topics.known.take_in_steps(known))
+
+
+def only_topics_of(world: World, **counts: int) -> None:
+    """Let there be these topics alone."""
+    known = world.coordinator.topics.known
+    gone = [one.topic for one in known._by_name.values() if one.topic.name not in counts]
+    at_once(known.take_in_steps((), gone))
+    topics_of(world, **counts)
 
 
 def settle(world: World, *members: Member) -> None:
@@ -321,6 +331,59 @@ class TestGroups:
             look_round(world)
             assert not groups_of(shard)
             assert not world.truth()
+
+
+class TestImagesThatAreBehind:
+    """Who begins to lead may have heard of less than those who led before, whose groups it has."""
+
+    @pytest.mark.parametrize("behind", [{"t": 2}, {"t": 2, "u": 1}])
+    def test_nothing_is_taken_away_for_a_topic_of_which_the_broker_has_not_heard_yet(
+        self, monkeypatch: pytest.MonkeyPatch, behind: dict[str, int]
+    ) -> None:
+        monkeypatch.setattr(coordinator, "ASK_AGAIN_S", 0)
+        with World(BEGINS) as world:
+            topics_of(world, t=2, u=2)
+            world.lead()
+            one, two = Member(world, "g", "a", "t", "u"), Member(world, "g", "b", "t", "u")
+            settle(world, one)
+            world.lose()
+            only_topics_of(world, **behind)
+            for world.controller_version in (None, 5):  # It is cut off; it has heard how far it would have to be.
+                world.lead()
+                come_by(world, one)
+                assert (one.epoch, len(one.has)) == (1, 4)
+                world.lose()
+            world.lead()
+            # Nor does it give anything out.
+            two.beat()
+            come_by(world, one)
+            assert (one.epoch, len(one.has), two.waits) == (1, 4, True)
+            only_topics_of(world, t=2, u=2)
+            world.coordinator.topics.seen_version = 5
+            settle(world, one, two)
+            assert (one.epoch, len(one.has), len(two.has)) == (2, 2, 2)
+
+    def test_a_topic_that_is_gone_is_given_up_when_the_image_is_new_enough(self) -> None:
+        with World(BEGINS) as world:
+            topics_of(world, t=2, u=2)
+            world.lead()
+            one = Member(world, "g", "a", "t", "u")
+            settle(world, one)
+            world.lose()
+            only_topics_of(world, t=2)
+            world.coordinator.topics.seen_version = world.controller_version = 7
+            world.lead()
+            settle(world, one)
+            assert one.has == {(topic_id("t"), 0), (topic_id("t"), 1)}
+
+
+def come_by(world: World, member: Member) -> None:
+    """Let a member say often that it is there."""
+    for _ in range(10):
+        member.beat()
+        world.commit()
+        world.breathe(3)
+        world.advance(60)
 
 
 def look_round(world: World) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Coroutine
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from barnabas_broker.config.broker import BrokerConfig
@@ -88,6 +89,25 @@ def test_nothing_is_kept_until_a_group_wants_it(tasks: Tasks) -> None:
     assert topics.is_known
     topics.want()
     assert tasks.running == []
+
+
+def test_it_says_which_image_it_has_taken_in_wholly(tasks: Tasks) -> None:
+    topics = GroupTopics(tasks.spawn, Image("c"))
+    first = image_with("a")
+    topics.take(first)
+    topics.want()
+    assert topics.seen_version < 0
+    tasks.finish()
+    assert topics.seen_version == first.version
+    second = image_with("b", before=first)
+    topics.take(second)
+    assert topics.seen_version == first.version
+    tasks.finish()
+    assert topics.seen_version == second.version
+    # In the next one nothing is new to groups.
+    third = msgspec.structs.replace(second, version=second.version + 1)
+    topics.take(third)
+    assert topics.seen_version == third.version
 
 
 def test_it_does_not_know_until_it_has_taken_everything_in(tasks: Tasks) -> None:

@@ -4,12 +4,13 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from . import runtimes
+from interop import runtimes
+from machines import java
 
 __all__ = ["JAVA", "LineProgram", "java_command"]
 
-# The first compiler and the simplest collector: these processes live for some seconds, or do little.
-JAVA = ("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
+JAVA = (*java.JAVA, "-Xmx256m")
+LINES = Path(__file__).with_name("Lines.java")
 
 
 class LineProgram:
@@ -44,8 +45,8 @@ class LineProgram:
 
 
 def java_command(source: Path, *arguments: object) -> list[object]:
-    """Return the command that runs one file of Java with Kafka's jars; leave the test out without a JDK."""
+    """Return the command that runs one file of Java with Kafka's jars and `Lines`; leave the test out without a JDK."""
     jars = runtimes.kafka_jars()
     if shutil.which("javac") is None:
         runtimes.leave_out("a JDK, 17 or newer: no javac on the PATH")
-    return [*JAVA, "-cp", f"{jars}/*", source, *arguments]
+    return [*JAVA, "-cp", java.class_path(source, jars, LINES), source.stem, *arguments]
