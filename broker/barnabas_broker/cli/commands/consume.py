@@ -118,13 +118,13 @@ def _protocol(order: ConsumeOrder) -> GroupProtocol:
     """Return how the members of the group share its topics."""
     if order.group_protocol is not None and order.group_id is None:
         raise UsageError("--group-protocol needs a --group")
-    match order.group_protocol:
-        case None | "classic":
-            return "classic"
-        case "consumer":
-            return "consumer"
-    near = did_you_mean(order.group_protocol, PROTOCOLS)
-    raise UsageError(f"--group-protocol {order.group_protocol!r} is not valid{near}; write {' or '.join(PROTOCOLS)}")
+    if order.group_protocol in {None, "classic"}:
+        return "classic"
+    if order.group_protocol == "consumer":
+        return "consumer"
+    typed = order.group_protocol or ""
+    near = did_you_mean(typed, PROTOCOLS)
+    raise UsageError(f"--group-protocol {typed!r} is not valid{near}; write {' or '.join(PROTOCOLS)}")
 
 
 def _span(order: ConsumeOrder) -> OffsetRange:

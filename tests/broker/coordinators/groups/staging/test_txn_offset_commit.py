@@ -303,7 +303,7 @@ class TestWhoMay:
         self, brokers: RunningCluster, topic: str, transactions: Transactions
     ) -> None:
         other = GroupClient(brokers.bootstrap, f"{topic}-other")
-        generation = {"member_id": "m", "generation_id_or_member_epoch": 1}
+        generation: dict[str, Any] = {"member_id": "m", "generation_id_or_member_epoch": 1}
         assert stage(other, topic, {0: 20}, **generation) == [ErrorCode.ILLEGAL_GENERATION]
         assert stage(other, topic, {0: 20}, version=6, **generation) == [ErrorCode.GROUP_ID_NOT_FOUND]
         assert stage(other, topic, {0: 20}) == [NONE]
