@@ -7,7 +7,7 @@ import pytest
 from barnabas_clients.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas_clients.protocol.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
-SOFTWARE = {"client_software_name": "x", "client_software_version": "1"}
+SOFTWARE: dict[str, Any] = {"client_software_name": "x", "client_software_version": "1"}
 REFUSALS = [
     DeletableGroupResult(group_id="g", error_code=134, error_message="no"),
     DeletableGroupResult(group_id="h", error_code=68),

@@ -245,7 +245,7 @@ TRANSACTIONS = (
     Step(
         ConsumerGroupHeartbeatRequest,
         "a member",
-        lambda t: joining(t) | {"group_id": t.name("txn-members")},
+        lambda t: joining(t, group_id=t.name("txn-members")),
         keep={"member": "member_id", "member_epoch": "member_epoch"},
     ),
     Step(AddOffsetsToTxnRequest, "its group", lambda t: _mine(t, group_id=t.name("txn-members"))),
