@@ -1,6 +1,7 @@
 """Words what clients tell people in logs: names from brokers, lists of many, lengths of time. Pure."""
 
 from collections.abc import Collection, Iterable
+from heapq import nsmallest
 
 from .topic_partition import TopicPartition
 
@@ -35,7 +36,7 @@ def listed(names: Iterable[str], count: int) -> str:
 
 def listed_partitions(partitions: Collection[TopicPartition]) -> str:
     """Return partitions in a line, in order; "nothing" if there are none."""
-    return listed(map(str, sorted(partitions)), len(partitions)) or "nothing"
+    return listed(map(str, nsmallest(NAMED_MAX, partitions)), len(partitions)) or "nothing"
 
 
 def shown_seconds(length_s: float) -> str:

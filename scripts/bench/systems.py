@@ -195,9 +195,14 @@ def _number(value: str) -> int | str:
 
 @contextmanager
 def kafka(
-    *, synced: bool, setup: Setup = ALONE, nodes: int = NODES, settings: Mapping[str, object] | None = None
+    *,
+    synced: bool,
+    setup: Setup = ALONE,
+    nodes: int = NODES,
+    settings: Mapping[str, object] | None = None,
+    classes: Path | None = None,
 ) -> Iterator[Running]:
-    """Run three Kafka nodes; fewer, or with more `settings`, for what is no benchmark."""
+    """Run three Kafka nodes; fewer, or with more `settings` or `classes` (a folder), for what is no benchmark."""
     jars = install_kafka()
     with _directory("kafka-") as home:
         port = free_port()
@@ -223,7 +228,7 @@ def kafka(
                 properties["log.flush.interval.messages"] = 1
             file = home / f"node{k + 1}.properties"
             file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
-            java = ["java", *KAFKA_FLAGS, "-cp", f"{jars}/*"]
+            java = ["java", *KAFKA_FLAGS, "-cp", f"{jars}/*:{classes}" if classes else f"{jars}/*"]
             formatting = ["kafka.tools.StorageTool", "format", "-t", KAFKA_CLUSTER_ID, "-c", str(file)]
             subprocess.run([*java, *formatting], check=True, capture_output=True)
             commands.append(setup.command(k, [*java, "kafka.Kafka", str(file)]))

@@ -7,7 +7,8 @@ too, and refused if it names more than `ELEMENTS_MAX` things.
 
 - A version that we do not speak, or a key that we do not know, closes the connection with a logged reason, as Kafka
   does; only ApiVersions answers in version 0 with its own versions, so that its reader asks again. The name and
-  version that clients give there must look like such, or the answer is INVALID_REQUEST and nothing else.
+  version that clients give there must look like such, or the answer is INVALID_REQUEST and nothing else. So it is if
+  they name a cluster without a node, or the reverse; who means another cluster or node is told REBOOTSTRAP_REQUIRED.
 - A malformed request closes its own connection with a logged reason. Bytes that follow a whole request in its frame are
   ignored, as Kafka ignores them: librdkafka 2.16 leaves three behind when it asks for the metadata of all topics.
 - An error that nobody expected is logged with its traceback and answered UNKNOWN_SERVER_ERROR where the API can say so,
@@ -164,17 +165,29 @@ class Api(Protocol):
 
 
 def _api_versions(broker: BrokerContext, exchange: Exchange, request: ApiVersionsRequest) -> Message | None:
+    error = _refusal(broker, exchange.version, request)
+    if error is not ErrorCode.NONE:
+        return ApiVersionsResponse(error_code=error)
     if exchange.version >= SOFTWARE_SINCE:
-        name = request.client_software_name
-        version = request.client_software_version
-        if not (_is_software(name) and _is_software(version)):
-            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        software = f"{request.client_software_name} {request.client_software_version}"
         is_new = not exchange.connection.software
-        exchange.connection.software = printable(f"{name} {version}", SOFTWARE_CHARACTERS_MAX)
+        exchange.connection.software = printable(software, SOFTWARE_CHARACTERS_MAX)
         if is_new:  # Floods of them must not fill the log.
             logger.debug("client %s is %s", exchange.connection.peer, exchange.connection.software)
     _answer_what_we_speak(broker.offer, exchange, exchange.version, ErrorCode.NONE)
     return None
+
+
+def _refusal(broker: BrokerContext, version: int, request: ApiVersionsRequest) -> ErrorCode:
+    """Say what is wrong with what a client tells of itself, and whom it means (KIP-1242)."""
+    names_cluster, names_node = request.cluster_id is not None, request.node_id != -1  # Neither before version 5.
+    if names_cluster is not names_node:
+        return ErrorCode.INVALID_REQUEST
+    software = (request.client_software_name, request.client_software_version)
+    if version >= SOFTWARE_SINCE and not all(map(_is_software, software)):
+        return ErrorCode.INVALID_REQUEST
+    is_meant = (request.cluster_id, request.node_id) == (broker.cluster_id, broker.node_id)
+    return ErrorCode.NONE if is_meant or not names_cluster else ErrorCode.REBOOTSTRAP_REQUIRED
 
 
 def _answer_what_we_speak(offer: Offer, exchange: Exchange, version: int, code: ErrorCode) -> None:
@@ -205,7 +218,7 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (25, range(5), 0, add_offsets_to_txn),
     (26, range(6), 0, end_txn),
     (27, range(1, 3), 1, write_txn_markers),
-    (28, range(6), 0, txn_offset_commit),
+    (28, range(7), 0, txn_offset_commit),
     (29, range(1, 4), 1, acls.DESCRIBE),
     (30, range(1, 4), 1, acls.CREATE),
     (31, range(1, 4), 1, acls.DELETE),
@@ -218,7 +231,7 @@ _TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say
     (39, range(1, 3), 1, delegation_tokens.RENEW),
     (40, range(1, 3), 1, delegation_tokens.EXPIRE),
     (41, range(1, 4), 1, delegation_tokens.DESCRIBE),
-    (42, range(3), 0, delete_groups),
+    (42, range(4), 0, delete_groups),
     (43, range(3), 0, elect_leaders),
     (44, range(2), 0, alter_configs),
     (45, range(2), 0, alter_partition_reassignments),
@@ -264,7 +277,7 @@ ROUTES = {
 }
 ROUTES[API_VERSIONS] = Route(
     key=API_VERSIONS,
-    advertised=range(5),
+    advertised=range(6),
     served_from=0,
     handle=_api_versions,
     refuse=lambda _, code: ApiVersionsResponse(error_code=code),

@@ -162,7 +162,8 @@ async def delete_groups(cluster: Cluster, group_ids: Collection[str], timeout_s:
             for row in response.results:
                 # An attempt whose answer was lost may have deleted it.
                 if not (row.error_code == ErrorCode.GROUP_ID_NOT_FOUND and may_be_done):
-                    coordinator.judge(row.error_code, group_id)
+                    told = f"{group_id}: {row.error_message}" if row.error_message else group_id
+                    coordinator.judge(row.error_code, told)
 
         await coordinator.retry("deletion", timeout_s, attempt)
 

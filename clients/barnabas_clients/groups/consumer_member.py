@@ -16,7 +16,9 @@ full (`on_silence`). Joining has its own rules (trap G1): partitions that are no
 *Reconciling.* `changes` compares what the coordinator has assigned with what is owned: the shell first gives up, then
 takes over, and notes both (`given_up`, `taken`). Each of them is news for the next heartbeat, and what is given up
 matters to others, so it is said at once. Partitions go by their topic's id: a topic that was made anew under its old
-name is another one. An id without a known name waits until the shell has found it.
+name is another one, and what is owned of the old one goes first. An id without a known name waits until the shell has
+found it. A member may have ten thousand partitions, so they are compared as numbers, a topic at a time, and named only
+where they change.
 
 *Identity and loss.* The member makes its own id (KIP-1082), and keeps it. FENCED_MEMBER_EPOCH and UNKNOWN_MEMBER_ID end
 a membership: the partitions belong to others already. `has_lost` stays true until the shell has told the application
@@ -27,6 +29,8 @@ Not here: time, retries, and the search for the coordinator (consumer_session.py
 """
 
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from itertools import chain, repeat
 from typing import Final, NamedTuple
 
 from barnabas_clients.protocol.consumer_group_heartbeat import (
@@ -80,25 +84,39 @@ class Beat(NamedTuple):
     turn: int
 
 
-class Changes(NamedTuple):
-    """What to give up, what to take over with the ids of the topics, and the topics of which no name is known."""
+Shares = Mapping[bytes, Collection[int]]
+"""The numbers of partitions by the id of their topic. No topic has none."""
 
-    revoked: frozenset[TopicPartition] = frozenset()
-    added: Mapping[TopicPartition, bytes] = {}
-    nameless: frozenset[bytes] = frozenset()
+
+class Changes(NamedTuple):
+    """What to give up, what to take over, the names of both, and the topics of which no name is known."""
+
+    going: Shares
+    coming: Shares
+    names: Mapping[bytes, str]
+    nameless: frozenset[bytes]
+
+    @property
+    def revoked(self) -> frozenset[TopicPartition]:
+        return _named(self.going, self.names)
+
+    @property
+    def added(self) -> frozenset[TopicPartition]:
+        return _named(self.coming, self.names)
 
 
 class _Said(NamedTuple):
     """What the coordinator was told."""
 
     wishes: Wishes
-    owned: Mapping[TopicPartition, bytes]
+    held: Shares
 
 
 class ConsumerMember:
     """A member and its memory. Owned by one session.
 
-    `epoch` is above 0 in IN, and 0 otherwise. `assigned` is what it may own, `owned` what it owns.
+    `epoch` is above 0 in IN, and 0 otherwise. `assigned` is what it may own, `held` what it owns: no two topics of one
+    name.
     """
 
     def __init__(self, settings: ConsumerGroupSettings, member_id: str) -> None:
@@ -110,8 +128,9 @@ class ConsumerMember:
         self.situation = Situation.OUT
         self.epoch = JOINING_EPOCH
         self.interval_s = HEARTBEAT_INTERVAL_S
-        self.assigned: Mapping[bytes, Collection[int]] = {}
-        self.owned: dict[TopicPartition, bytes] = {}
+        self.assigned: Shares = {}
+        self.held: Shares = {}
+        self._names: Mapping[bytes, str] = {}
         self.is_reconciled = True
         """False while what is owned may differ from what is assigned."""
         self.turn = 0
@@ -127,6 +146,11 @@ class ConsumerMember:
     def identity(self) -> Identity:
         """The member as it stores offsets; its generation is -1 before it has an epoch."""
         return Identity(self.epoch or -1, self.member_id, self.settings.group_instance_id)
+
+    @property
+    def owned(self) -> frozenset[TopicPartition]:
+        """The partitions that it owns."""
+        return _named(self.held, self._names)
 
     @property
     def is_out(self) -> bool:
@@ -159,42 +183,61 @@ class ConsumerMember:
 
         Without any, it is reconciled, until the next answer.
         """
-        known = {topic_id: partition.topic for partition, topic_id in self.owned.items()}
-        wanted: dict[TopicPartition, bytes] = {}
+        held, names = self.held, dict(self._names)
+        fresh: dict[str, bytes] = {}
         nameless = set[bytes]()
-        for topic_id, numbers in self.assigned.items():
-            name = known.get(topic_id) or name_of(topic_id)
-            if name is None:
-                nameless.add(topic_id)
-            else:
-                wanted.update((TopicPartition(name, number), topic_id) for number in numbers)
-        revoked = frozenset(
-            partition for partition, topic_id in self.owned.items() if wanted.get(partition) != topic_id
-        )
-        added = {partition: topic_id for partition, topic_id in wanted.items() if self.owned.get(partition) != topic_id}
-        self.is_reconciled = not (revoked or added or nameless)
-        return Changes(revoked, added, frozenset(nameless))
+        for topic_id in self.assigned:
+            if topic_id not in held:
+                name = name_of(topic_id)
+                if name is None:
+                    nameless.add(topic_id)
+                else:
+                    fresh[name] = topic_id
+                    names[topic_id] = name
+        coming: dict[bytes, Collection[int]] = {topic_id: self.assigned[topic_id] for topic_id in fresh.values()}
+        going: dict[bytes, Collection[int]] = {}
+        for topic_id, numbers in held.items():
+            wanted = self.assigned.get(topic_id, ()) if names[topic_id] not in fresh else ()
+            if wanted == numbers:
+                continue
+            if not wanted:
+                going[topic_id] = numbers
+                continue
+            if gone := set(numbers).difference(wanted):
+                going[topic_id] = gone
+            if new := set(wanted).difference(numbers):
+                coming[topic_id] = new
+        self.is_reconciled = not (going or coming or nameless)
+        return Changes(going, coming, names, frozenset(nameless))
 
-    def given_up(self, partitions: Collection[TopicPartition]) -> None:
-        """Note that partitions are not owned any more."""
-        self.owned = {key: topic_id for key, topic_id in self.owned.items() if key not in partitions}
+    def given_up(self, changes: Changes) -> None:
+        """Note that what was to go is not owned any more."""
+        held = dict(self.held)
+        for topic_id in changes.going.keys() & held.keys():
+            left = set(held.pop(topic_id)).difference(changes.going[topic_id])
+            if left:
+                held[topic_id] = tuple(sorted(left))
+        self._hold(held, self._names)
 
-    def taken(self, partitions: Mapping[TopicPartition, bytes]) -> None:
-        """Note that partitions are owned."""
-        self.owned = {**self.owned, **partitions}
+    def taken(self, changes: Changes) -> None:
+        """Note that what was to come is owned."""
+        held = dict(self.held)
+        for topic_id, numbers in changes.coming.items():
+            held[topic_id] = tuple(sorted({*held[topic_id], *numbers})) if topic_id in held else numbers
+        self._hold(held, changes.names)
 
     # Requests.
 
     def has_news(self, wishes: Wishes) -> bool:
         """Say whether there is something to tell that cannot wait for the next heartbeat's time."""
-        return self.situation is not Situation.OUT and self._said != _Said(wishes, self.owned)
+        return self.situation is not Situation.OUT and self._said != _Said(wishes, self.held)
 
     def heartbeat(self, wishes: Wishes) -> Beat:
         """Return the next heartbeat of a member that wants `wishes`: full, or with what is new."""
         assert self.situation is not Situation.OUT
         said = self._said
         is_joining = self.situation is Situation.JOINING
-        self._saying = _Said(wishes, self.owned)
+        self._saying = _Said(wishes, self.held)
         self._may_be_known = True
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.settings.group_id,
@@ -213,8 +256,8 @@ class ConsumerMember:
             request.server_assignor = self.settings.remote_assignor
         if is_joining:
             request.topic_partitions = []
-        elif said is None or said.owned != self.owned:
-            request.topic_partitions = _by_topic(self.owned)
+        elif said is None or said.held != self.held:
+            request.topic_partitions = _rows(self.held, self._names)
         return Beat(request, self.turn)
 
     def leave_request(self, reason: str) -> ConsumerGroupHeartbeatRequest | None:
@@ -252,7 +295,7 @@ class ConsumerMember:
         self.epoch = response.member_epoch
         self.situation = Situation.IN
         if response.assignment is not None:
-            assigned = {row.topic_id: row.partitions for row in response.assignment.topic_partitions}
+            assigned = {row.topic_id: row.partitions for row in response.assignment.topic_partitions if row.partitions}
             self.assigned = assigned
             self.is_reconciled = False
         return is_new
@@ -281,15 +324,24 @@ class ConsumerMember:
         self.epoch = JOINING_EPOCH
         self.situation = Situation.OUT
         self.assigned = {}
-        self.owned = {}
+        self._hold({}, {})
         self.is_reconciled = True
         self._said = None
 
+    def _hold(self, held: Shares, names: Mapping[bytes, str]) -> None:
+        self.held = held
+        self._names = names if names.keys() == held.keys() else {topic_id: names[topic_id] for topic_id in held}
 
-def _by_topic(owned: Mapping[TopicPartition, bytes]) -> list[ConsumerGroupHeartbeatTopicPartitions]:
-    numbers: dict[bytes, list[int]] = {}
-    for partition, topic_id in sorted(owned.items()):
-        numbers.setdefault(topic_id, []).append(partition.partition)
+
+def _named(shares: Shares, names: Mapping[bytes, str]) -> frozenset[TopicPartition]:
+    """Return the partitions. They may be many, and are made without a step of Python's for each."""
+    by_topic = map(zip, map(repeat, map(names.__getitem__, shares)), shares.values())
+    return frozenset(map(partial(tuple.__new__, TopicPartition), chain.from_iterable(by_topic)))
+
+
+def _rows(shares: Shares, names: Mapping[bytes, str]) -> list[ConsumerGroupHeartbeatTopicPartitions]:
+    """Return what a heartbeat says of partitions, in the order of their names."""
     return [
-        ConsumerGroupHeartbeatTopicPartitions(topic_id=topic_id, partitions=rows) for topic_id, rows in numbers.items()
+        ConsumerGroupHeartbeatTopicPartitions(topic_id=topic_id, partitions=sorted(shares[topic_id]))
+        for topic_id in sorted(shares, key=names.__getitem__)
     ]

@@ -160,17 +160,18 @@ class ConsumerSession(Participation):
 
     async def _reconcile(self, changes: Changes) -> None:
         """Do one step towards what is assigned; the loop sees what comes next."""
-        if changes.revoked:
+        if changes.going:
             await self._revoke(changes.revoked)
-            self._member.given_up(changes.revoked)
+            self._member.given_up(changes)
             self._heartbeats.look()
-        elif changes.added:
+        elif changes.coming:
             # Said before it is so: who did not own them could be asked to give them up, and would not hear of it.
-            whole = frozenset(self._member.owned) | changes.added.keys()
-            self._member.taken(changes.added)
+            added = changes.added
+            whole = self._member.owned | added
+            self._member.taken(changes)
             self._heartbeats.look()
-            await self._tell(self._handler.assign(frozenset(changes.added), whole))
-            self._log.assigned(changes.added, whole)
+            await self._tell(self._handler.assign(added, whole))
+            self._log.assigned(added, whole)
         elif changes.nameless:
             await self._was_interrupted(self._learn_names(changes.nameless))
 

@@ -5,8 +5,8 @@ broker yet (KIP-511). The response always has header version 0, even if its body
 know the requested version answers with a *version 0 body* that carries UNSUPPORTED_VERSION and the ranges it has.
 `registry.py` does both.
 
-Versions: 1 throttle time; 3 flexible, client software, features; 4 lets `min_version` of a feature be 0. Version 5
-(KIP-1242, cluster and node ids) is not declared.
+Versions: 1 throttle time; 3 flexible, client software, features; 4 lets `min_version` of a feature be 0; 5 says which
+cluster and which broker the client means, and may answer REBOOTSTRAP_REQUIRED (KIP-1242).
 """
 
 from typing import Annotated
@@ -22,12 +22,14 @@ __all__ = [
 ]
 
 
-@message(api_key=18, versions=range(5), flexible_since=3)
+@message(api_key=18, versions=range(6), flexible_since=3)
 class ApiVersionsRequest(Message):
-    """Sent in the client's newest version, before it knows the broker's."""
+    """Sent in the client's newest version, before it knows the broker's. It names cluster and node, or neither."""
 
     client_software_name: Annotated[String, wire(since=3)] = ""
     client_software_version: Annotated[String, wire(since=3)] = ""
+    cluster_id: Annotated[String | None, wire(since=5)] = None
+    node_id: Annotated[Int32, wire(since=5)] = -1
 
 
 class ApiVersion(Struct):
@@ -54,7 +56,7 @@ class FinalizedFeatureKey(Struct):
     min_version_level: Int16 = 0
 
 
-@message(api_key=18, versions=range(5), flexible_since=3)
+@message(api_key=18, versions=range(6), flexible_since=3)
 class ApiVersionsResponse(Message):
     """`transaction.version` 2 among the finalized features turns KIP-890 on in clients."""
 

@@ -1,6 +1,6 @@
 """Kafka's error codes, and the conclusions that a client may draw from them. Pure.
 
-Codes, names and retriability are those of Kafka 4.3: https://kafka.apache.org/protocol.html, "Error Codes". They are
+Codes, names and retriability are those of Kafka 4.4: https://kafka.apache.org/protocol.html, "Error Codes". They are
 numbers on the wire: none is ever renamed or reused.
 """
 
@@ -148,6 +148,9 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
+    GROUP_DELETION_FAILED = 134
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135
+    CONTROLLER_ID_NOT_REGISTERED = 136
 
 
 # The same request may succeed later.

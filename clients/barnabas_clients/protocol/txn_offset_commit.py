@@ -2,13 +2,25 @@
 
 Versions: 2 leader epoch; 3 flexible, and the member that commits, checked if it is named; 4 may answer
 TRANSACTION_ABORTABLE; 5 adds the group to the transaction by itself (KIP-890), so a client asks in it only if
-`transaction.version` 2 is among the finalized features. Version 6 (topic ids, KIP-1319) came with Kafka 4.4 and is not
-declared.
+`transaction.version` 2 is among the finalized features; 6 topic ids in place of names, and tells a group that does not
+exist and a stale epoch from other generations (KIP-1319).
 """
 
 from typing import Annotated
 
-from barnabas_raftlog.wire.schema import Int16, Int32, Int64, Message, String, Struct, field, message, wire
+from barnabas_raftlog.wire.schema import (
+    NO_UUID,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    String,
+    Struct,
+    Uuid,
+    field,
+    message,
+    wire,
+)
 
 __all__ = [
     "TxnOffsetCommitRequest",
@@ -32,11 +44,12 @@ class TxnOffsetCommitRequestPartition(Struct):
 class TxnOffsetCommitRequestTopic(Struct):
     """Positions in one topic."""
 
-    name: String = ""
+    name: Annotated[String, wire(until=5)] = ""
+    topic_id: Annotated[Uuid, wire(since=6)] = NO_UUID
     partitions: list[TxnOffsetCommitRequestPartition] = field(default_factory=list)
 
 
-@message(api_key=28, versions=range(6), flexible_since=3)
+@message(api_key=28, versions=range(7), flexible_since=3)
 class TxnOffsetCommitRequest(Message):
     """Generation -1 with an empty member id and no instance id: the member is not checked."""
 
@@ -60,11 +73,12 @@ class TxnOffsetCommitResponsePartition(Struct):
 class TxnOffsetCommitResponseTopic(Struct):
     """Outcomes for one topic."""
 
-    name: String = ""
+    name: Annotated[String, wire(until=5)] = ""
+    topic_id: Annotated[Uuid, wire(since=6)] = NO_UUID
     partitions: list[TxnOffsetCommitResponsePartition] = field(default_factory=list)
 
 
-@message(api_key=28, versions=range(6), flexible_since=3)
+@message(api_key=28, versions=range(7), flexible_since=3)
 class TxnOffsetCommitResponse(Message):
     """One result for each position."""
 

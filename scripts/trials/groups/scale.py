@@ -4,7 +4,8 @@ First 1,000 groups of one member each, all reading one small topic; then one gro
 The members are `Consumer`s, many to a process (`trials/groups/worker.py`), each of which commits every few seconds. It
 measures how long it takes until every member owns its share and has committed. Then the broker that coordinates the
 group (of many groups: most of them) gets SIGKILL. It measures the longest wait of any member for a commit, and how many
-groups rebalanced. None should: its members and their partitions are all still there.
+groups rebalanced. None should: its members and their partitions are all still there. With `--protocol consumer` the
+groups are those of KIP-848, whose coordinator sets all times, and a member that is in another epoch has rebalanced.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from trials.kill_rounds import create_topic, wait_whole
 
 from .rounds import coordinators_of
 from .watch import Workers, check_owners
-from .worker import Job
+from .worker import Job, Protocol
 
 MANY = "many"
 LARGE = "large"
@@ -29,10 +30,19 @@ ASK_S = 3.0  # between two commits of a member
 SESSION_TIMEOUT_S = 45.0
 HEARTBEAT_S = 3.0
 SETTLE_LIMIT_S = 300.0
+ASSIGNORS: dict[Protocol, str] = {"classic": "cooperative-sticky", "consumer": "uniform"}
 Who = tuple[str, str]  # group and member
 
 
-def start(workers: Workers, bootstrap: str, topic: str, members: list[Who], processes: int, ask_s: float) -> float:
+def start(
+    workers: Workers,
+    bootstrap: str,
+    topic: str,
+    members: list[Who],
+    processes: int,
+    ask_s: float,
+    protocol: Protocol = "classic",
+) -> float:
     """Start the members in so many processes; return the moment."""
     began = time.monotonic()
     for number in range(processes):
@@ -42,7 +52,8 @@ def start(workers: Workers, bootstrap: str, topic: str, members: list[Who], proc
                 bootstrap=bootstrap,
                 topic=topic,
                 members=names,
-                assignors=["cooperative-sticky"],
+                assignors=[ASSIGNORS[protocol]],
+                protocol=protocol,
                 session_timeout_s=SESSION_TIMEOUT_S,
                 heartbeat_interval_s=HEARTBEAT_S,
                 ask_s=ask_s,
@@ -86,13 +97,20 @@ def settle_and_kill(
 
 
 def measure(
-    brokers: ClusterHandle, topic: str, partitions: int, members: list[Who], processes: int, share: int, ask_s: float
+    brokers: ClusterHandle,
+    topic: str,
+    partitions: int,
+    members: list[Who],
+    processes: int,
+    share: int,
+    ask_s: float,
+    protocol: Protocol,
 ) -> list[str]:
     """Run one of the two parts; print its figures and return all violations."""
     create_topic(brokers, topic, partitions)
     wait_whole(brokers, topic, partitions)
     with Workers() as workers:
-        began = start(workers, brokers.bootstrap, topic, members, processes, ask_s)
+        began = start(workers, brokers.bootstrap, topic, members, processes, ask_s, protocol)
         settle_s, longest_s, disturbed = settle_and_kill(brokers, workers, topic, partitions, members, began, share)
     name = f"{len({group for group, _ in members}):,} groups, {len(members):,} members, {partitions} partitions"
     refused = sum(line["what"] in {"refused", "failed"} for line in workers.lines)
@@ -106,17 +124,24 @@ def measure(
     return wrong
 
 
-def many_groups(brokers: ClusterHandle, groups: int, processes: int, ask_s: float = ASK_S) -> list[str]:
+def many_groups(
+    brokers: ClusterHandle, groups: int, processes: int, ask_s: float = ASK_S, protocol: Protocol = "classic"
+) -> list[str]:
     members = [(f"group-{number}", f"member-{number}") for number in range(groups)]
-    return measure(brokers, MANY, 1, members, processes, 1, ask_s)
+    return measure(brokers, MANY, 1, members, processes, 1, ask_s, protocol)
 
 
 def large_group(
-    brokers: ClusterHandle, members_count: int, partitions: int, processes: int, ask_s: float = ASK_S
+    brokers: ClusterHandle,
+    members_count: int,
+    partitions: int,
+    processes: int,
+    ask_s: float = ASK_S,
+    protocol: Protocol = "classic",
 ) -> list[str]:
     assert partitions % members_count == 0
     members = [(LARGE, f"member-{number}") for number in range(members_count)]
-    return measure(brokers, LARGE, partitions, members, processes, partitions // members_count, ask_s)
+    return measure(brokers, LARGE, partitions, members, processes, partitions // members_count, ask_s, protocol)
 
 
 def main() -> int:
@@ -125,13 +150,16 @@ def main() -> int:
     parser.add_argument("--members", type=int, default=100, help="members of the large group")
     parser.add_argument("--partitions", type=int, default=200, help="of the large group's topic")
     parser.add_argument("--processes", type=int, default=4, help="processes of members")
+    parser.add_argument("--protocol", choices=["classic", "consumer"], default="classic", help="consumer: KIP-848")
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args()
+    processes, protocol = options.processes, options.protocol
     parts: list[Callable[[ClusterHandle], list[str]]] = []
     if options.groups:
-        parts.append(lambda brokers: many_groups(brokers, options.groups, options.processes))
+        parts.append(lambda brokers: many_groups(brokers, options.groups, processes, protocol=protocol))
     if options.members:
-        parts.append(lambda brokers: large_group(brokers, options.members, options.partitions, options.processes))
+        members, partitions = options.members, options.partitions
+        parts.append(lambda brokers: large_group(brokers, members, partitions, processes, protocol=protocol))
     wrong = []
     for part in parts:
         with cluster(settings=dict(item.split("=", 1) for item in options.settings)) as brokers:

@@ -172,6 +172,26 @@ def test_a_group_that_is_gone_is_an_error_unless_we_may_have_deleted_it(run: Run
     run(main())
 
 
+def test_what_a_coordinator_says_about_a_group_that_it_does_not_delete_is_told(run: Run) -> None:
+    async def main() -> None:
+        broker = FakeBroker(1)
+        FakeCluster(broker)
+        coordinate(broker)
+
+        async def delete(_: DeleteGroupsRequest) -> Answer:
+            row = DeletableGroupResult(
+                group_id="g", error_code=ErrorCode.GROUP_DELETION_FAILED, error_message="its plugin is away"
+            )
+            return DeleteGroupsResponse(results=[row])
+
+        broker.answers[DeleteGroupsRequest] = delete
+        async with serving(broker), client(broker) as asking:
+            with pytest.raises(KafkaError, match="GROUP_DELETION_FAILED: g: its plugin is away"):
+                await admin_groups.delete_groups(asking, ["g"], FOREVER_S)
+
+    run(main())
+
+
 def test_only_what_was_not_answered_is_asked_again(run: Run) -> None:
     async def main() -> None:
         broker = FakeBroker(1)

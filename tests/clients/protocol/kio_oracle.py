@@ -18,10 +18,18 @@ from typing import Any, get_args, get_type_hints
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
+from barnabas_clients.protocol.registry import Api
 from barnabas_raftlog.wire.layout import layout_of
 
 # Kafka has renamed it in TxnOffsetCommit since kio was generated, as in OffsetCommit before.
 _OLDER = {"generation_id_or_member_epoch": "generation_id"}
+# kio has the schemas of Kafka 4.3. What came with 4.4 has its bytes in test_transactions.py and test_kafka_4_4.py.
+_NEWER = {18: 5, 28: 6, 42: 3}
+
+
+def known_to_kio(api: Api) -> range:
+    """Return those versions of an API that kio knows."""
+    return range(api.versions.start, min(api.versions.stop, _NEWER.get(api.key, api.versions.stop)))
 
 
 @cache

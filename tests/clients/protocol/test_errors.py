@@ -6,8 +6,14 @@ from barnabas_clients.protocol.error_codes import RETRIABLE, STALE_METADATA, Err
 from barnabas_clients.protocol.errors import KafkaError, NotLeaderOrFollowerError, error_for
 
 
-def test_codes_are_those_of_kio() -> None:
-    assert {code.name: code.value for code in ErrorCode} == {code.name.upper(): int(code) for code in KioErrorCode}
+def test_codes_are_those_of_kio_and_what_kafka_4_4_added() -> None:
+    newer = {
+        "GROUP_DELETION_FAILED": 134,
+        "STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED": 135,
+        "CONTROLLER_ID_NOT_REGISTERED": 136,
+    }
+    older = {code.name.upper(): int(code) for code in KioErrorCode}
+    assert {code.name: code.value for code in ErrorCode} == older | newer
     assert {code.value for code in RETRIABLE} == {int(code) for code in KioErrorCode if code.retriable}
 
 

@@ -28,6 +28,9 @@ from barnabas_clients.protocol.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
 )
 from barnabas_clients.protocol.write_txn_markers import (
     WritableTxnMarker,
@@ -35,6 +38,7 @@ from barnabas_clients.protocol.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 
+TOPIC_ID = bytes(range(16))
 TOPICS = [AddPartitionsToTxnTopic(name="t", partitions=(0, 5))]
 OUTCOMES = [
     AddPartitionsToTxnTopicResult(
@@ -49,7 +53,9 @@ COMMIT = TxnOffsetCommitRequest(
     producer_epoch=3,
     topics=[
         TxnOffsetCommitRequestTopic(
-            name="t", partitions=[TxnOffsetCommitRequestPartition(partition_index=5, committed_offset=9)]
+            name="t",
+            topic_id=TOPIC_ID,
+            partitions=[TxnOffsetCommitRequestPartition(partition_index=5, committed_offset=9)],
         )
     ],
 )
@@ -123,6 +129,24 @@ CASES: list[tuple[Any, int, str]] = [
         COMMIT,
         5,
         f"03 7478 02 67 {ID} ffffffff 01 00 02 02 74 02 00000005 00000000 00000009 ffffffff 01 00 00 00",
+    ),
+    (
+        COMMIT,
+        6,
+        f"03 7478 02 67 {ID} ffffffff 01 00 02 {TOPIC_ID.hex()} 02 00000005 00000000 00000009 ffffffff 01 00 00 00",
+    ),
+    (
+        TxnOffsetCommitResponse(
+            topics=[
+                TxnOffsetCommitResponseTopic(
+                    name="t",
+                    topic_id=TOPIC_ID,
+                    partitions=[TxnOffsetCommitResponsePartition(partition_index=5, error_code=100)],
+                )
+            ]
+        ),
+        6,
+        f"00000000 02 {TOPIC_ID.hex()} 02 00000005 0064 00 00 00",
     ),
     (
         DescribeProducersResponse(

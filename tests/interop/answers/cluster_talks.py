@@ -26,6 +26,7 @@ __all__ = ["CLUSTER", "TOPICS"]
 WRONG = ErrorCode.INVALID_REQUEST
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 ASSIGNMENT = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+SOFTWARE: dict[str, object] = {"client_software_name": "x", "client_software_version": "1"}
 NAME = ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
@@ -50,6 +51,7 @@ def _told(name: str | None, topic_id: bytes = bytes(16)) -> Fields:
 
 
 CLUSTER = (
+    Step(DescribeClusterRequest, "its id", lambda _: {}, keep={"cluster": "cluster_id"}),
     Step(MetadataRequest, "a topic", lambda t: _told(t.topic), but=("leader_epoch",)),
     Step(MetadataRequest, "a topic by its id", lambda t: _told(None, t.topic_id), since=12, but=("leader_epoch",)),
     Step(MetadataRequest, "no topic", lambda _: _told(ABSENT), UNKNOWN, since=4),
@@ -57,6 +59,29 @@ CLUSTER = (
     Step(MetadataRequest, "none", lambda _: {"topics": []}, since=1),
     Step(ApiVersionsRequest, "a wrong name", lambda _: {"client_software_name": "-"}, WRONG, since=3),
     Step(ApiVersionsRequest, "no name", lambda _: {}, WRONG, since=3),
+    Step(
+        ApiVersionsRequest,
+        "of another cluster",
+        lambda _: SOFTWARE | {"cluster_id": "x", "node_id": 1},
+        ErrorCode.REBOOTSTRAP_REQUIRED,
+        since=5,
+    ),
+    Step(
+        ApiVersionsRequest,
+        "of another broker",
+        lambda t: SOFTWARE | {"cluster_id": t["cluster"], "node_id": 99},
+        ErrorCode.REBOOTSTRAP_REQUIRED,
+        since=5,
+    ),
+    Step(ApiVersionsRequest, "of no cluster", lambda _: SOFTWARE | {"node_id": 1}, WRONG, since=5),
+    Step(ApiVersionsRequest, "of no broker", lambda t: SOFTWARE | {"cluster_id": t["cluster"]}, WRONG, since=5),
+    Step(
+        ApiVersionsRequest,
+        "of this one",
+        lambda t: SOFTWARE | {"cluster_id": t["cluster"], "node_id": 1},
+        since=5,
+        but=("api_keys", "supported_features", "finalized_features"),
+    ),
     Step(DescribeClusterRequest, "brokers", lambda _: {}),
     Step(DescribeClusterRequest, "what one may do", lambda _: {"include_cluster_authorized_operations": True}),
     Step(DescribeClusterRequest, "fenced ones, too", lambda _: {"include_fenced_brokers": True}, since=2),

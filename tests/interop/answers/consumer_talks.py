@@ -24,7 +24,7 @@ from barnabas_clients.protocol.offset_fetch import OffsetFetchRequest
 from .group_talks import ABSENT, commit_fields, fetch_fields, subscription
 from .talks import Fields, Step, Talk
 
-__all__ = ["CONSUMERS"]
+__all__ = ["CONSUMERS", "joining"]
 
 WRONG = ErrorCode.INVALID_REQUEST
 NO_MEMBER = ErrorCode.UNKNOWN_MEMBER_ID
@@ -37,7 +37,7 @@ def _group(t: Talk) -> str:
     return t.name("consumers")
 
 
-def _joins(t: Talk, **more: Any) -> Fields:
+def joining(t: Talk, **more: Any) -> Fields:
     return {
         "group_id": _group(t),
         "member_id": MEMBER,
@@ -80,38 +80,41 @@ def _classic(t: Talk) -> Fields:
 KEEP = {"member": "member_id", "epoch": "member_epoch"}
 BEAT = ConsumerGroupHeartbeatRequest
 CONSUMERS = (
-    Step(BEAT, "no group", lambda t: _joins(t, group_id=""), WRONG),
-    Step(BEAT, "a blank group", lambda t: _joins(t, group_id=" "), WRONG),
-    Step(BEAT, "no member", lambda t: _joins(t, member_id=""), WRONG, since=1),
-    Step(BEAT, "an empty instance", lambda t: _joins(t, instance_id=""), WRONG),
-    Step(BEAT, "an empty rack", lambda t: _joins(t, rack_id=""), WRONG),
-    Step(BEAT, "no timeout", lambda t: _joins(t, rebalance_timeout_ms=-1), WRONG),
-    Step(BEAT, "partitions already", lambda t: _joins(t, topic_partitions=_owned(t, 0)), WRONG),
-    Step(BEAT, "null partitions", lambda t: _joins(t, topic_partitions=None), WRONG),
-    Step(BEAT, "no subscription", lambda t: _joins(t, subscribed_topic_names=None), WRONG),
-    Step(BEAT, "an epoch below", lambda t: _joins(t, member_epoch=-3), WRONG),
-    Step(BEAT, "leaves for a while, and is nobody", lambda t: _joins(t, member_epoch=-2), WRONG),
-    Step(BEAT, "no such assignor", lambda t: _joins(t, server_assignor="x"), ErrorCode.UNSUPPORTED_ASSIGNOR),
+    Step(BEAT, "no group", lambda t: joining(t, group_id=""), WRONG),
+    Step(BEAT, "a blank group", lambda t: joining(t, group_id=" "), WRONG),
+    Step(BEAT, "no member", lambda t: joining(t, member_id=""), WRONG, since=1),
+    Step(BEAT, "an empty instance", lambda t: joining(t, instance_id=""), WRONG),
+    Step(BEAT, "an empty rack", lambda t: joining(t, rack_id=""), WRONG),
+    Step(BEAT, "no timeout", lambda t: joining(t, rebalance_timeout_ms=-1), WRONG),
+    Step(BEAT, "partitions already", lambda t: joining(t, topic_partitions=_owned(t, 0)), WRONG),
+    Step(BEAT, "null partitions", lambda t: joining(t, topic_partitions=None), WRONG),
+    Step(BEAT, "no subscription", lambda t: joining(t, subscribed_topic_names=None), WRONG),
+    Step(BEAT, "an epoch below", lambda t: joining(t, member_epoch=-3), WRONG),
+    Step(BEAT, "leaves for a while, and is nobody", lambda t: joining(t, member_epoch=-2), WRONG),
+    Step(BEAT, "no such assignor", lambda t: joining(t, server_assignor="x"), ErrorCode.UNSUPPORTED_ASSIGNOR),
     Step(
         BEAT,
         "no expression",
-        lambda t: _joins(t, subscribed_topic_regex="("),
+        lambda t: joining(t, subscribed_topic_regex="("),
         ErrorCode.INVALID_REGULAR_EXPRESSION,
         since=1,
     ),
     Step(
-        BEAT, "no group to leave", lambda t: _joins(t, group_id=ABSENT, member_epoch=-1), ErrorCode.GROUP_ID_NOT_FOUND
+        BEAT, "no group to leave", lambda t: joining(t, group_id=ABSENT, member_epoch=-1), ErrorCode.GROUP_ID_NOT_FOUND
     ),
     Step(
-        BEAT, "no group to go on in", lambda t: _joins(t, group_id=ABSENT, member_epoch=4), ErrorCode.GROUP_ID_NOT_FOUND
+        BEAT,
+        "no group to go on in",
+        lambda t: joining(t, group_id=ABSENT, member_epoch=4),
+        ErrorCode.GROUP_ID_NOT_FOUND,
     ),
-    Step(BEAT, "in", _joins, keep=KEEP),
+    Step(BEAT, "in", joining, keep=KEEP),
     Step(BEAT, "it beats", _beats),
     Step(BEAT, "it has it", lambda t: _beats(t, topic_partitions=_owned(t, 0))),
     Step(
         BEAT,
         "a full one",
-        lambda t: _joins(t, member_id=t["member"], member_epoch=t["epoch"], topic_partitions=_owned(t, 0)),
+        lambda t: joining(t, member_id=t["member"], member_epoch=t["epoch"], topic_partitions=_owned(t, 0)),
     ),
     Step(BEAT, "an epoch to come", lambda t: _beats(t, member_epoch=t["epoch"] + 5), FENCED),
     Step(BEAT, "a stranger", lambda t: _beats(t, member_id="x"), NO_MEMBER),
@@ -166,11 +169,11 @@ CONSUMERS = (
     ),
     Step(BEAT, "it leaves", lambda t: _beats(t, member_epoch=-1)),
     Step(ConsumerGroupDescribeRequest, "empty", lambda t: {"group_ids": [_group(t)]}),
-    Step(BEAT, "a static one", lambda t: _joins(t, instance_id="i"), keep=KEEP),
+    Step(BEAT, "a static one", lambda t: joining(t, instance_id="i"), keep=KEEP),
     Step(
         BEAT,
         "another one of that name",
-        lambda t: _joins(t, member_id=MEMBER[::-1], instance_id="i"),
+        lambda t: joining(t, member_id=MEMBER[::-1], instance_id="i"),
         ErrorCode.UNRELEASED_INSTANCE_ID,
     ),
     Step(
@@ -178,7 +181,7 @@ CONSUMERS = (
     ),
     Step(BEAT, "no such instance", lambda t: _beats(t, instance_id="j"), NO_MEMBER),
     Step(BEAT, "it goes for a while", lambda t: _beats(t, instance_id="i", member_epoch=-2)),
-    Step(BEAT, "it returns", lambda t: _joins(t, member_id=MEMBER[::-1], instance_id="i"), keep=KEEP),
+    Step(BEAT, "it returns", lambda t: joining(t, member_id=MEMBER[::-1], instance_id="i"), keep=KEEP),
     Step(ConsumerGroupDescribeRequest, "the static one", lambda t: {"group_ids": [_group(t)]}),
     Step(BEAT, "the static one leaves", lambda t: _beats(t, instance_id="i", member_epoch=-1)),
     Step(DeleteGroupsRequest, "without members", lambda t: {"groups_names": [_group(t)]}),

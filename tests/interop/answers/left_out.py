@@ -21,15 +21,7 @@ NO_STREAMS = "Kafka Streams uses the classic protocol; there are no groups of it
 
 LEFT_OUT = (
     LeftOut(17, "SaslHandshake", NO_SECURITY),
-    LeftOut(
-        18,
-        "ApiVersions",
-        "in it a client says which cluster and broker it means (KIP-1242); it is answered in an older one",
-        5,
-    ),
-    LeftOut(28, "TxnOffsetCommit", "names topics by their ids (KIP-1319); clients use names where it is missing", 6),
     LeftOut(36, "SaslAuthenticate", NO_SECURITY),
-    LeftOut(42, "DeleteGroups", "adds a message to errors", 3),
     LeftOut(48, "DescribeClientQuotas", NO_QUOTAS),
     LeftOut(49, "AlterClientQuotas", NO_QUOTAS),
     LeftOut(50, "DescribeUserScramCredentials", NO_SECURITY),

@@ -44,6 +44,8 @@ CHOSEN = {
     "member_epoch": "epoch",
     "group_epoch": "epoch",
     "assignment_epoch": "epoch",
+    "client_instance_id": "instance",
+    "subscription_id": "subscription",
 }
 NOBODY = ("", None, 0, -1, -2, "AAAAAAAAAAAAAAAAAAAAAA==")  # the last one is 16 zeros, as they are compared
 PASSING = {

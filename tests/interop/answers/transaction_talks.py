@@ -10,6 +10,7 @@ from barnabas_clients.protocol.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from barnabas_clients.protocol.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from barnabas_clients.protocol.describe_producers import DescribeProducersRequest, DescribeProducersTopic
 from barnabas_clients.protocol.describe_transactions import DescribeTransactionsRequest
 from barnabas_clients.protocol.end_txn import EndTxnRequest
@@ -28,7 +29,8 @@ from barnabas_clients.protocol.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 
-from .group_talks import ABSENT
+from .consumer_talks import joining
+from .group_talks import ABSENT, absent_id
 from .talks import Fields, Step, Talk
 
 __all__ = ["MARKERS", "PRODUCERS", "TRANSACTIONS"]
@@ -41,6 +43,8 @@ FENCED = ErrorCode.PRODUCER_FENCED
 OLD_EPOCH = ErrorCode.INVALID_PRODUCER_EPOCH
 WRONG = ErrorCode.INVALID_REQUEST
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+NO_ID = ErrorCode.UNKNOWN_TOPIC_ID
+GENERATION = ErrorCode.ILLEGAL_GENERATION
 NO_STATE = ErrorCode.INVALID_TXN_STATE
 KEEP = {"producer": "producer_id", "epoch": "producer_epoch"}
 
@@ -76,8 +80,13 @@ def _produced(t: Talk, sequence: int, **more: Any) -> Fields:
 
 def _with_offsets(t: Talk, topic: str = "", partition: int = 0, **more: Any) -> Fields:
     row = TxnOffsetCommitRequestPartition(partition_index=partition, committed_offset=7, committed_leader_epoch=0)
-    rows = [TxnOffsetCommitRequestTopic(name=topic or t.topic, partitions=[row])]
+    topic_id = absent_id() if topic else t.topic_id
+    rows = [TxnOffsetCommitRequestTopic(name=topic or t.topic, topic_id=topic_id, partitions=[row])]
     return _mine(t, group_id=t.name("txn-group"), topics=rows) | more
+
+
+def _one(generation: int, member: str = "x") -> Fields:
+    return {"member_id": member, "generation_id_or_member_epoch": generation}
 
 
 def _producers(topic: str, *partitions: int) -> Fields:
@@ -214,7 +223,7 @@ TRANSACTIONS = (
     ),
     Step(AddOffsetsToTxnRequest, "offsets", lambda t: _mine(t, group_id=t.name("txn-group"))),
     Step(TxnOffsetCommitRequest, "offsets", _with_offsets),
-    Step(TxnOffsetCommitRequest, "no topic", lambda t: _with_offsets(t, ABSENT), UNKNOWN),
+    Step(TxnOffsetCommitRequest, "no topic", lambda t: _with_offsets(t, ABSENT), UNKNOWN, codes={6: NO_ID}),
     Step(TxnOffsetCommitRequest, "no partition", lambda t: _with_offsets(t, partition=9), UNKNOWN),
     Step(TxnOffsetCommitRequest, "no group", lambda t: _with_offsets(t, group_id=""), ErrorCode.INVALID_GROUP_ID),
     Step(
@@ -223,6 +232,40 @@ TRANSACTIONS = (
         lambda t: _with_offsets(t, member_id="x", generation_id_or_member_epoch=1),
         ErrorCode.UNKNOWN_MEMBER_ID,
         since=3,
+    ),
+    Step(AddOffsetsToTxnRequest, "a group that is not there", lambda t: _mine(t, group_id=t.name("txn-none"))),
+    Step(
+        TxnOffsetCommitRequest,
+        "a generation of it",
+        lambda t: _with_offsets(t, group_id=t.name("txn-none"), **_one(1)),
+        GENERATION,
+        since=3,
+        codes={6: ErrorCode.GROUP_ID_NOT_FOUND},
+    ),
+    Step(
+        ConsumerGroupHeartbeatRequest,
+        "a member",
+        lambda t: joining(t, group_id=t.name("txn-members")),
+        keep={"member": "member_id", "member_epoch": "member_epoch"},
+    ),
+    Step(AddOffsetsToTxnRequest, "its group", lambda t: _mine(t, group_id=t.name("txn-members"))),
+    Step(
+        TxnOffsetCommitRequest,
+        "in its epoch",
+        lambda t: _with_offsets(t, group_id=t.name("txn-members"), **_one(t["member_epoch"], t["member"])),
+    ),
+    Step(
+        TxnOffsetCommitRequest,
+        "in an epoch to come",
+        lambda t: _with_offsets(t, group_id=t.name("txn-members"), **_one(t["member_epoch"] + 5, t["member"])),
+        GENERATION,
+        since=3,
+        codes={6: ErrorCode.STALE_MEMBER_EPOCH},
+    ),
+    Step(
+        ConsumerGroupHeartbeatRequest,
+        "the member leaves",
+        lambda t: {"group_id": t.name("txn-members"), "member_id": t["member"], "member_epoch": -1},
     ),
     Step(
         TxnOffsetCommitRequest,

@@ -21,13 +21,14 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from barnabas_broker.cli.addresses import endpoints_of
 from barnabas_broker.cli.commands.administration.names import topics_named
 from barnabas_broker.cli.connecting import connected
 from barnabas_broker.cli.errors import CommandError, UsageError
 from barnabas_broker.cli.legal_names import check_group_names, check_topic_names
+from barnabas_broker.cli.near_names import did_you_mean
 from barnabas_broker.cli.output import complain
 from barnabas_broker.cli.streams.dates import date_form
 from barnabas_broker.cli.streams.formats import percent_form
@@ -62,6 +63,8 @@ POLL_S = 1.0
 INTERRUPTED = 130
 REGEX_HINT = " (--regex reads all topics that match a pattern)"
 
+GroupProtocol = Literal["classic", "consumer"]
+PROTOCOLS: tuple[str, ...] = get_args(GroupProtocol)
 Form = Callable[[Record], bytes]
 
 
@@ -72,6 +75,7 @@ class ConsumeOrder(NamedTuple):
     regex: bool
     bootstrap: str
     group_id: str | None
+    group_protocol: str | None
     from_beginning: bool
     from_time: str | None
     offset: str | None
@@ -103,10 +107,24 @@ def consume(order: ConsumeOrder) -> int:
         check_topic_names(order.topics, REGEX_HINT)
     if order.group_id is not None:
         check_group_names([order.group_id])
+    protocol = _protocol(order)
     form = _form(order)
     endpoints_of(order.bootstrap)  # It raises.
     log_to_stderr(logging.WARNING, "barnabas: %(message)s")
-    return run(_consume(order, form, span, idle_exit_s))
+    return run(_consume(order, form, span, idle_exit_s, protocol))
+
+
+def _protocol(order: ConsumeOrder) -> GroupProtocol:
+    """Return how the members of the group share its topics."""
+    if order.group_protocol is not None and order.group_id is None:
+        raise UsageError("--group-protocol needs a --group")
+    if order.group_protocol in {None, "classic"}:
+        return "classic"
+    if order.group_protocol == "consumer":
+        return "consumer"
+    typed = order.group_protocol or ""
+    near = did_you_mean(typed, PROTOCOLS)
+    raise UsageError(f"--group-protocol {typed!r} is not valid{near}; write {' or '.join(PROTOCOLS)}")
 
 
 def _span(order: ConsumeOrder) -> OffsetRange:
@@ -144,13 +162,15 @@ def _pattern(expressions: Sequence[str]) -> str:
     return f"(?s:.*)(?:{'|'.join(f'(?:{part})' for part in parts)})(?s:.*)"
 
 
-async def _consume(order: ConsumeOrder, form: Form, span: OffsetRange, idle_exit_s: float | None) -> int:
+async def _consume(
+    order: ConsumeOrder, form: Form, span: OffsetRange, idle_exit_s: float | None, protocol: GroupProtocol
+) -> int:
     shown = Progress.wanted(order.progress, output_is_busy=os.isatty(STDOUT_FD))
     progress = Progress("read", shown=shown)
     with EndSignals(STDOUT_FD) as wishes:
         known = await wishes.unless(_known_partitions(order))
         if known is not None:
-            reading = _Reading(order, form, span, progress, wishes)
+            reading = _Reading(order, form, span, progress, wishes, protocol)
             async with connected(reading.consumer, order.timeout_s):
                 try:
                     if await wishes.unless(reading.begin(known)):
@@ -170,7 +190,13 @@ class _Reading:
     """
 
     def __init__(
-        self, order: ConsumeOrder, form: Form, span: OffsetRange, progress: Progress, wishes: EndSignals
+        self,
+        order: ConsumeOrder,
+        form: Form,
+        span: OffsetRange,
+        progress: Progress,
+        wishes: EndSignals,
+        protocol: GroupProtocol,
     ) -> None:
         self._order = order
         self._form = form
@@ -190,6 +216,7 @@ class _Reading:
                 pattern=_pattern(order.topics) if in_group and order.regex else None,
                 metadata_max_age_s=PATTERN_AGE_S if order.regex else METADATA_AGE_S,
                 group_id=order.group_id,
+                group_protocol=protocol,
                 client_id="barnabas-cli",
                 auto_offset_reset="earliest" if span == BEGINNING else "latest",
                 auto_commit=False,

@@ -112,6 +112,12 @@ Sharing = Annotated[
     str | None,
     typer.Option("--group", "-g", help="Share the topics with the members of this group.", metavar="GROUP"),
 ]
+Protocol = Annotated[
+    str | None,
+    typer.Option(
+        "--group-protocol", help="classic, or consumer: the coordinator divides the topics (KIP-848).", metavar="NAME"
+    ),
+]
 FromBeginning = Annotated[
     bool, typer.Option("--from-beginning", help="Start at the first record; a group, where it has no position.")
 ]
@@ -170,6 +176,7 @@ def consume(  # noqa: PLR0913, PLR0917 - one parameter is one option
     bootstrap: Bootstrap = DEFAULT,
     regex: Regex = False,
     group: Sharing = None,
+    group_protocol: Protocol = None,
     from_beginning: FromBeginning = False,
     from_time: FromTime = None,
     offset: FromOffset = None,
@@ -201,6 +208,7 @@ def consume(  # noqa: PLR0913, PLR0917 - one parameter is one option
             regex=regex,
             bootstrap=bootstrap,
             group_id=group,
+            group_protocol=group_protocol,
             from_beginning=from_beginning,
             from_time=from_time,
             offset=offset,

@@ -11,8 +11,9 @@ belongs to the transaction that the answer was about: behind a marker that came 
 INVALID_PRODUCER_EPOCH if the marker has raised the epoch. Requests behind this one on its connection wait, and a client
 that has gone meanwhile stores nothing: it may have stored something newer through another connection.
 
-*Who may.* As in Kafka member, instance and generation are looked at only if any of them is given, and a generation of
-a group that does not exist is ILLEGAL_GENERATION; see `ConsumerGroup.check_staging`.
+*Who may.* As in Kafka member, instance and generation are looked at only if any of them is given; see
+`ConsumerGroup.check_staging`. What version 6 tells apart (KIP-1319) is ILLEGAL_GENERATION before: a generation of a
+group that does not exist, and an epoch that a member of a KIP-848 group has left behind.
 
 *Codes.* What passes by itself (the transaction's coordinator moves, cannot be reached, is being read) is
 COORDINATOR_LOAD_IN_PROGRESS: the client comes again, and does not look for another coordinator of its group, for this
@@ -54,6 +55,8 @@ __all__ = ["handle", "refuse"]
 
 LOADING_SINCE = 2
 ADDS_SINCE = 5
+IDS_SINCE = 6
+TOLD_APART = {ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.STALE_MEMBER_EPOCH}  # from version 6 on
 PASSING = {
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -66,7 +69,7 @@ PASSING = {
 def _topic(
     asked: TxnOffsetCommitRequestTopic, results: list[TxnOffsetCommitResponsePartition]
 ) -> TxnOffsetCommitResponseTopic:
-    return TxnOffsetCommitResponseTopic(name=asked.name, partitions=results)
+    return TxnOffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id, partitions=results)
 
 
 def _result(index: int, code: ErrorCode) -> TxnOffsetCommitResponsePartition:
@@ -84,6 +87,7 @@ class _Staging(Storing):
     ) -> None:
         super().__init__(broker, exchange, request.group_id, FORMS)
         self._request = request
+        self._version = exchange.version
         self._since: Since | None = None  # As in OffsetCommit.
         self._writer = Writer(request.producer_id, request.producer_epoch, guard)
 
@@ -91,18 +95,24 @@ class _Staging(Storing):
         request = self._request
         if request.group_id in shard.consumers.groups:
             code, self._since = may_commit(shard, request, None)
-            return _as_known(code)
+            return _as_known(code, self._version)
         generation_id = request.generation_id_or_member_epoch
         hosted = shard.group(self.group_id) if generation_id >= 0 else shard.make_group(self.group_id)
         if hosted is None:
-            return ErrorCode.ILLEGAL_GENERATION if generation_id >= 0 else ErrorCode.COORDINATOR_NOT_AVAILABLE
+            if generation_id < 0:
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE
+            return _as_known(ErrorCode.GROUP_ID_NOT_FOUND, self._version)
         return shard.check_staging(hosted, request.member_id, request.group_instance_id, generation_id)
 
     def may_store(self, topic_id: bytes, index: int) -> ErrorCode:
-        return _as_known(may_store(self._since, self._request.generation_id_or_member_epoch, topic_id, index))
+        code = may_store(self._since, self._request.generation_id_or_member_epoch, topic_id, index)
+        return _as_known(code, self._version)
 
     def find(self, topic: TxnOffsetCommitRequestTopic) -> HostedTopic | ErrorCode:
-        return self.broker.partitions.topics.get(topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        by_id = self._version >= IDS_SINCE
+        hosted = self.broker.topic(topic.name, topic.topic_id, by_id=by_id)
+        unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return unknown if hosted is None else hosted
 
     def has_room_for(self, shard: GroupShard, key: OffsetKey, value: CommittedOffset) -> bool:
         return shard.staging.has_room_for(self._writer.producer_id, key, value)
@@ -111,9 +121,9 @@ class _Staging(Storing):
         shard.staging.write(self._writer, places, done)
 
 
-def _as_known(code: ErrorCode) -> ErrorCode:
-    """Return the code that clients know: none of these versions has STALE_MEMBER_EPOCH (KIP-1319)."""
-    return ErrorCode.ILLEGAL_GENERATION if code is ErrorCode.STALE_MEMBER_EPOCH else code
+def _as_known(code: ErrorCode, version: int) -> ErrorCode:
+    """Return the code that clients of a version know."""
+    return ErrorCode.ILLEGAL_GENERATION if code in TOLD_APART and version < IDS_SINCE else code
 
 
 def handle(

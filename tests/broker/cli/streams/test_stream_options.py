@@ -92,6 +92,26 @@ def test_a_group_takes_the_words_start_and_end(run: Typed, name: str) -> None:
     assert run("consume", name, "-g", f"{name}-2", "-o", "end", "--idle-exit", "0.1") == ""
 
 
+def test_a_group_of_kip_848_is_read_and_goes_on_where_it_stands(run: Typed, name: str) -> None:
+    run("produce", name, "-p", 0, typed=b"a\nb\n")
+    read = ("consume", name, "-g", name, "-o", "start", "-e")
+    assert run(*read, "--group-protocol", "consumer") == "a\nb\n"
+    assert name in run("group", "list", "--type", "consumer", "--names-only").split()
+    run("produce", name, "-p", 0, typed=b"c\n")
+    assert run(*read, "--group-protocol", "consumer") == "c\n", "what was written was committed"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--group-protocol", "consumer"), "--group-protocol needs a --group"),
+        (("-g", "g", "--group-protocol", "consumers"), "(did you mean 'consumer'?); write classic or consumer"),
+    ],
+)
+def test_a_group_protocol_that_makes_no_sense_is_refused(run: Typed, words: tuple[str, ...], said: str) -> None:
+    assert said in run("consume", "t", *words, status=2)
+
+
 def test_a_range_that_ends_behind_the_last_record_waits_for_the_rest(run: Typed, name: str) -> None:
     run("produce", name, "-p", 0, typed=b"a\nb\n")
     assert run("consume", name, "-p", 0, "-o", "1:5", "--idle-exit", "100ms") == "b\n"

@@ -134,7 +134,7 @@ def test_every_version_describes(client: GroupClient, topic: str, version: int) 
     assert missing.error_code == (ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else NONE)
 
 
-@pytest.mark.parametrize("version", range(3))
+@pytest.mark.parametrize("version", range(4))
 def test_every_version_deletes(client: GroupClient, topic: str, version: int) -> None:
     def delete() -> list[int]:
         request = DeleteGroupsRequest(groups_names=[client.group_id, client.group_id])

@@ -36,7 +36,7 @@ OFFERED = {
     14: (0, 5),
     15: (0, 6),
     16: (0, 5),
-    18: (0, 4),
+    18: (0, 5),
     19: (2, 7),
     20: (1, 6),
     21: (0, 2),
@@ -46,7 +46,7 @@ OFFERED = {
     25: (0, 4),
     26: (0, 5),
     27: (1, 2),
-    28: (0, 5),
+    28: (0, 6),
     29: (1, 3),
     30: (1, 3),
     31: (1, 3),
@@ -59,7 +59,7 @@ OFFERED = {
     39: (1, 2),
     40: (1, 2),
     41: (1, 3),
-    42: (0, 2),
+    42: (0, 3),
     43: (0, 2),
     44: (0, 1),
     45: (0, 1),
@@ -89,14 +89,14 @@ OFFERED = {
 
 
 class TestNegotiation:
-    @pytest.mark.parametrize("version", range(5))
+    @pytest.mark.parametrize("version", range(6))
     def test_api_versions_says_what_is_served(self, wire: Wire, version: int) -> None:
         request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
         response = wire.ask(request, version)
         assert {key.api_key: (key.min_version, key.max_version) for key in response.api_keys} == OFFERED
         # In version 3 those whose lowest level is 0 are left out, which is all but `metadata.version`.
-        assert len(response.supported_features) == (0, 0, 0, 1, 3)[version]
-        assert len(response.finalized_features) == (0, 0, 0, 3, 3)[version]
+        assert len(response.supported_features) == (0, 0, 0, 1, 3, 3)[version]
+        assert len(response.finalized_features) == (0, 0, 0, 3, 3, 3)[version]
 
     def test_an_unknown_version_of_api_versions_gets_version_0_with_an_error_and_the_known_ones(
         self, wire: Wire
@@ -107,11 +107,35 @@ class TestNegotiation:
         assert frame[:4] == struct.pack(">i", 5)
         response = ApiVersionsResponse.decode(frame, 0, 4)
         assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
-        assert [(key.api_key, key.min_version, key.max_version) for key in response.api_keys] == [(18, 0, 4)]
+        assert [(key.api_key, key.min_version, key.max_version) for key in response.api_keys] == [(18, 0, 5)]
         assert wire.ask(ApiVersionsRequest(), 2).error_code == ErrorCode.NONE
 
+    @pytest.mark.parametrize(
+        ("cluster", "node", "code"),
+        [
+            (True, 1, ErrorCode.NONE),
+            (True, 2, ErrorCode.REBOOTSTRAP_REQUIRED),
+            (False, 1, ErrorCode.REBOOTSTRAP_REQUIRED),
+            (None, 1, ErrorCode.INVALID_REQUEST),
+            (True, -1, ErrorCode.INVALID_REQUEST),
+        ],
+    )
+    def test_who_means_another_cluster_or_broker_is_told_so(
+        self, wire: Wire, cluster: bool | None, node: int, code: ErrorCode
+    ) -> None:
+        """KIP-1242: an address may have been given to another broker since. The connection stays, as in Kafka."""
+        here = wire.ask(MetadataRequest(), 12).cluster_id
+        named = None if cluster is None else here if cluster else "somewhere else"
+        request = ApiVersionsRequest(
+            client_software_name="x", client_software_version="1", cluster_id=named, node_id=node
+        )
+        response = wire.ask(request, 5)
+        assert response.error_code == code
+        assert bool(response.api_keys) == (code is ErrorCode.NONE)
+        assert wire.ask(request, 4).error_code == ErrorCode.NONE, "version 4 cannot say so"
+
     @pytest.mark.parametrize("bad", ["", "x\n2026-11-25 CRITICAL x", "\x1b[2J", "-a", "a.", "a b", "a_b", "ä", "a\n"])
-    @pytest.mark.parametrize("version", range(5))
+    @pytest.mark.parametrize("version", range(6))
     def test_software_whose_name_or_version_is_none_is_told_so_and_may_go_on(
         self, wire: Wire, version: int, bad: str, caplog: pytest.LogCaptureFixture
     ) -> None:

@@ -1,8 +1,10 @@
 """One member of a group of KIP-848, answer by answer: what it says, what it owns, and when it has lost it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from barnabas_clients.groups.consumer_member import Beat, ConsumerGroupSettings, ConsumerMember, Wishes
 from barnabas_clients.groups.member import Situation
@@ -53,9 +55,13 @@ def hear(subject: ConsumerMember, response: ConsumerGroupHeartbeatResponse, wish
 
 def follow(subject: ConsumerMember) -> tuple[list[int], list[int]]:
     """Give up and take over what there is; return the numbers of both."""
-    changes = subject.changes(NAMES.get)
-    subject.given_up(changes.revoked)
-    subject.taken(changes.added)
+    return follow_with(subject, NAMES.get)
+
+
+def follow_with(subject: ConsumerMember, name_of: Callable[[bytes], str | None]) -> tuple[list[int], list[int]]:
+    changes = subject.changes(name_of)
+    subject.given_up(changes)
+    subject.taken(changes)
     return sorted(row.partition for row in changes.revoked), sorted(row.partition for row in changes.added)
 
 
@@ -150,8 +156,47 @@ def test_a_topic_that_was_made_anew_is_another_one() -> None:
     hear(subject, answer(4, {OTHER_ID: [0]}))
     changes = subject.changes(NAMES.get)
     assert changes.revoked == {TopicPartition("t", 0), TopicPartition("t", 1)}
-    subject.given_up(changes.revoked)
-    assert subject.changes(NAMES.get).added == {TopicPartition("t", 0): OTHER_ID}
+    subject.given_up(changes)
+    changes = subject.changes(NAMES.get)
+    assert changes.added == {TopicPartition("t", 0)}
+    assert changes.coming.keys() == {OTHER_ID}
+
+
+def test_both_topics_of_one_name_are_never_owned_together() -> None:
+    """The old one may still be among what is assigned. Its partitions go first, all of them."""
+    subject = settled()
+    hear(subject, answer(4, {OTHER_ID: [0, 1], ID: [0, 1, 2]}))
+    changes = subject.changes(NAMES.get)
+    assert (list(changes.going), list(changes.coming)) == ([ID], [OTHER_ID])
+    subject.given_up(changes)
+    assert subject.owned == frozenset()
+    assert follow_with(subject, {OTHER_ID: "t"}.get) == ([], [0, 1])
+    assert subject.held.keys() == {OTHER_ID}
+
+
+@given(st.lists(st.dictionaries(st.sampled_from([b"a", b"b", b"c"]), st.frozensets(st.integers(0, 5)), max_size=3)))
+def test_what_is_owned_becomes_what_is_assigned_and_nothing_else_moves(
+    answers: list[dict[bytes, frozenset[int]]],
+) -> None:
+    subject = member()
+    owned = frozenset[TopicPartition]()
+    for epoch, assigned in enumerate(answers, 1):
+        hear(subject, answer(epoch, {topic_id: list(numbers) for topic_id, numbers in assigned.items()}))
+        wanted = frozenset(TopicPartition(str(key), number) for key, numbers in assigned.items() for number in numbers)
+        changes = subject.changes(str)
+        assert (changes.revoked, changes.added) == (owned - wanted, wanted - owned)
+        assert not changes.nameless
+        subject.given_up(changes)
+        assert subject.owned == owned & wanted
+        subject.taken(changes)
+        owned = subject.owned
+        assert owned == wanted
+        again = subject.changes(str)
+        assert (again.going, again.coming, subject.is_reconciled) == ({}, {}, True)
+        rows = subject.heartbeat(WISHES).request.topic_partitions
+        if rows is not None:
+            said = {TopicPartition(str(row.topic_id), number) for row in rows for number in row.partitions}
+            assert said == owned
 
 
 def test_a_topic_without_a_name_holds_no_other_one_up() -> None:
@@ -159,7 +204,7 @@ def test_a_topic_without_a_name_holds_no_other_one_up() -> None:
     hear(subject, answer(1, {ID: [0], b"x" * 16: [0]}))
     changes = subject.changes(NAMES.get)
     assert (list(changes.added), changes.nameless) == ([TopicPartition("t", 0)], frozenset({b"x" * 16}))
-    subject.taken(changes.added)
+    subject.taken(changes)
     assert not subject.changes(NAMES.get).added
     assert not subject.is_reconciled
 
@@ -176,7 +221,7 @@ def test_a_topic_that_is_gone_from_the_metadata_keeps_its_name_here() -> None:
 def test_g11_who_is_fenced_has_lost_its_partitions_and_joins_again(code: ErrorCode) -> None:
     subject = settled()
     hear(subject, answer(0, code=code))
-    assert (subject.is_out, subject.has_lost, subject.failure, subject.owned) == (True, True, None, {})
+    assert (subject.is_out, subject.has_lost, subject.failure, subject.owned) == (True, True, None, frozenset())
     assert subject.identity.generation_id == -1
     subject.lost_is_told()
     subject.begin_join()

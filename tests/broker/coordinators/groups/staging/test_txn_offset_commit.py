@@ -8,7 +8,7 @@ from zlib import crc32
 
 import pytest
 from broker.coordinators.groups.consumer.live.consumer_client import ConsumerClient, settle
-from broker.coordinators.groups.group_client import GroupClient, rebalance
+from broker.coordinators.groups.group_client import GroupClient, rebalance, topic_metadata
 
 from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC
@@ -40,6 +40,7 @@ from .test_pending import fetch, shard_of
 NONE = ErrorCode.NONE
 UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT
 LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+IDS_SINCE = 6
 UNLIMITED_S = 1_000  # longer than a test may take
 
 
@@ -115,8 +116,14 @@ def staging_request(
 def stage(
     client: GroupClient, topic: str, offsets: Mapping[int, int], *, version: int = 5, **fields: Any
 ) -> list[ErrorCode]:
-    answer = client.ask(staging_request(client, topic, offsets, **fields), version)
-    assert [one.name for one in answer.topics] == [topic]
+    by_id = version >= IDS_SINCE
+    request = staging_request(client, topic, offsets, **fields)
+    if by_id:
+        request.topics[0].topic_id = topic_metadata(client.find(), topic).topic_id
+    answer = client.ask(request, version)
+    assert [(one.name, one.topic_id) for one in answer.topics] == [
+        ("" if by_id else topic, request.topics[0].topic_id if by_id else bytes(16))
+    ]
     assert [one.partition_index for one in answer.topics[0].partitions] == list(offsets)
     return [ErrorCode(one.error_code) for one in answer.topics[0].partitions]
 
@@ -132,7 +139,7 @@ def end(brokers: RunningCluster, group_id: str, *, is_commit: bool = True, epoch
     brokers.run(write)
 
 
-@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("version", range(7))
 def test_every_version_stages_what_counts_when_the_transaction_commits(
     brokers: RunningCluster, client: GroupClient, topic: str, transactions: Transactions, version: int
 ) -> None:
@@ -296,8 +303,9 @@ class TestWhoMay:
         self, brokers: RunningCluster, topic: str, transactions: Transactions
     ) -> None:
         other = GroupClient(brokers.bootstrap, f"{topic}-other")
-        codes = stage(other, topic, {0: 20}, member_id="m", generation_id_or_member_epoch=1)
-        assert codes == [ErrorCode.ILLEGAL_GENERATION]
+        generation: dict[str, Any] = {"member_id": "m", "generation_id_or_member_epoch": 1}
+        assert stage(other, topic, {0: 20}, **generation) == [ErrorCode.ILLEGAL_GENERATION]
+        assert stage(other, topic, {0: 20}, version=6, **generation) == [ErrorCode.GROUP_ID_NOT_FOUND]
         assert stage(other, topic, {0: 20}) == [NONE]
         other.lose()
 
@@ -317,11 +325,12 @@ class TestWhoMay:
         assert fetch(client, topic, 0, 1) == {0: (20, NONE), 1: (-1, NONE)}
 
 
-@pytest.mark.parametrize("version", [3, 4, 5])
+@pytest.mark.parametrize("version", [3, 4, 5, 6])
 def test_a_member_of_a_group_of_kip_848_stages_what_it_has(
     brokers: RunningCluster, topic: str, transactions: Transactions, version: int
 ) -> None:
     """Who says nothing of a member may, too; no version up to 5 knows that an epoch is stale."""
+    stale = ErrorCode.STALE_MEMBER_EPOCH if version >= IDS_SINCE else ErrorCode.ILLEGAL_GENERATION
     assert transactions.code is NONE
     group_id = f"{topic}-848"
     one, two = (ConsumerClient(brokers.bootstrap, group_id, topic, member_id=name) for name in "ab")
@@ -329,8 +338,8 @@ def test_a_member_of_a_group_of_kip_848_stages_what_it_has(
     settle(one, two, partitions=4)
     for member_id, epoch, codes in (
         ("a", one.epoch, [NONE, NONE]),
-        ("a", 1, [NONE, ErrorCode.ILLEGAL_GENERATION]),
-        ("a", one.epoch + 1, [ErrorCode.ILLEGAL_GENERATION] * 2),
+        ("a", 1, [NONE, stale]),
+        ("a", one.epoch + 1, [stale] * 2),
         ("x", one.epoch, [ErrorCode.UNKNOWN_MEMBER_ID] * 2),
         ("", -1, [NONE, NONE]),
     ):
@@ -360,6 +369,17 @@ def test_each_partition_is_checked_for_itself(client: GroupClient, topic: str, t
     ]
     assert [one.error_code for one in unknown.partitions] == [missing]
     assert fetch(client, topic, 0, 1) == {0: (10, NONE), 1: (-1, UNSTABLE)}
+
+
+def test_an_unknown_topic_id_is_said_to_be_one(client: GroupClient, topic: str, transactions: Transactions) -> None:
+    """A topic that was made anew has another id: what was read of the old one is not stored for it."""
+    row = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=5)
+    for topic_id in (bytes(16), b"no topic's id..."):
+        topics = [TxnOffsetCommitRequestTopic(topic_id=topic_id, partitions=[row])]
+        (answer,) = client.ask(staging_request(client, topic, {}, topics=topics), IDS_SINCE).topics
+        assert answer.topic_id == topic_id
+        assert [one.error_code for one in answer.partitions] == [ErrorCode.UNKNOWN_TOPIC_ID]
+    assert fetch(client, topic, 0) == {0: (10, NONE)}
 
 
 def test_thousands_are_staged_in_pieces_and_end_together(
