@@ -77,7 +77,7 @@ class Place:
 class Member(Protocol):
     """One member. `epoch` is its generation's, or its own; times are the loop's.
 
-    `told_at_s`: when it was told what it has; `kept_at_s`: when the coordinator knew that it has just that.
+    `told_at_s`: when it was told what it has; `kept_at_s`: when the coordinator first knew that it has just that.
     """
 
     group: str
@@ -211,7 +211,8 @@ class ConsumerMember(_Member):
             if told != self.owned:
                 self._tell(told)
         if self._said == self.owned:
-            self.kept_at_s = self._loop.time()
+            if self.kept_at_s <= self.told_at_s:
+                self.kept_at_s = self._loop.time()
             await asyncio.sleep(self.interval_s)
 
     def _request(self) -> ConsumerGroupHeartbeatRequest:
