@@ -253,6 +253,8 @@ class TestGroups:
                 with world.step():
                     shard.consumers.beat("g", beat, one)
                 world.breathe(3)
+                world.advance(300)  # It is written with its target.
+                world.breathe(5)
                 assert isinstance(one.answers[-1], Refusal)
                 assert not world.coordinator.topics._held
                 assert not groups_of(shard)
