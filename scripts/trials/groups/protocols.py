@@ -129,16 +129,16 @@ async def settle_and_kill(brokers: ClusterHandle, place: Place, protocol: str, g
     pid = (await asyncio.to_thread(brokers.pids))[victim]
     killed_s = loop.time()
     os.kill(pid, signal.SIGKILL)
-    back: dict[int, float] = {}
+    back: dict[int, float] = {}  # how long each has waited
 
     def all_are_back() -> bool:
         for number, member in enumerate(crowd.members):
             if number not in back and member.committed_at_s > killed_s:
-                back[number] = member.acknowledged_at_s
+                back[number] = member.acknowledged_at_s - max(killed_s, member.wanted_at_s)
         return len(back) == len(crowd.members)
 
     await until(all_are_back, "commits after the kill")
-    hold_s = max(back.values()) - killed_s
+    hold_s = max(back.values())
     await asyncio.to_thread(brokers.start)
     again_s = loop.time()
     await until(lambda: all(one.committed_at_s > again_s for one in crowd.members), "commits on the whole")

@@ -77,7 +77,7 @@ class Place:
 class Member(Protocol):
     """One member. `epoch` is its generation's, or its own; times are the loop's.
 
-    `told_at_s`: when it was told what it has; `kept_at_s`: when the coordinator knew that it has just that.
+    `told_at_s`: when it was told what it has; `kept_at_s`: when the coordinator first knew that it has just that.
     """
 
     group: str
@@ -85,10 +85,12 @@ class Member(Protocol):
     epoch: int
     told_at_s: float
     kept_at_s: float
+    wanted_at_s: float
+    """When it wanted to make its last successful commit; it may have tried before."""
     committed_at_s: float
-    """When the last successful commit of it began."""
+    """When that began."""
     acknowledged_at_s: float
-    """When that one was answered."""
+    """When that was answered."""
     failures: int
 
     async def run(self) -> None: ...
@@ -101,7 +103,8 @@ class _Member(ABC):
         self.member_id = ""
         self.owned: frozenset[int] = frozenset()
         self.epoch = -1
-        self.told_at_s = self.kept_at_s = self.committed_at_s = self.acknowledged_at_s = 0.0
+        self.told_at_s = self.kept_at_s = self.wanted_at_s = self.committed_at_s = self.acknowledged_at_s = 0.0
+        self._due_at_s: float | None = None
         self.failures = 0
         self._commit_s = commit_s
         self._connection: Connection | None = None
@@ -150,7 +153,11 @@ class _Member(ABC):
         self.told_at_s = self._loop.time()
 
     async def _commit(self) -> None:
-        await asyncio.sleep(self._commit_s if self.committed_at_s else BACKOFF_S)
+        """Commit what it has, and try again soon if that fails; then wait for the next time."""
+        if self._due_at_s is None:
+            self._due_at_s = self._loop.time()
+        if not self.owned or self.epoch <= 0:
+            await asyncio.sleep(BACKOFF_S)
         while self.owned and self.epoch > 0:
             began_s = self._loop.time()
             partitions = [
@@ -165,7 +172,9 @@ class _Member(ABC):
             answer = await self.ask(request, versions=COMMIT_VERSIONS)
             codes = {one.error_code for topic in answer.topics for one in topic.partitions}
             if codes == {ErrorCode.NONE}:
+                self.wanted_at_s, self._due_at_s = self._due_at_s, None
                 self.committed_at_s, self.acknowledged_at_s = began_s, self._loop.time()
+                await asyncio.sleep(self._commit_s)
                 return
             self.failures += 1
             if ErrorCode.NOT_COORDINATOR in codes:
@@ -211,7 +220,8 @@ class ConsumerMember(_Member):
             if told != self.owned:
                 self._tell(told)
         if self._said == self.owned:
-            self.kept_at_s = self._loop.time()
+            if self.kept_at_s <= self.told_at_s:
+                self.kept_at_s = self._loop.time()
             await asyncio.sleep(self.interval_s)
 
     def _request(self) -> ConsumerGroupHeartbeatRequest:

@@ -8,6 +8,10 @@ does not take something, the group takes it back.
 theirs; those who are there go on with the old one. A plan that comes to nothing, because its group has changed too
 much, is followed by another.
 
+*One batch.* What a member that waits has changed is held back, and written with its target and the answer, or with
+whatever is written of the group before: nobody was told of it. So a group of a few members that start together is one
+batch in the log.
+
 *Two kinds of groups.* A name is a group of the one kind or of the other. An empty one becomes the other kind when a
 member of that kind joins: its offsets stay. A classic one that has members becomes one of these when the first of the
 other kind joins, and one of these that is left with classic members becomes a classic one (`consumer.conversion`), if
@@ -22,7 +26,7 @@ its connection's, and is answered when it has waited for too long (`handlers.con
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
@@ -36,7 +40,7 @@ from .consumer.conversion import classic_members_in_steps, take_over_in_steps
 from .consumer.group import Change
 from .consumer.messages import Assign, Beat, ConsumerAnswer, ConsumerConfig, Plan, Refusal, Topics
 from .consumer.mixed import ClassicJoin, MixedGroup
-from .consumer.pace import Pace
+from .consumer.pace import Gathering, Pace
 from .consumer.saved import STABLE, GroupRecords
 from .consumer_batches import Batch, in_batches
 from .hosted_consumers import Flight, HostedConsumers, ParkedBeat, Waiting
@@ -67,6 +71,7 @@ class ConsumerSettings(NamedTuple):
     topics: Topics
     pace: Pace
     settled_pace: Pace
+    gathering: Gathering
 
 
 class Classics(Protocol):
@@ -180,11 +185,20 @@ class Consumers:
             config = self._settings.of_group(group_id)
             group = MixedGroup(group_id, config, self._settings.assign_in_steps)
             hosted = HostedConsumers(group_id, group)
-            self._runtime.in_slices(self._come_over(hosted, way, beat, ticket))
+            if way.is_new and not self._has_classic_record(group_id):
+                self._begin(hosted, beat, ticket)
+            else:
+                self._runtime.in_slices(self._come_over(hosted, way, beat, ticket))
         elif hosted is None or hosted.is_busy:
             ticket.on_answer(_missing(group_id, hosted))
         else:
             self._hear(hosted, beat, ticket)
+
+    def _begin(self, hosted: HostedConsumers, beat: Beat, ticket: ParkedBeat) -> None:
+        """Begin a group of whose name nothing is known."""
+        self.groups[hosted.group_id] = hosted
+        if not self._hear(hosted, beat, ticket) and not hosted.is_removed:
+            self.take_out(hosted)
 
     def _come_over(self, hosted: HostedConsumers, way: Way, beat: Beat, ticket: ParkedBeat) -> Steps:
         """Begin a group, with the members of the classic one that has its name, if there are any."""
@@ -258,8 +272,11 @@ class Consumers:
                 return False
         self._consider_plan(hosted)
         if beat.joins and hosted.group.target_number < heard.epoch:
+            # It is written with its target: nobody hears of it before.
+            if hosted.group.gathers_since_ms is not None:
+                self._settings.gathering.come(now_ms)
             hosted.waiting.append(Waiting(heard, ticket))
-            self._flush(hosted, [])
+            hosted.held += hosted.group.take_changes()
         else:
             self._answer(hosted, [Waiting(heard, ticket)])
         self._settle(hosted)
@@ -341,7 +358,7 @@ class Consumers:
         saved = saved_of(group.epoch_number, protocol, members, self._host.wall_ms(), is_whole=is_whole)
         value = yield from encode_group_in_steps(saved)
         batch = Batch()
-        unsaid = group.take_changes()
+        unsaid = hosted.take_changes()
         yield from _fill(batch, chain(unsaid, group.tombstones()))
         batch.put_classic(hosted.group_id, saved, value)
         if not self._is_alive(hosted):
@@ -370,25 +387,28 @@ class Consumers:
             return None
         return Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The groups of this broker hold as much as they may.")
 
-    def _answer(self, hosted: HostedConsumers, waiting: Iterable[Waiting]) -> None:
-        """Take members a step further, and tell them when that is committed."""
+    def _answer(self, hosted: HostedConsumers, waiting: Iterable[Waiting]) -> ErrorCode:
+        """Take members a step further, and tell them when that is committed, with all else that has changed.
+
+        An error: nothing could be appended, and they are told so.
+        """
         now_ms = self._host.now_ms()
         dones: list[Done] = []
         for heard, ticket in waiting:
             answer = hosted.group.answer(heard, self._topics, now_ms)
             if isinstance(answer, ConsumerAnswer):
-                paced_ms = self._paced_ms(hosted.group.config, answer.interval_ms, now_ms)
+                paced_ms = self._paced_ms(hosted.group, answer.interval_ms, now_ms)
                 answer = answer._replace(interval_ms=paced_ms)
                 if heard.beat.classic is not None:
                     hosted.group.told(heard.beat.member_id, now_ms)
             dones.append(partial(_give, ticket, answer))
-        self._flush(hosted, dones)
+        return self._flush(hosted, dones)
 
-    def _paced_ms(self, config: ConsumerConfig, wanted_ms: int, now_ms: int) -> int:
-        longest_ms = config.heartbeat_interval_ms
-        if wanted_ms < longest_ms:
+    def _paced_ms(self, group: MixedGroup, wanted_ms: int, now_ms: int) -> int:
+        longest_ms = group.config.heartbeat_interval_ms
+        if group.state != STABLE:
             return self._settings.pace.interval_ms(wanted_ms, longest_ms, now_ms)
-        soonest_ms = min(config.settled_interval_ms, longest_ms)
+        soonest_ms = min(group.config.settled_interval_ms, wanted_ms)
         return self._settings.settled_pace.interval_ms(soonest_ms, longest_ms, now_ms)
 
     def _refuse_waiting_in_steps(self, hosted: HostedConsumers, error: ErrorCode) -> Steps:
@@ -410,40 +430,50 @@ class Consumers:
             self._runtime.in_slices(self._plan(hosted))
 
     def _plan_due_ms(self, hosted: HostedConsumers, now_ms: int) -> int | None:
-        due_ms = hosted.group.plan_due_ms(self._topics, now_ms)
+        group = hosted.group
+        due_ms = group.plan_due_ms(self._topics, now_ms)
+        if due_ms is not None and group.gathers_since_ms is not None:
+            alone_ms = group.config.initial_delay_ms
+            due_ms = max(due_ms, self._settings.gathering.until_ms(group.gathers_since_ms, alone_ms))
         return None if due_ms is None else max(due_ms, hosted.plan_not_before_ms)
 
     def _plan(self, hosted: HostedConsumers) -> Steps:
         group = hosted.group
         plan = yield from group.plan_in_steps(self._topics, self._host.now_ms(), self._host.wall_ms())
-        yield from self._take_plan(hosted, plan)
+        error = yield from self._take_plan(hosted, plan)
         hosted.is_planning = False
-        if not self._is_alive(hosted) or hosted.is_moving:
-            return
-        if group.left_out and plan.targets is not None:
-            self._tell("partitions left out", hosted.group_id, f"{group.left_out}, of which no member may have more")
-        ready = [one for one in hosted.waiting if one.heard.epoch <= group.target_number]
-        hosted.waiting = deque(one for one in hosted.waiting if one.heard.epoch > group.target_number)
-        for begin in range(0, len(ready), ANSWERS_STEP):
-            if begin:
-                yield
-            if self._is_alive(hosted) and not hosted.is_moving:
-                self._answer(hosted, ready[begin : begin + ANSWERS_STEP])
+        if error is ErrorCode.NONE and self._is_alive(hosted) and not hosted.is_moving:
+            if group.left_out and plan.targets is not None:
+                text = f"{group.left_out}, of which no member may have more"
+                self._tell("partitions left out", hosted.group_id, text)
+            error = yield from self._answer_waiting(hosted)
+        if error is not ErrorCode.NONE:
+            hosted.plan_not_before_ms = self._host.now_ms() + REFUSED_MS
+            yield from self._refuse_waiting_in_steps(hosted, error)
         self._settle(hosted)
 
-    def _take_plan(self, hosted: HostedConsumers, plan: Plan) -> Steps:
-        """Take a plan in, and append each part at once: a member that is refused meanwhile takes nothing of it back."""
+    def _take_plan(self, hosted: HostedConsumers, plan: Plan) -> Generator[None, None, ErrorCode]:
+        """Take a plan in, and append each part at once: a member that is refused meanwhile takes nothing of it back.
+
+        But the last one, which waits for the first answers (`_answer_waiting`).
+        """
         steps = hosted.group.take_plan_in_steps(plan, self._host.now_ms(), self._host.wall_ms())
-        while self._is_alive(hosted) and not hosted.is_busy:
-            is_over = next(steps, _OVER) is _OVER
+        while self._is_alive(hosted) and not hosted.is_busy and next(steps, _OVER) is not _OVER:
             error = self._flush(hosted, [])
             if error is not ErrorCode.NONE:
-                hosted.plan_not_before_ms = self._host.now_ms() + REFUSED_MS
-                yield from self._refuse_waiting_in_steps(hosted, error)
-                return
-            if is_over:
-                return
+                return error
             yield
+        return ErrorCode.NONE
+
+    def _answer_waiting(self, hosted: HostedConsumers) -> Generator[None, None, ErrorCode]:
+        """Answer those whose target is there, a few at a time; append what is left of it together with the first."""
+        error = self._answer(hosted, hosted.pop_ready(ANSWERS_STEP))
+        while error is ErrorCode.NONE and hosted.is_any_ready:
+            yield
+            if not self._is_alive(hosted) or hosted.is_moving:
+                break
+            error = self._answer(hosted, hosted.pop_ready(ANSWERS_STEP))
+        return error
 
     # Time.
 
@@ -477,9 +507,14 @@ class Consumers:
             self._runtime.recover()
             return
         try:
-            for member_id, why in hosted.group.tick(self._topics, self._host.now_ms()):
+            gone = hosted.group.tick(self._topics, self._host.now_ms())
+            for member_id, why in gone:
                 self._tell("member thrown out", hosted.group_id, f"{member_id} {why}")
-            self._conclude(hosted, [])
+            if gone or hosted.group.becomes_classic:
+                self._conclude(hosted, [])
+            else:
+                self._consider_plan(hosted)
+                self._settle(hosted)
         except AssertionError as error:
             self._host.fail(error)
             raise
@@ -516,9 +551,10 @@ class Consumers:
         """Append what a group has changed, behind what it begins with; call `dones` when it is committed, or cannot be.
 
         If nothing has changed they are called when what is under way of the group is committed: what it knows may be
-        of that. If something cannot be appended, the group takes it back.
+        of that. If something cannot be appended, the group takes it back, and who waits is told if it may be theirs.
         """
-        changes = hosted.group.take_changes()
+        is_theirs = bool(hosted.held)
+        changes = hosted.take_changes()
         if first is not None:
             self._end_classic(hosted, first)
             for change in changes:
@@ -533,6 +569,10 @@ class Consumers:
             if error is not ErrorCode.NONE:
                 hosted.group.undo(change for rest in batches[number:] for change in rest.changes)
                 Flight(dones).land(error)
+                if is_theirs:
+                    self._runtime.in_slices(self._refuse_waiting_in_steps(hosted, error))
+                if hosted.group.is_empty and not hosted.flights and self.saved(hosted.group_id) is None:
+                    self.take_out(hosted)  # Nothing was ever written of it.
                 return error
         return ErrorCode.NONE
 
@@ -543,9 +583,11 @@ class Consumers:
             Flight(dones).land(ErrorCode.NONE)
 
     def _end_classic(self, hosted: HostedConsumers, first: Batch) -> None:
-        group_id = hosted.group_id
-        if group_id in self._runtime.standby.table.saved or GroupKey(group_id) in self._runtime.under_way:
-            first.put_classic(group_id, None, None)
+        if self._has_classic_record(hosted.group_id):
+            first.put_classic(hosted.group_id, None, None)
+
+    def _has_classic_record(self, group_id: str) -> bool:
+        return group_id in self._runtime.standby.table.saved or GroupKey(group_id) in self._runtime.under_way
 
     def _append(self, hosted: HostedConsumers, batch: Batch, flight: Flight) -> ErrorCode:
         longest = batch.longest_bytes

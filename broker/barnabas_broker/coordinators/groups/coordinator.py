@@ -37,7 +37,7 @@ from barnabas_raftlog.loop_meter import LoopMeter
 from barnabas_raftlog.records.markers import EndMarker
 
 from .consumer.assignors.built_in import assign_in_steps
-from .consumer.pace import HURRIED_APART_MS, SETTLED_APART_MS, Pace
+from .consumer.pace import HURRIED_APART_MS, SETTLED_APART_MS, Gathering, Pace
 from .consumers import ConsumerSettings
 from .expiry import Expiry
 from .group_configs import changed_groups, config_of, consumer_config
@@ -93,6 +93,7 @@ class GroupCoordinator(Homes[GroupTable, GroupShard]):
             self.topics,
             Pace(HURRIED_APART_MS),
             Pace(SETTLED_APART_MS),
+            Gathering(),
         )
         retention_ms = config.offsets_retention_minutes * 60_000
         self.expiry = Expiry(self.host, self.tell_group, metadata, self.active_shards, retention_ms)

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from barnabas_broker.coordinators.groups.consumer.group import Change
 from barnabas_broker.coordinators.groups.consumer.messages import ConsumerAnswer, Heard, Refusal
 from barnabas_broker.coordinators.groups.consumer.mixed import MixedGroup
 from barnabas_broker.coordinators.runtime.contracts import Done, Steps
@@ -59,9 +60,10 @@ class Flight:
 class HostedConsumers:
     """A group, with the members that wait for a target and the answers that wait for the log.
 
-    `held_bytes`: its size as last counted. `is_planning`: a target is being made; `plan_not_before_ms`: none before
-    then. `is_deleting`: its offsets are being deleted, and it goes with the last of them. `is_moving`: it is about
-    to be a classic one, and nothing may change it.
+    `held_bytes`: its size as last counted. `held`: what those have changed that wait; nobody was told of it, and it is
+    appended with the next changes. `is_planning`: a target is being made; `plan_not_before_ms`: none before then.
+    `is_deleting`: its offsets are being deleted, and it goes with the last of them. `is_moving`: it is about to be a
+    classic one, and nothing may change it.
     """
 
     __slots__ = (
@@ -69,6 +71,7 @@ class HostedConsumers:
         "flights",
         "group",
         "group_id",
+        "held",
         "held_bytes",
         "is_deleting",
         "is_moving",
@@ -81,6 +84,7 @@ class HostedConsumers:
     def __init__(self, group_id: str, group: MixedGroup) -> None:
         self.group_id = group_id
         self.group = group
+        self.held: list[Change] = []
         self.waiting: deque[Waiting] = deque()
         self.flights: deque[Flight] = deque()
         self.deadline: Deadline[Callable[[], None]] | None = None
@@ -91,3 +95,20 @@ class HostedConsumers:
     def is_busy(self) -> bool:
         """True while nothing may be asked of it that changes it."""
         return self.is_deleting or self.is_moving
+
+    @property
+    def is_any_ready(self) -> bool:
+        """True if the target is there that somebody waits for; epochs rise, so it is the first one's."""
+        return bool(self.waiting) and self.waiting[0].heard.epoch <= self.group.target_number
+
+    def pop_ready(self, count_max: int) -> list[Waiting]:
+        """Return so many of those whose target is there; they wait no more."""
+        ready: list[Waiting] = []
+        while len(ready) < count_max and self.is_any_ready:
+            ready.append(self.waiting.popleft())
+        return ready
+
+    def take_changes(self) -> list[Change]:
+        """Return all that has changed and is not appended, in order."""
+        held, self.held = self.held, []
+        return [*held, *self.group.take_changes()]

@@ -19,12 +19,14 @@ class Way(NamedTuple):
 
     `classic` is the generation that it is now; None: nobody is there. `hold` has the classic group stand still while it
     is read, `let_go` has it go on because nothing came of it, and `leave` is called when the name is the other's.
+    `is_new`: the name is no group, and has no offsets.
     """
 
     classic: ClassicGroup | None
     hold: Callable[[], None]
     let_go: Callable[[], None]
     leave: Callable[[], None]
+    is_new: bool = False
 
 
 def generation_of(group_id: str, group: ConsumerGroup) -> ClassicGroup:

@@ -400,7 +400,7 @@ class GroupShard:
         """Say whether a name may become a group of KIP-848, and what it is now (`Consumers`)."""
         hosted = self.groups.get(group_id)
         if hosted is None:
-            return Way(None, _nothing, _nothing, _nothing)
+            return Way(None, _nothing, _nothing, _nothing, is_new=True)
         if hosted.is_deleting:
             return Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"Group {group_id} is being deleted.")
         if hosted.is_moving:

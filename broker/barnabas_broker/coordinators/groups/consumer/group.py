@@ -116,7 +116,7 @@ class ConsumerProtocolGroup(GroupRecords):
 
     Limits: `config.size_max` members, who subscribe to `TOPICS_MAX` topics together, and with patterns to as many more;
     `SHARE_MAX` partitions of each, of `SHARE_TOPICS_MAX` topics. `left_out` partitions were more than that in the last
-    target, and are nobody's.
+    target, and are nobody's. `gathers_since_ms`: when the first member came, until a target was made for it.
     """
 
     __slots__ = (
@@ -124,7 +124,6 @@ class ConsumerProtocolGroup(GroupRecords):
         "_changed_at_ms",
         "_changes",
         "_config",
-        "_gathers_until_ms",
         "_held",
         "_is_cut",
         "_looked_version",
@@ -137,6 +136,7 @@ class ConsumerProtocolGroup(GroupRecords):
         "_subscribed",
         "_target_at_ms",
         "classic",
+        "gathers_since_ms",
         "instances",
         "left_out",
         "owners",
@@ -156,7 +156,8 @@ class ConsumerProtocolGroup(GroupRecords):
         self._is_cut = False  # Whether patterns match more than there is room for.
         self._looked_version = -1  # of topics that the epoch's hash was made of
         self._now_ms = 0
-        self._changed_at_ms = self._refreshed_at_ms = self._target_at_ms = self._gathers_until_ms = -(1 << 62)
+        self._changed_at_ms = self._refreshed_at_ms = self._target_at_ms = -(1 << 62)
+        self.gathers_since_ms: int | None = None
         self.left_out = 0
         self.classic = ClassicMembers()
         self.instances: dict[str, str] = {}
@@ -398,7 +399,7 @@ class ConsumerProtocolGroup(GroupRecords):
             return refusal, None
         assignor = self.assignor
         if not self.members:
-            self._gathers_until_ms = now_ms + self._config.initial_delay_ms
+            self.gathers_since_ms = now_ms
         if after != before:
             self._write(Kind.MEMBER_METADATA, member_id, after)
         assignment = self.assignments.get(member_id, NOBODY)
@@ -454,7 +455,9 @@ class ConsumerProtocolGroup(GroupRecords):
         if not all(map(topics.is_ready, self._held)):
             return now_ms + RESOLVING_MS
         if self.target_number < self.epoch_number:
-            return max(now_ms, self._target_at_ms + self._config.assignment_interval_ms, self._gathers_until_ms)
+            due_ms = max(now_ms, self._target_at_ms + self._config.assignment_interval_ms)
+            since_ms = self.gathers_since_ms
+            return due_ms if since_ms is None else max(due_ms, since_ms + self._config.initial_delay_ms)
         if self._looked_version != topics.version:
             return now_ms
         return self._refresh_due_ms(topics, now_ms)
@@ -592,6 +595,7 @@ class ConsumerProtocolGroup(GroupRecords):
             self._begin_epoch(now_ms)
         self._write(Kind.TARGET_EPOCH, "", TargetEpoch(epoch, wall_ms))
         self.left_out = left_out
+        self.gathers_since_ms = None
         self._target_at_ms = self._changed_at_ms = now_ms
 
     def _take_patterns(self, plan: Plan) -> bool:

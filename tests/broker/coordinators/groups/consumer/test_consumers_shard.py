@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from barnabas_broker.coordinators.groups import coordinator
+from barnabas_broker.coordinators.groups.consumer.group import HURRY_MS
 from barnabas_broker.coordinators.groups.consumer.messages import Beat, ConsumerAnswer, Refusal
 from barnabas_broker.coordinators.groups.consumer.topics import KnownTopic
 from barnabas_broker.coordinators.groups.consumer.values import ConsumerKey, Kind, MemberAssignment
@@ -115,6 +116,12 @@ def settle(world: World, *members: Member) -> None:
     assert all(member.epoch == members[0].epoch > 0 for member in members), [member.answers[-1] for member in members]
 
 
+def interval_of(member: Member) -> int:
+    answer = member.answers[-1]
+    assert isinstance(answer, ConsumerAnswer)
+    return answer.interval_ms
+
+
 def groups_of(shard: GroupShard) -> set[str]:
     return set(shard.consumers.groups)
 
@@ -183,12 +190,75 @@ class TestAnswers:
             with monkeypatch.context() as patch:
                 patch.setattr(world.raft, "propose", refuse)
                 two.beat()
+                assert two.waits
                 one.leave()
                 world.breathe(3)
+                assert isinstance(two.answers[-1], Refusal)
+                assert two.answers[-1].error is ErrorCode.COORDINATOR_NOT_AVAILABLE
                 world.advance(500)
             assert set(shard.consumers.groups["g"].group.members) == {"a"}
             settle(world, one, two)
             assert len(one.has) == len(two.has) == 1
+
+    def test_a_group_whose_members_start_together_is_one_batch(self) -> None:
+        with World({**BEGINS, "group.initial.rebalance.delay.ms": 100}) as world:
+            topics_of(world, t=2)
+            world.lead()
+            before = len(world.all_entries())
+            one, two = Member(world, "g", "a", "t"), Member(world, "g", "b", "t")
+            one.beat()
+            two.beat()
+            world.breathe(3)
+            assert len(world.all_entries()) == before
+            world.advance(100)
+            world.breathe(5)
+            assert len(world.all_entries()) == before + 1
+            world.commit()
+            assert (one.epoch, two.epoch, len(one.has), len(two.has)) == (2, 2, 1, 1)
+
+    def test_a_stranger_that_is_refused_takes_nothing_back_of_who_waits(self) -> None:
+        with World({**BEGINS, "group.initial.rebalance.delay.ms": 100}) as world:
+            topics_of(world, t=2)
+            shard = world.lead()
+            one, stranger = Member(world, "g", "a", "t"), Member(world, "g", "b", "t")
+            one.beat()
+            stranger.epoch = 7
+            stranger.beat()
+            assert isinstance(stranger.answers[-1], Refusal)
+            assert set(shard.consumers.groups["g"].group.members) == {"a"}
+            settle(world, one)
+            assert len(one.has) == 2
+
+    def test_who_leaves_before_the_first_target_leaves_an_empty_group(self) -> None:
+        with World({**BEGINS, "group.initial.rebalance.delay.ms": 100}) as world:
+            topics_of(world, t=2)
+            shard = world.lead()
+            one = Member(world, "g", "a", "t")
+            one.beat()
+            one.waits = False  # It has given up.
+            one.leave()
+            world.commit()
+            saved = shard.consumers.saved("g")
+            assert saved is not None
+            assert (saved.state, saved.members) == ("Empty", {})
+
+    def test_while_nobody_is_waited_for_heartbeats_are_those_of_groups_that_have_settled(self) -> None:
+        with World(BEGINS) as world:
+            topics_of(world, t=4)
+            world.lead()
+            one, two = Member(world, "g", "a", "t"), Member(world, "g", "b", "t")
+            settle(world, one)
+            one.beat()
+            assert interval_of(one) == HURRY_MS
+            world.coordinator._consumers.settled_pace._free_ms = world.now_ms + 60_000  # So many come.
+            one.beat()
+            assert interval_of(one) == 5_000
+            two.beat()
+            world.advance(60)
+            world.breathe(5)
+            world.commit()
+            assert (two.epoch, two.has) == (2, set())  # It waits for the other one.
+            assert interval_of(two) == HURRY_MS
 
     def test_thousands_that_wait_for_one_record_are_told_some_at_a_time(self) -> None:
         told: list[ErrorCode] = []
@@ -263,6 +333,8 @@ class TestGroups:
                 with world.step():
                     shard.consumers.beat("g", beat, one)
                 world.breathe(3)
+                world.advance(300)  # It is written with its target.
+                world.breathe(5)
                 assert isinstance(one.answers[-1], Refusal)
                 assert not world.coordinator.topics._held
                 assert not groups_of(shard)

@@ -1,6 +1,14 @@
-"""Members that hurry have appointments, and not too many of them."""
+"""Members that hurry have appointments, and not too many of them; new groups wait while a crowd comes."""
 
-from barnabas_broker.coordinators.groups.consumer.pace import HURRIED_APART_MS, SETTLED_APART_MS, Pace
+from barnabas_broker.coordinators.groups.consumer.pace import (
+    CROWD,
+    CROWD_FACTOR,
+    CROWD_MS,
+    HURRIED_APART_MS,
+    SETTLED_APART_MS,
+    Gathering,
+    Pace,
+)
 
 
 def test_a_few_come_as_soon_as_they_are_wanted() -> None:
@@ -41,3 +49,25 @@ def test_few_members_of_settled_groups_come_soon_and_many_share_what_a_broker_be
                     intervals.append(interval_ms)
         assert 0.8 * wanted_ms <= min(intervals) <= max(intervals) <= max(500, 1.2 * wanted_ms)
         assert len(intervals) <= max(30_000 // SETTLED_APART_MS, 30_000 * count // 5_000) + count
+
+
+def test_a_few_new_groups_wait_for_as_long_as_one_alone() -> None:
+    gathering = Gathering()
+    for now_ms in range(0, 5_000, CROWD_MS // (CROWD - 2)):
+        gathering.come(now_ms)
+        assert gathering.until_ms(now_ms, 200) == now_ms + 200
+
+
+def test_in_a_crowd_they_wait_until_it_has_come_but_not_for_ever() -> None:
+    gathering = Gathering()
+    for now_ms in range(0, 800, 5):
+        gathering.come(now_ms)
+    assert gathering.until_ms(0, 200) == 795 + CROWD_MS
+    assert gathering.until_ms(700, 200) == 795 + CROWD_MS
+    for now_ms in range(800, 3_000, 5):
+        gathering.come(now_ms)
+    assert gathering.until_ms(0, 200) == CROWD_FACTOR * 200
+    assert gathering.until_ms(0, 0) == 0
+    # It has passed when the next one comes.
+    gathering.come(4_000)
+    assert gathering.until_ms(4_000, 200) == 4_200
