@@ -28,7 +28,7 @@ SETTLED_APART_MS: Final = 5
 CROWD: Final = 20
 """So many newcomers of new groups within `CROWD_MS` are a crowd."""
 CROWD_MS: Final = 200
-CROWD_FACTOR: Final = 5
+CROWD_FACTOR: Final = 10
 """In a crowd a group waits so many times as long as alone, at the most."""
 
 
