@@ -194,6 +194,8 @@ class Consumers:
             way.hold()
             refusal = yield from take_over_in_steps(hosted.group, way.classic, self._topics)
             yield from _fill(batch, hosted.group.take_changes())
+            # Who has died as a classic member is not heard of here, but must not stay.
+            hosted.group.restart_sessions(self._host.now_ms())
         if self._runtime.state is not ShardState.ACTIVE:
             refusal = Refusal(ErrorCode.NOT_COORDINATOR, "The group has another coordinator.")
         if refusal is not None:

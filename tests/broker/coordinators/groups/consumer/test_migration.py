@@ -298,6 +298,19 @@ def test_one_by_one_all_change_their_protocol_and_back(world: World) -> None:
     assert kind_of(world) == "classic"
 
 
+def test_who_died_just_before_the_group_went_over_does_not_stay(world: World) -> None:
+    one, dead = Classic(world, "a"), Classic(world, "b")
+    settle(world, one, dead)
+    new = Member(world, "g", "n", "t")
+    for _ in range(12):
+        one.come_by()
+        new.beat()
+        world.commit()
+        world.breathe(3)
+        world.advance(1_000)
+    settle(world, one, new)
+
+
 @pytest.mark.parametrize("commits", [False, True])
 def test_whoever_leads_next_finds_the_one_group_or_the_other(world: World, commits: bool) -> None:
     old = [Classic(world, name) for name in "ab"]
