@@ -355,7 +355,9 @@ class Consumers:
             self.take_out(hosted)
             self._tell("group converted", hosted.group_id, f"{len(members)} classic members are left")
             self._classics.take_back(hosted.group_id, saved)
-            yield from self._refuse_waiting_in_steps(hosted, ErrorCode.REBALANCE_IN_PROGRESS)
+            # Of the others nobody is there any more: an instance may have been taken over before it was answered.
+            error = ErrorCode.REBALANCE_IN_PROGRESS
+            yield from self._refuse_waiting_in_steps(hosted, error, of_others=ErrorCode.UNKNOWN_MEMBER_ID)
             return
         self._tell("group not converted", hosted.group_id, f"the log does not take it: {error.name}")
         group.give_back(unsaid)
@@ -393,11 +395,15 @@ class Consumers:
         soonest_ms = min(config.settled_interval_ms, longest_ms)
         return self._settings.settled_pace.interval_ms(soonest_ms, longest_ms, now_ms)
 
-    def _refuse_waiting_in_steps(self, hosted: HostedConsumers, error: ErrorCode) -> Steps:
-        refusal = Refusal(error, "The group's target could not be made.")
+    def _refuse_waiting_in_steps(
+        self, hosted: HostedConsumers, error: ErrorCode, *, of_others: ErrorCode | None = None
+    ) -> Steps:
+        """Answer everybody who waits; `of_others`: those who do not speak the classic protocol, if they hear another."""
+        text = "The group's target could not be made."
+        refusal, other = Refusal(error, text), Refusal(of_others or error, text)
         waiting, hosted.waiting = hosted.waiting, deque()
         for number, one in enumerate(waiting, 1):
-            one.ticket.on_answer(refusal)
+            one.ticket.on_answer(other if one.heard.beat.classic is None else refusal)
             if not number % ANSWERS_STEP:
                 yield
 

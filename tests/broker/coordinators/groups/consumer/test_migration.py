@@ -311,6 +311,22 @@ def test_who_died_just_before_the_group_went_over_does_not_stay(world: World) ->
     settle(world, one, new)
 
 
+def test_an_instance_that_is_taken_over_while_it_waits_is_nobody_then(world: World) -> None:
+    one, two = Classic(world, "a"), Classic(world, "b", instance="i")
+    settle(world, one)
+    new = Member(world, "g", "n", "t", instance="i")
+    new.beat()
+    assert new.waits
+    two.join()
+    world.commit()
+    world.breathe(3)
+    refusal = new.answers[-1]
+    assert isinstance(refusal, Refusal)
+    assert refusal.error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert kind_of(world) == "classic"
+    settle(world, one, two)
+
+
 @pytest.mark.parametrize("commits", [False, True])
 def test_whoever_leads_next_finds_the_one_group_or_the_other(world: World, commits: bool) -> None:
     old = [Classic(world, name) for name in "ab"]
