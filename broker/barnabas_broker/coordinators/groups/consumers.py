@@ -75,6 +75,9 @@ class Classics(Protocol):
     def way_from(self, group_id: str) -> Way | Refusal:
         """Say whether a name may become a group of KIP-848, and what it is now."""
 
+    def refusal_of_other(self, group_id: str, member_id: str, instance_id: str | None) -> Refusal | None:
+        """Say what somebody hears who takes a classic group for one of KIP-848. None: there is no such group."""
+
     def take_back(self, group_id: str, saved: SavedGroup) -> None:
         """Have a name be a classic group, whose record is appended."""
 
@@ -182,7 +185,8 @@ class Consumers:
             hosted = HostedConsumers(group_id, group)
             self._runtime.in_slices(self._come_over(hosted, way, beat, ticket))
         elif hosted is None or hosted.is_busy:
-            ticket.on_answer(_missing(group_id, hosted))
+            refusal = self._classics.refusal_of_other(group_id, beat.member_id, beat.instance_id)
+            ticket.on_answer(refusal or _missing(group_id, hosted))
         else:
             self._hear(hosted, beat, ticket)
 

@@ -13,7 +13,7 @@ from barnabas_broker.coordinators.groups import consumers
 from barnabas_broker.coordinators.groups import shard as shard_of_groups
 from barnabas_broker.coordinators.groups.consumer import conversion
 from barnabas_broker.coordinators.groups.consumer.embedded import read_assignment, write_assignment
-from barnabas_broker.coordinators.groups.consumer.messages import ConsumerAnswer, Refusal
+from barnabas_broker.coordinators.groups.consumer.messages import Beat, ConsumerAnswer, Refusal
 from barnabas_broker.coordinators.groups.consumer.mixed import ClassicJoin
 from barnabas_broker.coordinators.groups.state_machine.messages import Answer, JoinAnswer, JoinRequest, SyncRequest
 from barnabas_broker.coordinators.groups.state_machine.records import CommittedOffset, OffsetKey
@@ -309,6 +309,38 @@ def test_who_died_just_before_the_group_went_over_does_not_stay(world: World) ->
         world.breathe(3)
         world.advance(1_000)
     settle(world, one, new)
+
+
+def test_g11_who_was_thrown_out_and_finds_a_classic_group_joins_again(world: World) -> None:
+    old, new = Classic(world, "a"), Member(world, "g", "n", "t")
+    settle(world, old, new)
+    for _ in range(12):
+        old.come_by()
+        world.commit()
+        world.breathe(3)
+        world.advance(1_000)
+    assert kind_of(world) == "classic"
+    new.beat()
+    refusal = new.answers[-1]
+    assert isinstance(refusal, Refusal)
+    assert refusal.error is ErrorCode.UNKNOWN_MEMBER_ID
+    settle(world, old, new)
+    assert kind_of(world) == "consumer"
+
+
+def test_an_instance_whose_successor_speaks_the_classic_protocol_hears_of_it(world: World) -> None:
+    old, new = Classic(world, "a", instance="i"), Member(world, "g", "n", "t", instance="i")
+    settle(world, new)
+    settle(world, old)
+    assert kind_of(world) == "classic"
+    shard = world.shard
+    assert shard is not None
+    new.waits = True
+    with world.step():
+        shard.consumers.beat("g", Beat("n", new.epoch, instance_id="i", client_id="c", client_host="/h"), new)
+    refusal = new.answers[-1]
+    assert isinstance(refusal, Refusal)
+    assert refusal.error is ErrorCode.FENCED_INSTANCE_ID
 
 
 def test_an_instance_that_is_taken_over_while_it_waits_is_nobody_then(world: World) -> None:
