@@ -47,6 +47,8 @@ TOLD = {  # events of brokers that belong into a run's story
     "metadata log reset",
 }
 RESTART_US = 2 * SECOND
+WAYS = {"KIP-848": "groups gone over", "are left": "groups gone back"}
+"""How an event that a group has been converted ends, and what it counts as."""
 METADATA_CONDEMNED = "metadata: [Errno 5] Input/output error"
 
 
@@ -60,6 +62,10 @@ class _Told(EventHistory):
 
     def add(self, kind: str, subject: str, cause: str) -> None:
         self._world.counts[f"event {kind}"] += 1
+        if kind == "group converted":
+            way = next(way for end, way in WAYS.items() if cause.endswith(end))
+            self._world.counts[way] += 1
+            self._world.note(self._name, f"{subject}: {kind}: {cause}")
         if kind == "message refused":
             self._world.violate(f"{self._name}: {cause}, and all of them are honest")
         if kind in TOLD:
