@@ -59,7 +59,8 @@ class Crowd:
     ) -> None:
         self.group = group
         self.kinds = kinds
-        self.model = GroupModel(world, group, SESSION_MS * MS, is_classic="consumer" not in kinds)
+        is_classic, is_mixed = "consumer" not in kinds, len(kinds) > 1
+        self.model = GroupModel(world, group, SESSION_MS * MS, is_classic=is_classic, is_mixed=is_mixed)
         self.processes = list[Process]()
         self._world = world
         self._network = network
