@@ -402,7 +402,7 @@ class Consumers:
     def _refuse_waiting_in_steps(
         self, hosted: HostedConsumers, error: ErrorCode, *, of_others: ErrorCode | None = None
     ) -> Steps:
-        """Answer everybody who waits; `of_others`: those who do not speak the classic protocol, if they hear another."""
+        """Answer all who wait; `of_others`: who does not speak the classic protocol may hear another error."""
         text = "The group's target could not be made."
         refusal, other = Refusal(error, text), Refusal(of_others or error, text)
         waiting, hosted.waiting = hosted.waiting, deque()
