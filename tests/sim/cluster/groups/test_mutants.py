@@ -75,7 +75,7 @@ MUTANTS = {  # what is broken: (a seed that notices, the module, the text, the t
         "            pass\n        self._revoking.clear()\n",
     ),
     "a commit of any epoch is taken": (
-        3,
+        5,
         f"{CONSUMER}.group",
         "        if epoch > now.epoch:\n            return self.stale(member_id)\n",
         "        if epoch > now.epoch:\n            return ErrorCode.NONE\n",

@@ -215,6 +215,7 @@ class Machine:
         node = Node(self.config, environment)
         node.events = _Told(self.world, self.name, environment.wall_ms)
         await node.start()
+        node.broker.coordinator.group_events = _Told(self.world, self.name, environment.wall_ms)
         life = self.life
         self.on_image(self.node_id, life, node.metadata.image)
         node.metadata.subscribe(lambda _old, new: self.on_image(self.node_id, life, new))
