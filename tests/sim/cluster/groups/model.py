@@ -144,13 +144,10 @@ class GroupModel:
         is_firm = self._is_firm(stay)
         for place in sorted(places):
             holder = self._holders.get(place)
-            if holder is not None and holder is not stay:
-                holds = self._is_firm(holder)
-                if holds and not is_firm:
-                    continue  # It was told so late that somebody else has it by now.
-                if holds:
+            if holder is not None and holder is not stay and is_firm:
+                if self._is_firm(holder):
                     self._violate(f"{_name(place)} is given to {stay.name}, and {holder.name} has it")
-                holder.is_removed = holder.is_removed or is_firm
+                holder.is_removed = True
             instance_id, until_us = self._kept.pop(place, (None, 0))
             if is_firm and now_us < until_us and instance_id != stay.instance_id:
                 self._violate(f"{_name(place)} is given to {stay.name}, and {instance_id} comes back for it")
@@ -160,10 +157,14 @@ class GroupModel:
                 owner = self._owners.setdefault((stay.epoch, place), who)
                 if owner != who:
                     self._violate(f"{_name(place)} has owners {owner} and {who} in generation {stay.epoch}")
+            stay.has.add(place)
             if holder is not None and holder is not stay:
+                if not is_firm and (stay.epoch < holder.epoch or self._is_firm(holder)):
+                    # An answer that was under way for longer than a session, or for an instance that has another
+                    # process by now: so the partition has another owner.
+                    continue
                 holder.has.discard(place)
             self._holders[place] = stay
-            stay.has.add(place)
 
     def drop(self, stay: Stay, places: Iterable[Place]) -> None:
         """A member uses these no more."""
