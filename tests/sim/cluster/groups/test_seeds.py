@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sim.cluster.judges.coverage import OUTCOMES, judge_groups, judge_strength
-from sim.cluster.judges.strikes import FAULTS, GROUPS, GROUPS_BESIDE
+from sim.cluster.judges.strikes import FAULTS, GROUPS
 from sim.cluster.scenario import run_choice
 from sim.cluster.swarm import grouped
 
@@ -56,4 +56,4 @@ def test_few_runs_are_judged_if_so_many_strikes_are_asked_for() -> None:
     assert not judge_groups([struck], 7)
     (complaint,) = judge_groups([struck | {"groups gone back": 6}], 7)
     assert "group gone back: 6 times in 1 seeds, and 7 are asked for" in complaint
-    assert len(judge_strength([{}], 1)) == len(FAULTS | GROUPS_BESIDE) + len(OUTCOMES)
+    assert len(judge_strength([{}], 1)) == len(FAULTS | GROUPS) + len(OUTCOMES)

@@ -12,7 +12,6 @@ from .strikes import (
     COMPLETE_FROM,
     FAULTS,
     GROUPS,
-    GROUPS_BESIDE,
     JUDGED_FROM,
     STRIKES_A_RUN,
     TRANSACTIONAL,
@@ -107,7 +106,7 @@ def judge_strength(runs: Sequence[Counts], at_least: int = 0) -> list[str]:
             if share < least_share:
                 complaints.append(f"{share:.0%} of the seeds have {name}, and {least_share:.0%} should at least")
     complaints += _judge_outcomes(runs, at_least)
-    complaints += judge_strikes(runs, FAULTS | GROUPS_BESIDE, at_least)
+    complaints += judge_strikes(runs, FAULTS | GROUPS, at_least)
     if len(runs) >= COMPLETE_FROM:
         for name, key in PATHS.items():
             if not any(run.get(key) for run in runs):

@@ -15,7 +15,6 @@ __all__ = [
     "COMPLETE_FROM",
     "FAULTS",
     "GROUPS",
-    "GROUPS_BESIDE",
     "JUDGED_FROM",
     "STRIKES_A_RUN",
     "TRANSACTIONAL",
@@ -98,10 +97,7 @@ GROUPS = {
     "group and records": "groups held against their records",
     "group's log read": "group logs read",
 }
-"""Those of runs with little but groups."""
-
-GROUPS_BESIDE = {name: key for name, key in GROUPS.items() if name != "fenced by its instance"}
-"""Those of other runs: that one is met by one group in twenty, of which every fourth seed has some."""
+"""Those of groups, which every fourth seed of other runs has besides."""
 
 
 def least_strikes(run_count: int) -> int:
