@@ -416,6 +416,11 @@ class GroupShard:
             classic, partial(self._hold, hosted), partial(self._let_go, hosted), partial(self._leave_way, hosted)
         )
 
+    def is_going_over(self, group_id: str) -> bool:
+        """Tell whether a classic group has become one of KIP-848 that is not committed yet: it is shown as neither."""
+        is_hosted = self.consumers.hosted(group_id) is not None
+        return is_hosted and self.consumers.saved(group_id) is None and self.saved(group_id) is not None
+
     def refusal_of_other(self, group_id: str, member_id: str, instance_id: str | None) -> Refusal | None:
         """Say what a member of KIP-848 hears which was thrown out before its group went back (`Consumers`).
 

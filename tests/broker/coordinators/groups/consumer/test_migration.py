@@ -386,6 +386,19 @@ def test_whoever_leads_next_finds_the_one_group_or_the_other(world: World, commi
         assert "n" in shard.consumers.groups["g"].group.members
 
 
+def test_a_group_whose_conversion_is_not_committed_is_not_unknown(world: World) -> None:
+    one, new = Classic(world, "a"), Member(world, "g", "n", "t")
+    settle(world, one)
+    shard = world.shard
+    assert shard is not None
+    assert not shard.is_going_over("g")
+    new.beat()
+    world.breathe(3)
+    assert (kind_of(world), shard.is_going_over("g")) == ("consumer", True)
+    world.commit()
+    assert not shard.is_going_over("g")
+
+
 def test_who_waits_in_a_rebalance_is_asked_to_join_the_new_group(world: World) -> None:
     one, two = Classic(world, "a"), Classic(world, "b")
     settle(world, one)
