@@ -103,7 +103,10 @@ def main() -> int:
     kind.add_argument("--groups", action="store_true", help="whole brokers that have little but consumer groups")
     kind.add_argument("--power-cuts", action="store_true", help="power cuts of all machines in page-cache mode")
     parser.add_argument("--keep-going", action="store_true", help="do not end at the first failure")
+    parser.add_argument("--at-least", type=int, default=0, metavar="N", help="strikes of each fault and path")
     options = parser.parse_args()
+    if options.at_least and (options.cores or options.power_cuts or options.seed is not None):
+        parser.error("--at-least is for many runs of whole brokers")
     if options.seed is not None:
         return _one(options)
     return _many(options)
@@ -201,15 +204,16 @@ def _conclude(options: argparse.Namespace, outcomes: list[Outcome], failures: li
     if options.power_cuts:
         complaints = judge_power_cuts(runs)
     elif not options.cores:
+        least = options.at_least
         if options.transactions:
-            _report_paths(runs, FAULTS | TRANSACTIONAL | OUTCOMES)
-            complaints = judge_transactions(runs)
+            _report_paths(runs, FAULTS | TRANSACTIONAL | OUTCOMES, least)
+            complaints = judge_transactions(runs, least)
         elif options.groups:
-            _report_paths(runs, FAULTS | GROUPS)
-            complaints = judge_groups(runs)
+            _report_paths(runs, FAULTS | GROUPS, least)
+            complaints = judge_groups(runs, least)
         else:
-            _report_paths(runs, FAULTS | PATHS | OUTCOMES | GROUPS)
-            complaints = judge_strength(runs)
+            _report_paths(runs, FAULTS | PATHS | OUTCOMES | GROUPS, least)
+            complaints = judge_strength(runs, least)
     for kind, count in Counter(_kind(outcome.failure) for outcome in failures).most_common():
         print(f"{count:>6} seeds failed with: {kind}", file=sys.stderr)
     if failures:
@@ -219,7 +223,7 @@ def _conclude(options: argparse.Namespace, outcomes: list[Outcome], failures: li
     return 1 if failures or complaints else 0
 
 
-def _report_paths(runs: list[dict[str, int]], paths: dict[str, str]) -> None:
+def _report_paths(runs: list[dict[str, int]], paths: dict[str, str], at_least: int) -> None:
     """Print how often each kind of fault struck and each rare path was gone, and those that never were."""
     print(f"\n{'':>28} {'times':>9} {'seeds':>7}")
     never = list[str]()
@@ -229,7 +233,7 @@ def _report_paths(runs: list[dict[str, int]], paths: dict[str, str]) -> None:
         if not any(times):
             never.append(name)
     print(f"never reached: {', '.join(never) or 'nothing'}")
-    least = least_strikes(len(runs))
+    least = max(at_least, least_strikes(len(runs)))
     print(f"asked of each: {least or 'nothing, of so few seeds'}")
 
 

@@ -67,6 +67,9 @@ __all__ = ["STALLED", "TICK", "Driver"]
 
 STEPS_MS = 2  # by a clock of whole milliseconds, so 1 to 2; the rest of a drive takes about twice as long
 STEPS_BETWEEN_LOOKS = 4  # at the clock
+DRAINS_MAX = (
+    3  # stalls, one after the other, behind which no deadline is judged: where each tick is late, none would be
+)
 EVENTS_PER_DRIVE = 128
 DRIVES_AT_ONCE = 4
 BULK_PER_DRIVE = 32
@@ -92,7 +95,8 @@ STALLED = Stalled()
 class Driver:
     """The event queue of one node, and its drives. Owned by `MultiRaft`.
 
-    `is_paused`: deadlines are not judged (this node is coming out of a stall).
+    `is_paused`: deadlines are not judged (this node is coming out of a stall). `unjudged_drains`: how many stalls there
+    were, one after the other, since one was judged that was due.
     """
 
     __slots__ = (  # CPython keeps 30 attributes of an instance in place; of more, each costs a look-up
@@ -128,6 +132,7 @@ class Driver:
         "outbox",
         "stall_ms",
         "stats",
+        "unjudged_drains",
     )
 
     def __init__(  # noqa: PLR0913 - it stands on all of these
@@ -154,6 +159,7 @@ class Driver:
         self.deadlines: Deadlines[RaftGroup] = Deadlines()
         self.candidacies: Candidacies[RaftGroup] = Candidacies()
         self.is_paused = False
+        self.unjudged_drains = 0
         self.now_ms = clock()
         self.last_tick_ms = self.now_ms
         self.stall_ms = 500
@@ -240,6 +246,8 @@ class Driver:
         if self.deadlines.has_due(now_ms) or self.candidacies.has_turn:
             self._has_due = True
             self.schedule()
+        else:
+            self.unjudged_drains = 0
 
     def schedule(self) -> None:
         if not self._is_scheduled:
@@ -349,10 +357,8 @@ class Driver:
                 self._step_events(self._first, now_ms, stop_ms)
             if self._events:
                 self._step_events(self._events, now_ms, stop_ms)
-            if self._has_due and not self.is_paused:
-                self._step_due(now_ms)
-            if self._bulk:
-                self._step_bulk(now_ms, BULK_WHEN_BUSY if self._events else self._room(TOUCHED_BY_BULK))
+            if self._has_due or self._bulk:
+                self._step_due_and_bulk(now_ms)
         promises.seal()
         self._storage.flush()
         if promises:
@@ -425,7 +431,9 @@ class Driver:
                 # Nobody is judged by the time that this node did not run: `STALLED` comes first.
                 group.deadline_ms = now_ms + 1
                 self.deadlines.set(group, now_ms + 1)
-            elif self._storage.lacks_room and group.lacks_leader(now_ms):
+                continue
+            self.unjudged_drains = 0
+            if self._storage.lacks_room and group.lacks_leader(now_ms):
                 # It could not append the first entry of its term. Others stand, or this one when there is room.
                 candidacies.end(group)
                 group.deadline_ms = now_ms + NO_ROOM_MS
@@ -442,6 +450,16 @@ class Driver:
     def _room(self, touched_max: int) -> int:
         """Return how many groups may be stepped, of one kind of work: in every drive some."""
         return min(BULK_PER_DRIVE, max(BULK_WHEN_BUSY, touched_max - len(self._touched)))
+
+    def _step_due_and_bulk(self, now_ms: int) -> None:
+        is_starved = self.unjudged_drains > DRAINS_MAX
+        if self._has_due and not (self.is_paused or is_starved):
+            self._step_due(now_ms)
+        if self._bulk:
+            self._step_bulk(now_ms, BULK_WHEN_BUSY if self._events else self._room(TOUCHED_BY_BULK))
+        if self._has_due and is_starved:
+            # Groups have just heard of the last stall. The next one may have been noticed already.
+            self._step_due(now_ms)
 
     def _step_bulk(self, now_ms: int, left: int) -> None:
         while left and self._bulk:

@@ -11,6 +11,8 @@ late means that this node did not run: then the sockets are drained first, and e
 stepped with `Stalled` before any deadline is judged. From the lateness on until then, `RaftGroup.confirmed` is False.
 Peers that noticed close their connections and make them anew, so for an election timeout after a stall the silence of
 a peer is told to no group unless it lasts as long as that: else thousands of groups would lose leaders that are there.
+Where every tick is so late, the next stall is noticed before a deadline has been judged behind the last one: behind a
+few of these it is judged as soon as its group has heard of a stall.
 
 Not here: choosing members, moving leaderships, retention; the broker asks for those.
 """
@@ -546,6 +548,7 @@ class MultiRaft:
             self._soon("groups after a stall", self._doubt_some, groups, doubtful)
             return
         driver.is_paused = False
+        driver.unjudged_drains += 1
         driver.post_bulk(STALLED, doubtful)
         driver.on_due(driver.now())
 

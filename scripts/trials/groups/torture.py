@@ -1,10 +1,10 @@
 """Strikes three real brokers, and members of groups on them, and judges what the members did.
 
 Each broker runs on a machine of its own. Two groups read one topic, into which records flow all the time: a classic one
-with members of this project's consumer, Java's and librdkafka's, and one of KIP-848 with members of Java's and
-librdkafka's. A round is a fault: of the broker that coordinates one of the groups, as often as not, of another one, or
-of a member, which is killed, stands still for a second or two sessions, or leaves and comes back. When it is mended,
-both groups must settle within `--settle` seconds: each partition is one member's, and every member has committed since.
+and one of KIP-848, each with members of this project's consumer, Java's and librdkafka's. A round is a fault: of the
+broker that coordinates one of the groups, as often as not, of another one, or of a member, which is killed, stands
+still for a second or two sessions, or leaves and comes back. When it is mended, both groups must settle within
+`--settle` seconds: each partition is one member's, and every member has committed since.
 
 In the end nothing of this may have happened: a record that no member of a group was handed; a partition that two
 members had at the same time, or were handed in one generation or epoch; a committed position that went back.

@@ -80,6 +80,9 @@ class Classics(Protocol):
     def way_from(self, group_id: str) -> Way | Refusal:
         """Say whether a name may become a group of KIP-848, and what it is now."""
 
+    def refusal_of_other(self, group_id: str, member_id: str, instance_id: str | None) -> Refusal | None:
+        """Say what somebody hears who takes a classic group for one of KIP-848. None: there is no such group."""
+
     def take_back(self, group_id: str, saved: SavedGroup) -> None:
         """Have a name be a classic group, whose record is appended."""
 
@@ -190,7 +193,8 @@ class Consumers:
             else:
                 self._runtime.in_slices(self._come_over(hosted, way, beat, ticket))
         elif hosted is None or hosted.is_busy:
-            ticket.on_answer(_missing(group_id, hosted))
+            refusal = self._classics.refusal_of_other(group_id, beat.member_id, beat.instance_id)
+            ticket.on_answer(refusal or _missing(group_id, hosted))
         else:
             self._hear(hosted, beat, ticket)
 
@@ -208,6 +212,8 @@ class Consumers:
             way.hold()
             refusal = yield from take_over_in_steps(hosted.group, way.classic, self._topics)
             yield from _fill(batch, hosted.group.take_changes())
+            # Who has died as a classic member is not heard of here, but must not stay.
+            hosted.group.restart_sessions(self._host.now_ms())
         if self._runtime.state is not ShardState.ACTIVE:
             refusal = Refusal(ErrorCode.NOT_COORDINATOR, "The group has another coordinator.")
         if refusal is not None:
@@ -370,7 +376,9 @@ class Consumers:
             self.take_out(hosted)
             self._tell("group converted", hosted.group_id, f"{len(members)} classic members are left")
             self._classics.take_back(hosted.group_id, saved)
-            yield from self._refuse_waiting_in_steps(hosted, ErrorCode.REBALANCE_IN_PROGRESS)
+            # Of the others nobody is there any more: an instance may have been taken over before it was answered.
+            error = ErrorCode.REBALANCE_IN_PROGRESS
+            yield from self._refuse_waiting_in_steps(hosted, error, of_others=ErrorCode.UNKNOWN_MEMBER_ID)
             return
         self._tell("group not converted", hosted.group_id, f"the log does not take it: {error.name}")
         group.give_back(unsaid)
@@ -411,11 +419,15 @@ class Consumers:
         soonest_ms = min(group.config.settled_interval_ms, wanted_ms)
         return self._settings.settled_pace.interval_ms(soonest_ms, longest_ms, now_ms)
 
-    def _refuse_waiting_in_steps(self, hosted: HostedConsumers, error: ErrorCode) -> Steps:
-        refusal = Refusal(error, "The group's target could not be made.")
+    def _refuse_waiting_in_steps(
+        self, hosted: HostedConsumers, error: ErrorCode, *, of_others: ErrorCode | None = None
+    ) -> Steps:
+        """Answer all who wait; `of_others`: who does not speak the classic protocol may hear another error."""
+        text = "The group's target could not be made."
+        refusal, other = Refusal(error, text), Refusal(of_others or error, text)
         waiting, hosted.waiting = hosted.waiting, deque()
         for number, one in enumerate(waiting, 1):
-            one.ticket.on_answer(refusal)
+            one.ticket.on_answer(other if one.heard.beat.classic is None else refusal)
             if not number % ANSWERS_STEP:
                 yield
 

@@ -416,6 +416,27 @@ class GroupShard:
             classic, partial(self._hold, hosted), partial(self._let_go, hosted), partial(self._leave_way, hosted)
         )
 
+    def is_going_over(self, group_id: str) -> bool:
+        """Tell whether a classic group has become one of KIP-848 that is not committed yet: it is shown as neither."""
+        is_hosted = self.consumers.hosted(group_id) is not None
+        return is_hosted and self.consumers.saved(group_id) is None and self.saved(group_id) is not None
+
+    def refusal_of_other(self, group_id: str, member_id: str, instance_id: str | None) -> Refusal | None:
+        """Say what a member of KIP-848 hears which was thrown out before its group went back (`Consumers`).
+
+        It joins again, and takes the group along; at GROUP_ID_NOT_FOUND clients end (trap G11). But an instance that
+        has another process by now hears of it.
+        """
+        hosted = self.group(group_id)
+        if hosted is None:
+            return None
+        holder = None if instance_id is None else hosted.group.member_of_instance(instance_id)
+        if holder is not None:
+            who = f"Static member {member_id} with instance id {instance_id}"
+            return Refusal(ErrorCode.FENCED_INSTANCE_ID, f"{who} was fenced by member {holder}.")
+        text = f"Member {member_id} is not a member of group {group_id}, which is a classic group."
+        return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, text)
+
     def _hold(self, hosted: HostedGroup) -> None:
         hosted.is_moving = True
 

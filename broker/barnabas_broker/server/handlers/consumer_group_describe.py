@@ -49,6 +49,10 @@ async def handle(
             response.groups.append(_failed(group_id, shard))
             continue
         saved = shard.consumers.saved(group_id)
+        if shard.is_going_over(group_id):
+            text = f"Group {group_id} is being converted."
+            response.groups.append(_failed(group_id, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, text))
+            continue
         if saved is None:
             which = "not found" if shard.group(group_id) is None else "is not a consumer group"
             text = f"Group {group_id} {which}."

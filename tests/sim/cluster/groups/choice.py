@@ -3,14 +3,11 @@
 from random import Random
 from typing import NamedTuple
 
-__all__ = ["MIGRATES", "NOBODY_GROUPED", "Groups", "draw_groups"]
-
-MIGRATES = False
-"""Whether members of both protocols may be in one group. No cluster lets them in yet."""
+__all__ = ["NOBODY_GROUPED", "Groups", "draw_groups"]
 
 
 class Groups(NamedTuple):
-    """`consumer`, `classic`, `mixed`: so many groups of each kind; none at all: a run without this work.
+    """`consumer`, `classic`, `mixed` (with members of both protocols): so many groups; none: a run without this work.
 
     - `members_max`: of one group.
     - `topics`, `partitions`: what stays. `topics_pass`: others come and go, which expressions match.
@@ -35,9 +32,9 @@ NOBODY_GROUPED = Groups()
 
 
 def draw_groups(seed: int) -> Groups:
-    """Return the groups of `seed`: one or two of KIP-848, and at times a classic one."""
+    """Return the groups of `seed`: one or two of KIP-848, at times a classic one, at times one with both protocols."""
     rng = Random(f"{seed}/groups")
-    drawn = Groups(
+    return Groups(
         consumer=rng.choice((1, 1, 2)),
         classic=rng.choice((0, 0, 1)),
         members_max=rng.choice((2, 3, 4, 5)),
@@ -45,5 +42,5 @@ def draw_groups(seed: int) -> Groups:
         partitions=rng.choice((1, 2, 3, 4)),
         topics_pass=rng.random() < 0.6,
         pause_ms=rng.choice((300, 600, 1_200)),
+        mixed=rng.choice((0, 1)),
     )
-    return drawn._replace(mixed=rng.choice((0, 1))) if MIGRATES else drawn

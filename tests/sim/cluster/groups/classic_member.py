@@ -15,7 +15,7 @@ from barnabas_clients.protocol.leave_group import LeaveGroupRequest, MemberIdent
 from barnabas_clients.protocol.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from sim.cluster.clients.client import Trouble
 
-from .model import Place
+from .model import Known, Place
 from .process import FORGED, Process
 
 __all__ = ["ClassicMember"]
@@ -32,6 +32,7 @@ class ClassicMember(Process):
     names: list[str]
     session_ms = 3_000
     names_itself = False
+    is_classic = True
 
     _member_id = ""
     _joined: tuple[str, ...] = ()
@@ -78,7 +79,7 @@ class ClassicMember(Process):
             self.world.counts["group rebalances"] += 1
             raise Trouble(ErrorCode(code).name)
         self._check(code)
-        self.model.heard(stay, stay.epoch, sent_us, 0)
+        self.model.heard(stay, stay.epoch, sent_us, None)
         for place in sorted(stay.has - self.positions.keys()):
             await self.look_up(place)
         await self.commit_some(0.5)
@@ -113,7 +114,7 @@ class ClassicMember(Process):
             await self.commit_some(1.0)
         self.end_stay()
         if self.instance_id is not None:
-            self.model.come_back(self.instance_id, self.client.name)
+            self.model.come_back(self.instance_id, self.client.name, is_classic=True)
         self._joined = tuple(self.names)
         said = encode_subscription(Subscription(frozenset(self.names)))
         while True:
@@ -126,7 +127,7 @@ class ClassicMember(Process):
                 protocol_type="consumer",
                 protocols=[JoinGroupRequestProtocol(name=RANGE.name, metadata=said)],
             )
-            known_epoch = self.model.epoch
+            known = self.model.know()
             joined: JoinGroupResponse = await self.ask(request, JOIN_S)
             if joined.error_code != ErrorCode.MEMBER_ID_REQUIRED:
                 break
@@ -134,9 +135,9 @@ class ClassicMember(Process):
         self._check(joined.error_code)
         self._member_id = joined.member_id
         self.world.counts["group joins"] += 1
-        await self._sync(joined, known_epoch)
+        await self._sync(joined, known)
 
-    async def _sync(self, joined: JoinGroupResponse, known_epoch: int) -> None:
+    async def _sync(self, joined: JoinGroupResponse, known: Known) -> None:
         shares = list[SyncGroupRequestAssignment]()
         if joined.leader == self._member_id and not joined.skip_assignment:
             members = {
@@ -160,7 +161,7 @@ class ClassicMember(Process):
         synced = await self.ask(request, JOIN_S)
         self._check(synced.error_code)
         self.stay = stay
-        self.model.heard(stay, joined.generation_id, sent_us, known_epoch)
+        self.model.heard(stay, joined.generation_id, sent_us, known)
         ids = self.topics.lasting
         places = {(ids[topic], index) for topic, index in decode_assignment(synced.assignment) if topic in ids}
         self.world.note(self.client.name, f"{self.group}: generation {stay.epoch}, {len(places)} partitions")

@@ -113,7 +113,7 @@ class ConsumerMember(Process):
             self.begin_stay()
             self._is_unsure = True
             if self.instance_id is not None:
-                self.model.come_back(self.instance_id, self.client.name)
+                self.model.come_back(self.instance_id, self.client.name, is_classic=False)
             if not self._member_id:
                 self._member_id = str(UUID(bytes=self.client.rng.randbytes(16)))
         stay = self.stay
@@ -135,7 +135,7 @@ class ConsumerMember(Process):
             topic_partitions=_topics(() if joins else places) if is_full or places != self._said_places else None,
         )
         sent_us = self.world.now_us
-        known_epoch = self.model.epoch if joins else 0
+        known = self.model.know() if joins else None
         answer = await self.ask(request, versions=VERSIONS)
         self._check(answer.error_code)
         if self.stay is not stay:
@@ -143,7 +143,7 @@ class ConsumerMember(Process):
         self._is_unsure = False
         self._said, self._said_places = subscription, places
         self.world.counts["group joins"] += joins
-        self.model.heard(stay, answer.member_epoch, sent_us, known_epoch)
+        self.model.heard(stay, answer.member_epoch, sent_us, known)
         self._interval_s = answer.heartbeat_interval_ms / 1_000
         if answer.assignment is not None:
             self._take({(t.topic_id, n) for t in answer.assignment.topic_partitions for n in t.partitions}, sent_us)
@@ -212,6 +212,7 @@ class ConsumerMember(Process):
         places = set[Place]() if self._is_unsure else stay.has - self._lost
         stays_reserved = self.comes_back and self.instance_id is not None
         self._lose_all()
+        known = self.model.know()
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group,
             member_id=self._member_id,
@@ -224,7 +225,9 @@ class ConsumerMember(Process):
             self.world.counts["group static leaves" if stays_reserved else "group leaves"] += 1
             if stays_reserved:
                 self.model.keep(stay, places)
-        elif code != ErrorCode.GROUP_ID_NOT_FOUND or self.model.epoch:  # Its join may have come to nothing.
+        elif code == ErrorCode.GROUP_ID_NOT_FOUND and (self.model.is_mixed or not self.model.is_there(known)):
+            pass  # Its join has come to nothing, or it was thrown out, and the others are a classic group.
+        else:
             self._check(code)
 
 

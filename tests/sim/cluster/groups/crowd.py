@@ -3,6 +3,9 @@
 It acts from outside, on the world's time. A process that dies is gone without a word, or with its connections closed;
 one that stands still finds itself thrown out, or not. A static member comes back in another process: as it said, after
 a crash, or while the first one is still there. `calm_down` ends all that: who is there stays.
+
+Where members of both protocols come there is a *tide*: for a time most of those who come are of the one protocol, and
+most who go are of the other, so that the group is converted there and back while its members work.
 """
 
 from collections.abc import Callable
@@ -24,6 +27,9 @@ REBALANCE_MS = 3_500
 """Longer than a session: who is silent is thrown out for that."""
 ASSIGNORS = (None, "uniform", "range")
 STATIC = 0.3  # of those who join
+TURNS = 0.2  # of all that happens, so often the tide turns behind it
+WITH_TIDE = 0.85
+AGAINST_TIDE = 0.7
 LAZY = 0.15
 PATTERN = 0.4
 STALL_US = (300 * MS, 2 * SESSION_MS * MS)
@@ -59,7 +65,8 @@ class Crowd:
     ) -> None:
         self.group = group
         self.kinds = kinds
-        self.model = GroupModel(world, group, SESSION_MS * MS, is_classic="consumer" not in kinds)
+        is_classic, is_mixed = "consumer" not in kinds, len(kinds) > 1
+        self.model = GroupModel(world, group, SESSION_MS * MS, is_classic=is_classic, is_mixed=is_mixed)
         self.processes = list[Process]()
         self._world = world
         self._network = network
@@ -70,6 +77,7 @@ class Crowd:
         self._rng = world.chance(f"crowd of {group}")
         self._is_calm = False
         self._instances = 0
+        self._tide = kinds[0]
 
     @property
     def living(self) -> list[Process]:
@@ -118,10 +126,18 @@ class Crowd:
             if len(living) < self._members_max:
                 self._join()
         else:
-            one = self._rng.choice(living)
+            one = self._rng.choice(self._who_goes(living) if kind in {"leave", "die"} else living)
             self._world.note("world", f"{self.group}: {kind} {one.client.name}")
             getattr(self, f"_{kind}")(one)
+        if self.model.is_mixed and self._rng.random() < TURNS:
+            self._tide = next(kind for kind in self.kinds if kind != self._tide)
         self._later()
+
+    def _who_goes(self, living: list[Process]) -> list[Process]:
+        """Return those of whom one goes: where both protocols come, mostly of the one that fewer come with now."""
+        if not self.model.is_mixed or self._rng.random() >= AGAINST_TIDE:
+            return living
+        return [one for one in living if one.is_classic != (self._tide == "classic")] or living
 
     # What happens.
 
@@ -131,6 +147,8 @@ class Crowd:
             self._instances += 1
             instance_id = f"{self.group}-instance-{self._instances}"
         kind = rng.choice(self.kinds)
+        if self.model.is_mixed and rng.random() < WITH_TIDE:
+            kind = self._tide
         about = (self._new_client(), self.group, self.model, self._topics, instance_id, REBALANCE_MS)
         process: ConsumerMember | ClassicMember
         if kind == "consumer":

@@ -1,7 +1,7 @@
 """Holds what coordinators know against what the log says, read anew from its beginning by each replica.
 
-What a coordinator knows to be committed must be exactly that, up to the same entry; and a group of KIP-848 that
-nothing is under way of must be what is committed.
+What a coordinator knows to be committed must be exactly that, up to the same entry; a group of KIP-848 that nothing is
+under way of must be what is committed; and what is committed under one name is a group of one kind.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,10 @@ def compare(world: World, machines: Mapping[int, Machine]) -> None:
         for index, runtime in node.broker.coordinator.runtime.shards.items() if node is not None else ():
             shard = runtime.shard
             if runtime.state is ShardState.ACTIVE and isinstance(shard, GroupShard):
-                told[index] = runtime.standby.applied_index, _said(runtime.standby.table)
+                table = runtime.standby.table
+                told[index] = runtime.standby.applied_index, _said(table)
+                if both := table.consumers.keys() & table.saved.keys():
+                    world.violate(f"groups {sorted(both)} are of both kinds")
                 _compare_groups(world, shard)
     for machine in machines.values():
         node = machine.node

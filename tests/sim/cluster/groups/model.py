@@ -9,16 +9,21 @@ coordinators.
 *Positions stay.* A commit that was acknowledged is there, or a newer one. One without an answer may come yet, for as
 long as its member has the partition or its epoch; the first look of the next owner ends the doubt.
 
-*Epochs rise.* A member that joins is told no epoch below one that anybody was told before it asked.
+*Epochs rise.* A member that joins is told no epoch below one that anybody was told before it asked. But a group that
+is empty may become one of the other kind, whose epochs begin anew: where members of both protocols come, it is no epoch
+below that of a member that was there before, and is still.
+
+*An instance* of the classic protocol, or whose successor speaks that, goes over at once. Else its first process says
+that it goes.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from sim.cluster.world import World
 
-__all__ = ["CLOCKS_APART", "Asked", "Commit", "GroupModel", "Place", "Stay"]
+__all__ = ["CLOCKS_APART", "Asked", "Commit", "GroupModel", "Known", "Place", "Stay"]
 
 Place = tuple[bytes, int]
 """The id of a topic, and a partition's number."""
@@ -31,12 +36,14 @@ class Stay:
     """One membership of one process, from a join until it ends. `heard_us`: when its last answered request was sent.
 
     `asked_us`: since when it is asked to give something up. `is_removed`: it is certain that the group has it no more.
+    `is_classic`: it speaks the classic protocol.
     """
 
-    def __init__(self, name: str, instance_id: str | None, rebalance_us: int) -> None:
+    def __init__(self, name: str, instance_id: str | None, rebalance_us: int, *, is_classic: bool = False) -> None:
         self.name = name
         self.instance_id = instance_id
         self.rebalance_us = rebalance_us
+        self.is_classic = is_classic
         self.has = set[Place]()
         self.epoch = 0
         self.heard_us = 0
@@ -73,18 +80,30 @@ class Asked:
         self.over = over
 
 
-class GroupModel:
-    """One group; see the module. `is_classic`: a commit counts as long as its generation is the group's."""
+class Known(NamedTuple):
+    """What is known when a request is sent: the highest epoch, and that of each who is certainly a member."""
 
-    def __init__(self, world: World, group: str, session_us: int, *, is_classic: bool) -> None:
+    epoch: int
+    members: tuple[tuple[Stay, int], ...]
+
+
+class GroupModel:
+    """One group; see the module. `is_classic`: a commit counts as long as its generation is the group's.
+
+    `is_mixed`: members of both protocols come.
+    """
+
+    def __init__(self, world: World, group: str, session_us: int, *, is_classic: bool, is_mixed: bool = False) -> None:
         self.group = group
         self.session_us = session_us
         self.is_classic = is_classic
+        self.is_mixed = is_mixed
         self.epoch = 0  # the highest that anybody was told
         self._world = world
         self._holders = dict[Place, Stay]()
         self._kept = dict[Place, tuple[str, int]]()  # for which instance, and until when
-        self._processes = dict[str, str]()  # the last that joined as an instance
+        self._processes = defaultdict[str, list[tuple[str, bool]]](list)  # that joined as an instance, by its protocol
+        self._stays = dict[Stay, None]()
         self._owners = dict[tuple[int, Place], str]()
         self._floors = defaultdict[Place, int](int)
         self._doubts = defaultdict[Place, list[Commit]](list)
@@ -92,11 +111,30 @@ class GroupModel:
 
     # Who has what.
 
-    def heard(self, stay: Stay, epoch: int, sent_us: int, known_epoch: int) -> None:
-        """A request was answered. `known_epoch`: the group's when it was sent, if it was a join; else 0."""
+    def know(self) -> Known:
+        """Return what is known of the group, before it is asked for something."""
+        self._stays = {one: None for one in self._stays if self._is_firm(one)}
+        return Known(self.epoch, tuple((one, one.epoch) for one in self._stays))
+
+    def is_there(self, known: Known) -> bool:
+        """Tell whether the group must have been found that was known so."""
+        return any(map(self._is_still_there, known.members)) if self.is_mixed else bool(known.epoch)
+
+    def _least_epoch(self, known: Known) -> int:
+        if not self.is_mixed:
+            return known.epoch
+        return max((one[1] for one in known.members if self._is_still_there(one)), default=0)
+
+    def _is_still_there(self, member: tuple[Stay, int]) -> bool:
+        return member[0] in self._stays and self._is_firm(member[0])
+
+    def heard(self, stay: Stay, epoch: int, sent_us: int, known: Known | None) -> None:
+        """A request was answered. `known`: what was known when it was sent, if it was a join."""
+        least = max(stay.epoch, 0 if known is None else self._least_epoch(known))
+        if epoch < least:
+            self._violate(f"{stay.name} is told epoch {epoch}, and {least} was there before")
         stay.heard_us = max(stay.heard_us, sent_us)
-        if epoch < max(stay.epoch, known_epoch):
-            self._violate(f"{stay.name} is told epoch {epoch}, and {max(stay.epoch, known_epoch)} was there before")
+        self._stays[stay] = None
         stay.epoch = epoch
         self.epoch = max(self.epoch, epoch)
 
@@ -121,8 +159,10 @@ class GroupModel:
                     self._violate(f"{_name(place)} has owners {owner} and {who} in generation {stay.epoch}")
             stay.has.add(place)
             if holder is not None and holder is not stay:
-                if not is_firm and stay.epoch < holder.epoch:
-                    continue  # An answer that was under way for longer than a session: it has another owner by now.
+                if not is_firm and (stay.epoch < holder.epoch or self._is_firm(holder)):
+                    # An answer that was under way for longer than a session, or for an instance that has another
+                    # process by now: so the partition has another owner.
+                    continue
                 holder.has.discard(place)
             self._holders[place] = stay
 
@@ -136,6 +176,7 @@ class GroupModel:
     def end(self, stay: Stay, *, is_removed: bool = False) -> None:
         """A member uses nothing any more. `is_removed`: the group has said that it has no such member."""
         self.drop(stay, stay.has)
+        self._stays.pop(stay, None)
         stay.is_removed = stay.is_removed or is_removed
 
     def keep(self, stay: Stay, places: Iterable[Place]) -> None:
@@ -145,14 +186,22 @@ class GroupModel:
         for place in places:
             self._kept[place] = stay.instance_id, until_us
 
-    def come_back(self, instance_id: str, process: str) -> None:
+    def come_back(self, instance_id: str, process: str, *, is_classic: bool) -> None:
         """A process joins as this instance: what is kept may be divided anew, and a classic one takes over at once."""
         self._kept = {place: kept for place, kept in self._kept.items() if kept[0] != instance_id}
-        self._processes[instance_id] = process
+        self._processes[instance_id].append((process, is_classic))
 
     def _is_firm(self, stay: Stay) -> bool:
-        is_replaced = self.is_classic and self._processes.get(stay.instance_id or "", stay.process) != stay.process
-        return not is_replaced and self._world.now_us < stay.firm_until_us(self.session_us)
+        return not self._is_replaced(stay) and self._world.now_us < stay.firm_until_us(self.session_us)
+
+    def _is_replaced(self, stay: Stay) -> bool:
+        """Tell whether another process has joined as the same instance since, and need not wait for it."""
+        for process, is_classic in reversed(self._processes[stay.instance_id] if stay.instance_id is not None else ()):
+            if process == stay.process:
+                return False
+            if is_classic or stay.is_classic:
+                return True
+        return False
 
     # Positions.
 
@@ -205,10 +254,11 @@ class GroupModel:
 
     # What tools are told.
 
-    def look(self, epoch: int, known_epoch: int, shares: dict[str, set[Place]]) -> None:
-        """Hold a description of the group, asked for when its epoch was `known_epoch`, against what must be so."""
-        if epoch < known_epoch:
-            self._violate(f"is described in epoch {epoch}, and {known_epoch} was there before")
+    def look(self, epoch: int, known: Known, shares: dict[str, set[Place]]) -> None:
+        """Hold a description of the group, asked for when that was `known`, against what must be so."""
+        least = self._least_epoch(known)
+        if epoch < least:
+            self._violate(f"is described in epoch {epoch}, and {least} was there before")
         seen = dict[Place, str]()
         for member_id, places in shares.items():
             for place in sorted(places):

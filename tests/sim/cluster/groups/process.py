@@ -143,6 +143,7 @@ class Process(Coordinated):
     """See the module. `is_over`: it has ended by itself, or was killed. `names_itself`: when it looks positions up."""
 
     names_itself = True
+    is_classic = False
 
     def __init__(
         self,
@@ -177,7 +178,7 @@ class Process(Coordinated):
     def begin_stay(self) -> Stay:
         self.lives += 1
         name = f"{self.client.name}.{self.lives}"
-        self.stay = Stay(name, self.instance_id, self.rebalance_ms * 1_000)
+        self.stay = Stay(name, self.instance_id, self.rebalance_ms * 1_000, is_classic=self.is_classic)
         return self.stay
 
     def end_stay(self, *, is_removed: bool = False) -> None:

@@ -16,15 +16,15 @@ OTHER: Place = (b"t" * 16, 1)
 class Scene:
     """A group with two members in epoch 1, the first of which has a partition."""
 
-    def __init__(self, *, is_classic: bool = False) -> None:
+    def __init__(self, *, is_classic: bool = False, is_mixed: bool = False) -> None:
         self.world = World(0)
-        self.model = GroupModel(self.world, "g", SESSION_US, is_classic=is_classic)
+        self.model = GroupModel(self.world, "g", SESSION_US, is_classic=is_classic, is_mixed=is_mixed)
         self.first, self.second = self.joined("a"), self.joined("b")
         self.model.give(self.first, [ONE])
 
     def joined(self, name: str, instance_id: str | None = None, epoch: int = 1) -> Stay:
         stay = Stay(name, instance_id, 4 * SECOND)
-        self.model.heard(stay, epoch, self.world.now_us, 0)
+        self.model.heard(stay, epoch, self.world.now_us, None)
         return stay
 
     def wait(self, us: int) -> None:
@@ -40,14 +40,14 @@ def dropped(scene: Scene) -> None:
 
 def silent(scene: Scene) -> None:
     scene.wait(SESSION_US)
-    scene.model.heard(scene.second, 1, scene.world.now_us, 0)
+    scene.model.heard(scene.second, 1, scene.world.now_us, None)
 
 
 def unwilling(scene: Scene) -> None:
     scene.first.asked_us = scene.world.now_us
     scene.wait(4 * SECOND)
     for stay in (scene.first, scene.second):
-        scene.model.heard(stay, 1, scene.world.now_us, 0)
+        scene.model.heard(stay, 1, scene.world.now_us, None)
 
 
 def gone(scene: Scene) -> None:
@@ -56,7 +56,7 @@ def gone(scene: Scene) -> None:
 
 def told_late(scene: Scene) -> None:
     scene.wait(SESSION_US)
-    scene.model.heard(scene.first, 1, scene.world.now_us, 0)
+    scene.model.heard(scene.first, 1, scene.world.now_us, None)
 
 
 @pytest.mark.parametrize("before", [dropped, silent, unwilling, gone, told_late])
@@ -70,7 +70,7 @@ def test_a_partition_may_be_given_on(before: Callable[[Scene], None]) -> None:
 def test_a_partition_that_somebody_has_is_given_to_nobody() -> None:
     scene = Scene()
     scene.wait(SESSION_US // 2)
-    scene.model.heard(scene.second, 1, scene.world.now_us, 0)
+    scene.model.heard(scene.second, 1, scene.world.now_us, None)
     scene.model.give(scene.second, [OTHER])
     assert not scene.sees()
     scene.model.give(scene.second, [ONE])
@@ -81,11 +81,11 @@ def test_an_answer_of_an_older_epoch_that_comes_too_late_takes_nothing_from_its_
     scene = Scene()
     late = scene.joined("c")
     scene.wait(SESSION_US)
-    scene.model.heard(scene.first, 2, scene.world.now_us, 0)
+    scene.model.heard(scene.first, 2, scene.world.now_us, None)
     scene.model.give(late, [ONE])
     assert ONE in scene.first.has
     scene.model.end(late)
-    scene.model.heard(scene.second, 2, scene.world.now_us, 0)
+    scene.model.heard(scene.second, 2, scene.world.now_us, None)
     scene.model.give(scene.second, [ONE])
     assert scene.sees()
 
@@ -111,19 +111,67 @@ def test_what_a_static_member_comes_back_for_is_kept(is_seen: bool) -> None:
     scene.model.end(static)
     scene.model.keep(static, [OTHER])
     if not is_seen:
-        scene.model.come_back("i", "e")
+        scene.model.come_back("i", "e", is_classic=False)
     scene.model.give(scene.second, [OTHER])
     assert scene.sees() == is_seen
 
 
 def test_epochs_do_not_go_back() -> None:
     scene = Scene()
-    scene.model.heard(scene.first, 5, scene.world.now_us, 0)
-    scene.model.heard(scene.second, 2, scene.world.now_us, 0)
+    scene.model.heard(scene.first, 5, scene.world.now_us, None)
+    scene.model.heard(scene.second, 2, scene.world.now_us, None)
     assert not scene.sees()
     stay = Stay("c", None, SECOND)
-    scene.model.heard(stay, 4, scene.world.now_us, scene.model.epoch)
+    scene.model.heard(stay, 4, scene.world.now_us, scene.model.know())
     assert scene.sees()
+
+
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_where_both_protocols_come_epochs_begin_anew_behind_those_who_are_gone(is_mixed: bool) -> None:
+    scene = Scene(is_mixed=is_mixed)
+    scene.joined("b", epoch=8)
+    scene.wait(SESSION_US)
+    known = scene.model.know()
+    assert scene.model.is_there(known) != is_mixed
+    scene.model.heard(Stay("c", None, SECOND), 1, scene.world.now_us, known)
+    assert scene.sees() != is_mixed
+
+
+def test_where_both_protocols_come_epochs_do_not_go_back_while_somebody_stays() -> None:
+    scene = Scene(is_mixed=True)
+    known = scene.model.know()
+    scene.wait(MS)
+    scene.joined("d", epoch=8)  # Behind that, and perhaps behind the answer.
+    scene.model.heard(Stay("c", None, SECOND), 1, scene.world.now_us, known)
+    assert not scene.sees()
+    assert scene.model.is_there(known)
+    scene.model.heard(Stay("e", None, SECOND), 4, scene.world.now_us, scene.model.know())
+    assert scene.sees()
+
+
+@pytest.mark.parametrize("later", [("b", True), ("b", False)])
+@pytest.mark.parametrize("is_classic", [True, False])
+def test_an_instance_is_gone_over_at_once_where_either_is_classic(later: tuple[str, bool], is_classic: bool) -> None:
+    scene = Scene(is_mixed=True)
+    static = Stay("c", "i", 4 * SECOND, is_classic=is_classic)
+    for process, speaks_classic in (("c", is_classic), later):
+        scene.model.come_back("i", process, is_classic=speaks_classic)
+    scene.model.heard(static, 1, scene.world.now_us, None)
+    scene.model.give(static, [OTHER])
+    scene.model.give(scene.joined("b", "i"), [OTHER])
+    assert scene.sees() != (is_classic or later[1])
+
+
+def test_who_is_told_too_late_takes_nothing_from_its_successor() -> None:
+    scene = Scene(is_mixed=True)
+    static, other = Stay("c", "i", 4 * SECOND), Stay("d", "i", 4 * SECOND, is_classic=True)
+    scene.model.come_back("i", "c", is_classic=False)
+    scene.model.come_back("i", "d", is_classic=True)
+    for stay in (other, static):
+        scene.model.heard(stay, 1, scene.world.now_us, None)
+        scene.model.give(stay, [OTHER])
+    assert not scene.sees()
+    assert OTHER in other.has
 
 
 def test_what_was_acknowledged_is_there() -> None:
@@ -151,7 +199,7 @@ def test_a_commit_without_an_answer_may_come_until_the_next_owner_has_looked() -
     assert model.ask(scene.second, ONE).at_least == 3
     model.drop(scene.first, [ONE])
     model.give(scene.second, [ONE])
-    model.heard(scene.first, 2, scene.world.now_us, 0)  # Nobody takes a commit of its first epoch any more.
+    model.heard(scene.first, 2, scene.world.now_us, None)  # Nobody takes a commit of its first epoch any more.
     model.tell(scene.second, model.ask(scene.second, ONE), 8)
     scene.wait(MS)
     assert model.ask(scene.first, ONE).at_least == 8
@@ -160,7 +208,8 @@ def test_a_commit_without_an_answer_may_come_until_the_next_owner_has_looked() -
 
 def test_what_is_described_has_one_owner() -> None:
     scene = Scene()
-    scene.model.look(2, 1, {"a": {ONE}, "b": {OTHER}})
+    known = scene.model.know()
+    scene.model.look(2, known, {"a": {ONE}, "b": {OTHER}})
     assert not scene.sees()
-    scene.model.look(2, 2, {"a": {ONE}, "b": {ONE, OTHER}})
+    scene.model.look(2, known, {"a": {ONE}, "b": {ONE, OTHER}})
     assert scene.sees()

@@ -75,7 +75,7 @@ MUTANTS = {  # what is broken: (a seed that notices, the module, the text, the t
         "            pass\n        self._revoking.clear()\n",
     ),
     "a commit of any epoch is taken": (
-        3,
+        5,
         f"{CONSUMER}.group",
         "        if epoch > now.epoch:\n            return self.stale(member_id)\n",
         "        if epoch > now.epoch:\n            return ErrorCode.NONE\n",
@@ -127,6 +127,36 @@ MUTANTS = {  # what is broken: (a seed that notices, the module, the text, the t
         f"{CLASSIC}.phases",
         "        expired = (one for one in self._members if one.expires_at_ms <= now_ms and not one.waits)\n",
         "        expired = (one for one in self._members if one.expires_at_ms <= now_ms and one.waits)\n",
+    ),
+    "what classic members have is nobody's when their group goes over": (
+        9,
+        f"{CONSUMER}.conversion",
+        "MemberAssignment(epoch, epoch, assigned=has)",
+        "MemberAssignment(epoch, epoch)",
+    ),
+    "a classic member that died before its group went over stays": (
+        4,
+        f"{GROUPS}.consumers",
+        "            hosted.group.restart_sessions(self._host.now_ms())\n        if self._runtime",
+        "            pass\n        if self._runtime",
+    ),
+    "the record of the classic group stays when it goes over": (
+        4,
+        f"{GROUPS}.consumers",
+        "            first.put_classic(group_id, None, None)\n",
+        "            pass\n",
+    ),
+    "who was thrown out finds no group when it has gone back": (
+        9,
+        f"{GROUPS}.consumers",
+        "            ticket.on_answer(refusal or _missing(group_id, hosted))\n        else:",
+        "            ticket.on_answer(_missing(group_id, hosted))\n        else:",
+    ),
+    "an instance of KIP-848 need not go before its place is taken over": (
+        4,
+        f"{CONSUMER}.group",
+        "        is_classic = beat.classic is not None or self.members[holder].classic is not None\n",
+        "        is_classic = True\n",
     ),
 }
 

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from machines.hash_seeds import printed_under
 
-from sim.cluster.judges.coverage import judge_groups
+from sim.cluster.judges.coverage import OUTCOMES, judge_groups, judge_strength
 from sim.cluster.judges.strikes import FAULTS, GROUPS
 from sim.cluster.scenario import run_choice
 from sim.cluster.swarm import grouped
@@ -40,3 +40,11 @@ def test_many_runs_with_few_strikes_are_too_weak_and_few_are_not_judged() -> Non
         (complaint,) = judge_groups([struck | {key: 99}, *[{}] * 4_999])
         assert name in complaint
     assert not judge_groups([{}] * 999)
+
+
+def test_few_runs_are_judged_if_so_many_strikes_are_asked_for() -> None:
+    struck = dict.fromkeys((FAULTS | GROUPS).values(), 7)
+    assert not judge_groups([struck], 7)
+    (complaint,) = judge_groups([struck | {"groups gone back": 6}], 7)
+    assert "group gone back: 6 times in 1 seeds, and 7 are asked for" in complaint
+    assert len(judge_strength([{}], 1)) == len(FAULTS | GROUPS) + len(OUTCOMES)

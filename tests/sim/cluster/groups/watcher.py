@@ -1,8 +1,12 @@
-"""A tool that describes groups of KIP-848, again and again, and looks their positions up as one that is no member."""
+"""A tool that describes groups, again and again, and looks their positions up as one that is no member.
+
+Where members of both protocols come a group may be of either kind; one that is of neither has nobody.
+"""
 
 from collections.abc import Callable
 
 from barnabas_clients.protocol.consumer_group_describe import ConsumerGroupDescribeRequest
+from barnabas_clients.protocol.describe_groups import DescribeGroupsRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
 from sim.cluster.clients.client import Trouble, WireClient
 
@@ -10,6 +14,10 @@ from .model import GroupModel, Place
 from .process import Coordinated, Topics
 
 __all__ = ["Watcher"]
+
+ASKED_MAX = 4
+"""So often each kind is asked for: meanwhile a group may become the other one, but hardly so often."""
+NOT_FOUND_SINCE = range(6, 7)
 
 
 class Watcher(Coordinated):
@@ -34,18 +42,36 @@ class Watcher(Coordinated):
             await self.client.pause(100, 600)
 
     async def _describe(self) -> None:
-        known_epoch = self.model.epoch
+        known = self.model.know()
+        for _ in range(ASKED_MAX if self.model.is_mixed else 1):
+            if await self._describe_consumer() or (self.model.is_mixed and await self._describe_classic()):
+                return
+        assert not self.model.is_there(known), f"{self.group} was in epoch {known.epoch}, and is not found"
+
+    async def _describe_classic(self) -> bool:
+        """Tell whether it is a classic group, whatever that says of itself."""
+        request = DescribeGroupsRequest(groups=[self.group])
+        found = (await self.ask(request, versions=NOT_FOUND_SINCE)).groups[0]
+        if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            return False
+        self.pass_over(found.error_code)
+        self.client.world.counts["groups described as classic"] += 1
+        return True
+
+    async def _describe_consumer(self) -> bool:
+        """Tell whether it is one of KIP-848, and hold it against the model."""
+        known = self.model.know()
         found = (await self.ask(ConsumerGroupDescribeRequest(group_ids=[self.group]))).groups[0]
         if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-            assert not known_epoch, f"{self.group} was in epoch {known_epoch}, and is not found"
-            return
+            return False
         self.pass_over(found.error_code)
         shares = dict[str, set[Place]]()
         for member in found.members:
             has = member.assignment.topic_partitions
             shares[member.member_id] = {(one.topic_id, number) for one in has for number in one.partitions}
         self.state = found.group_state
-        self.model.look(found.group_epoch, known_epoch, shares)
+        self.model.look(found.group_epoch, known, shares)
+        return True
 
     async def look(self) -> None:
         """Look at the positions of all partitions of the lasting topics.

@@ -12,7 +12,6 @@ from .strikes import (
     COMPLETE_FROM,
     FAULTS,
     GROUPS,
-    GROUPS_BESIDE,
     JUDGED_FROM,
     STRIKES_A_RUN,
     TRANSACTIONAL,
@@ -91,8 +90,11 @@ OUTCOMES = {
 """Each fate of a transaction, and its count."""
 
 
-def judge_strength(runs: Sequence[Counts]) -> list[str]:
-    """Return in what these runs are too weak, in words; nothing if they are strong, or too few to say."""
+def judge_strength(runs: Sequence[Counts], at_least: int = 0) -> list[str]:
+    """Return in what these runs are too weak, in words; nothing if they are strong, or too few to say.
+
+    `at_least`: so often everything must have struck (`judge_strikes`), however few they are.
+    """
     complaints = []
     if len(runs) >= JUDGED_FROM:
         for name, least in MEDIANS.items():
@@ -103,33 +105,31 @@ def judge_strength(runs: Sequence[Counts]) -> list[str]:
             share = sum(bool(run.get(name)) for run in runs) / len(runs)
             if share < least_share:
                 complaints.append(f"{share:.0%} of the seeds have {name}, and {least_share:.0%} should at least")
-        complaints += _judge_outcomes(runs)
+    complaints += _judge_outcomes(runs, at_least)
+    complaints += judge_strikes(runs, FAULTS | GROUPS, at_least)
     if len(runs) >= COMPLETE_FROM:
-        complaints += judge_strikes(runs, FAULTS)
-        complaints += judge_strikes(runs, GROUPS_BESIDE)
         for name, key in PATHS.items():
             if not any(run.get(key) for run in runs):
                 complaints.append(f"never reached: {name}")
     return complaints
 
 
-def judge_transactions(runs: Sequence[Counts]) -> list[str]:
-    """Return in what runs with little but transactions are too weak; nothing if they are strong, or too few to say."""
-    if len(runs) < JUDGED_FROM:
-        return []
-    return _judge_outcomes(runs) + judge_strikes(runs, FAULTS | TRANSACTIONAL)
+def judge_transactions(runs: Sequence[Counts], at_least: int = 0) -> list[str]:
+    """Return in what runs with little but transactions are too weak, as `judge_strength`."""
+    return _judge_outcomes(runs, at_least) + judge_strikes(runs, FAULTS | TRANSACTIONAL, at_least)
 
 
-def judge_groups(runs: Sequence[Counts]) -> list[str]:
-    """Return in what runs with little but groups are too weak; nothing if they are strong, or too few to say."""
-    return judge_strikes(runs, FAULTS | GROUPS)
+def judge_groups(runs: Sequence[Counts], at_least: int = 0) -> list[str]:
+    """Return in what runs with little but groups are too weak, as `judge_strength`."""
+    return judge_strikes(runs, FAULTS | GROUPS, at_least)
 
 
-def _judge_outcomes(runs: Sequence[Counts]) -> list[str]:
-    """Return which outcomes of transactions these runs, enough to say, have too seldom."""
+def _judge_outcomes(runs: Sequence[Counts], at_least: int) -> list[str]:
+    """Return which outcomes of transactions these runs have too seldom."""
     complaints = []
+    least = max(at_least, len(runs) * STRIKES_A_RUN if len(runs) >= JUDGED_FROM else 0)
     for name, key in OUTCOMES.items():
         found = sum(run.get(key, 0) for run in runs)
-        if found < len(runs) * STRIKES_A_RUN:
+        if found < least:
             complaints.append(f"{found} transactions were {name}, of {len(runs)} seeds")
     return complaints

@@ -47,6 +47,8 @@ TOLD = {  # events of brokers that belong into a run's story
     "metadata log reset",
 }
 RESTART_US = 2 * SECOND
+WAYS = {"KIP-848": "groups gone over", "are left": "groups gone back"}
+"""How an event that a group has been converted ends, and what it counts as."""
 METADATA_CONDEMNED = "metadata: [Errno 5] Input/output error"
 
 
@@ -60,6 +62,10 @@ class _Told(EventHistory):
 
     def add(self, kind: str, subject: str, cause: str) -> None:
         self._world.counts[f"event {kind}"] += 1
+        if kind == "group converted":
+            way = next(way for end, way in WAYS.items() if cause.endswith(end))
+            self._world.counts[way] += 1
+            self._world.note(self._name, f"{subject}: {kind}: {cause}")
         if kind == "message refused":
             self._world.violate(f"{self._name}: {cause}, and all of them are honest")
         if kind in TOLD:
@@ -209,6 +215,7 @@ class Machine:
         node = Node(self.config, environment)
         node.events = _Told(self.world, self.name, environment.wall_ms)
         await node.start()
+        node.broker.coordinator.group_events = _Told(self.world, self.name, environment.wall_ms)
         life = self.life
         self.on_image(self.node_id, life, node.metadata.image)
         node.metadata.subscribe(lambda _old, new: self.on_image(self.node_id, life, new))

@@ -361,12 +361,13 @@ class ConsumerProtocolGroup(GroupRecords):
 
     def _replace(self, old_id: str, new_id: str) -> None:
         """Let a static member go on under another member id, with all that it had."""
-        metadata, target, assignment = self.members[old_id], self.targets.get(old_id), self.assignments[old_id]
+        metadata, target, assignment = self.members[old_id], self.targets.get(old_id), self.assignments.get(old_id)
         self._remove(old_id)
         self._write(Kind.MEMBER_METADATA, new_id, metadata)
         if target is not None:
             self._write(Kind.TARGET, new_id, target)
-        self._write(Kind.MEMBER_ASSIGNMENT, new_id, assignment._replace(epoch=0, previous_epoch=0))
+        if assignment is not None:  # It has none before it has been answered for the first time.
+            self._write(Kind.MEMBER_ASSIGNMENT, new_id, assignment._replace(epoch=0, previous_epoch=0))
 
     def _unknown(self, member_id: str) -> Refusal:
         text = f"Member {member_id} is not a member of group {self.group_id}."

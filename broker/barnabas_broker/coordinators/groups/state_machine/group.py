@@ -121,6 +121,10 @@ class ConsumerGroup(Phases):
         """A read-only view by member id, newcomers included that wait for the next generation."""
         return MappingProxyType(self._members.by_id)
 
+    def member_of_instance(self, instance_id: str) -> str | None:
+        """Return the member id that an instance has now. None: it is not here."""
+        return self._members.by_instance.get(instance_id)
+
     def topics(self) -> frozenset[str] | None:
         """Return the topics that members subscribe to, None if the group's protocol does not say or says it wrongly."""
         return at_once(self.topics_in_steps())

@@ -13,7 +13,7 @@ from barnabas_broker.coordinators.groups import consumers
 from barnabas_broker.coordinators.groups import shard as shard_of_groups
 from barnabas_broker.coordinators.groups.consumer import conversion
 from barnabas_broker.coordinators.groups.consumer.embedded import read_assignment, write_assignment
-from barnabas_broker.coordinators.groups.consumer.messages import ConsumerAnswer, Refusal
+from barnabas_broker.coordinators.groups.consumer.messages import Beat, ConsumerAnswer, Refusal
 from barnabas_broker.coordinators.groups.consumer.mixed import ClassicJoin
 from barnabas_broker.coordinators.groups.state_machine.messages import Answer, JoinAnswer, JoinRequest, SyncRequest
 from barnabas_broker.coordinators.groups.state_machine.records import CommittedOffset, OffsetKey
@@ -298,6 +298,67 @@ def test_one_by_one_all_change_their_protocol_and_back(world: World) -> None:
     assert kind_of(world) == "classic"
 
 
+def test_who_died_just_before_the_group_went_over_does_not_stay(world: World) -> None:
+    one, dead = Classic(world, "a"), Classic(world, "b")
+    settle(world, one, dead)
+    new = Member(world, "g", "n", "t")
+    for _ in range(12):
+        one.come_by()
+        new.beat()
+        world.commit()
+        world.breathe(3)
+        world.advance(1_000)
+    settle(world, one, new)
+
+
+def test_g11_who_was_thrown_out_and_finds_a_classic_group_joins_again(world: World) -> None:
+    old, new = Classic(world, "a"), Member(world, "g", "n", "t")
+    settle(world, old, new)
+    for _ in range(12):
+        old.come_by()
+        world.commit()
+        world.breathe(3)
+        world.advance(1_000)
+    assert kind_of(world) == "classic"
+    new.beat()
+    refusal = new.answers[-1]
+    assert isinstance(refusal, Refusal)
+    assert refusal.error is ErrorCode.UNKNOWN_MEMBER_ID
+    settle(world, old, new)
+    assert kind_of(world) == "consumer"
+
+
+def test_an_instance_whose_successor_speaks_the_classic_protocol_hears_of_it(world: World) -> None:
+    old, new = Classic(world, "a", instance="i"), Member(world, "g", "n", "t", instance="i")
+    settle(world, new)
+    settle(world, old)
+    assert kind_of(world) == "classic"
+    shard = world.shard
+    assert shard is not None
+    new.waits = True
+    with world.step():
+        shard.consumers.beat("g", Beat("n", new.epoch, instance_id="i", client_id="c", client_host="/h"), new)
+    refusal = new.answers[-1]
+    assert isinstance(refusal, Refusal)
+    assert refusal.error is ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_an_instance_that_is_taken_over_while_it_waits_is_nobody_then(world: World) -> None:
+    one, two = Classic(world, "a"), Classic(world, "b", instance="i")
+    settle(world, one)
+    new = Member(world, "g", "n", "t", instance="i")
+    new.beat()
+    assert new.waits
+    two.join()
+    world.commit()
+    world.breathe(3)
+    refusal = new.answers[-1]
+    assert isinstance(refusal, Refusal)
+    assert refusal.error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert kind_of(world) == "classic"
+    settle(world, one, two)
+
+
 @pytest.mark.parametrize("commits", [False, True])
 def test_whoever_leads_next_finds_the_one_group_or_the_other(world: World, commits: bool) -> None:
     old = [Classic(world, name) for name in "ab"]
@@ -323,6 +384,19 @@ def test_whoever_leads_next_finds_the_one_group_or_the_other(world: World, commi
         settle(world, *old)
     else:
         assert "n" in shard.consumers.groups["g"].group.members
+
+
+def test_a_group_whose_conversion_is_not_committed_is_not_unknown(world: World) -> None:
+    one, new = Classic(world, "a"), Member(world, "g", "n", "t")
+    settle(world, one)
+    shard = world.shard
+    assert shard is not None
+    assert not shard.is_going_over("g")
+    new.beat()
+    world.breathe(3)
+    assert (kind_of(world), shard.is_going_over("g")) == ("consumer", True)
+    world.commit()
+    assert not shard.is_going_over("g")
 
 
 def test_who_waits_in_a_rebalance_is_asked_to_join_the_new_group(world: World) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.coordinators.groups.consumer.messages import Refusal
+from barnabas_broker.coordinators.groups.consumer.messages import Beat, Heard, Refusal
 from barnabas_broker.coordinators.groups.consumer.values import MemberState
 from barnabas_clients.protocol.error_codes import ErrorCode
 
@@ -220,6 +220,20 @@ class TestStaticMembers:
         answer = again.beat()
         assert isinstance(answer, Refusal)
         assert answer.error is UNKNOWN
+
+    def test_a_place_is_taken_over_from_one_that_has_not_been_answered_yet(self, desk: Desk) -> None:
+        one, two, other = (
+            Client(desk, "a", "t"),
+            Classic(desk, "b", "t", instance="i"),
+            Classic(desk, "c", "t", instance="i"),
+        )
+        one.beat()
+        beat = desk.group.beat_of(two.request(), desk.topics)
+        assert isinstance(beat, Beat)
+        assert isinstance(desk.hear(beat), Heard)
+        desk.flush()
+        mingle(one, other)
+        assert (numbers(one, other), set(desk.group.members)) == ([0, 1, 2, 3], {"a", "c"})
 
     def test_one_that_is_known_is_who_it_says_or_nobody(self, desk: Desk) -> None:
         one, two = Client(desk, "a", "t"), Classic(desk, "b", "t", instance="i")
