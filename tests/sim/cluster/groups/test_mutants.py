@@ -51,7 +51,7 @@ MUTANTS = {  # what is broken: (a seed that notices, the module, the text, the t
         "        if beat.epoch == now.epoch or beat.epoch != now.epoch or is_lost_answer:\n",
     ),
     "it is answered before it is committed": (
-        5,
+        0,
         f"{GROUPS}.consumers",
         "            error = self._append(hosted, batch, flight)\n",
         "            error = self._append(hosted, batch, flight)\n            flight.land(ErrorCode.NONE)\n",
@@ -143,7 +143,7 @@ MUTANTS = {  # what is broken: (a seed that notices, the module, the text, the t
     "the record of the classic group stays when it goes over": (
         4,
         f"{GROUPS}.consumers",
-        "            first.put_classic(group_id, None, None)\n",
+        "            first.put_classic(hosted.group_id, None, None)\n",
         "            pass\n",
     ),
     "who was thrown out finds no group when it has gone back": (
