@@ -58,7 +58,7 @@ MUTANTS = {  # what is broken: (a seed that notices, the module, the text, the t
     ),
     # Markers.
     "a marker that is refused is taken for written": (
-        9,
+        35,
         f"{COORDINATOR}.marker_queues",
         "        if code == ErrorCode.NONE:\n            queue.failures = 0",
         "        if code in {ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER}:\n            queue.failures = 0",
@@ -76,7 +76,7 @@ MUTANTS = {  # what is broken: (a seed that notices, the module, the text, the t
         "                pass\n",
     ),
     "truncating the beginning leaves the transaction open": (
-        26,
+        27,
         "partition.transactions",
         "            if self._open.get(transaction.producer_id) is transaction:\n",
         "            if False:\n",
