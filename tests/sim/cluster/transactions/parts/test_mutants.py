@@ -56,7 +56,7 @@ MUTANTS = {  # what is broken: (a seed that notices, the module, the text, the t
     ),
     # Compacted topics.
     "a marker goes with its records": (
-        37,
+        166,
         f"{COMPACTION}.compaction",
         "gone_ms > self._spent_ms",
         "gone_ms > self._now_ms",
