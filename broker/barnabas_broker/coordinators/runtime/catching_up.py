@@ -1,4 +1,4 @@
-"""Asks how far the controller is, for coordinators that must not conclude anything from an image that is behind."""
+"""Asks how far the controller is, for whoever must not conclude anything from an image that is behind."""
 
 from typing import Protocol
 
@@ -19,13 +19,14 @@ class Metadata(Protocol):
     async def submit(self, command: Command, timeout_s: float) -> Answer: ...
 
 
-async def catch_up(metadata: Metadata) -> int:
+async def catch_up(metadata: Metadata, limit_s: float = LIMIT_S) -> int:
     """Return when the image shows all that the controller had said before this call: the version that it had then.
 
     Raises:
-        BarnabasError, TimeoutError: that could not be found out.
+        BarnabasError: the controller cannot be asked, or not in time.
+        TimeoutError: the image is behind yet.
     """
-    read = await metadata.submit(ReadIndex(), LIMIT_S)
+    read = await metadata.submit(ReadIndex(), limit_s)
     assert isinstance(read, ReadIndexAnswer)
     if metadata.image.version < read.version:
         raise TimeoutError(f"the image is at {metadata.image.version}, and the controller's at {read.version}")

@@ -6,6 +6,7 @@ snapshot or deleted one.
 
 from collections.abc import Generator
 
+from barnabas_broker.coordinators.runtime.catching_up import catch_up
 from barnabas_broker.server.connections import Exchange
 from barnabas_broker.server.context import BrokerContext, in_words
 from barnabas_broker.timing.slices import taken
@@ -17,7 +18,7 @@ from barnabas_clients.protocol.snapshot_rows import (
     SnapshotRange,
 )
 from barnabas_clients.protocol.snapshot_states import SnapshotTopicState
-from barnabas_metadata_quorum.controller.commands import ReadIndex, ReadIndexAnswer, Refused
+from barnabas_metadata_quorum.controller.commands import Refused
 from barnabas_metadata_quorum.image.pinned_ranges import count_of, unpacked
 from barnabas_metadata_quorum.image.records import NamedSnapshot, PinnedTopic
 
@@ -33,11 +34,10 @@ PIECE = 200  # rows between two yields
 async def handle(broker: BrokerContext, _: Exchange, request: DescribeSnapshotsRequest) -> DescribeSnapshotsResponse:
     """Answer when this broker knows what the controller knew when it was asked."""
     try:
-        read = await broker.metadata.submit(ReadIndex(), limit_s(request.timeout_ms))
+        await catch_up(broker.metadata, limit_s(request.timeout_ms))
     except Refused as refused:
         return DescribeSnapshotsResponse(error_code=code_of(refused.reason), error_message=in_words(refused.message))
-    assert isinstance(read, ReadIndexAnswer)
-    if broker.image.version < read.version:
+    except TimeoutError:
         text = f"this broker has not yet heard all that the controller knows: it is at {broker.image.version}"
         return DescribeSnapshotsResponse(error_code=ErrorCode.REQUEST_TIMED_OUT, error_message=text)
     if request.name is None:

@@ -9,6 +9,7 @@ Partitions and topics that do not exist are passed over, as Kafka passes them ov
 
 from collections.abc import Generator, Iterable, Sequence
 
+from barnabas_broker.coordinators.runtime.catching_up import catch_up
 from barnabas_broker.server.connections import Exchange
 from barnabas_broker.server.context import BrokerContext, in_words
 from barnabas_broker.timing.slices import taken
@@ -19,7 +20,7 @@ from barnabas_clients.protocol.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
-from barnabas_metadata_quorum.controller.commands import ReadIndex, ReadIndexAnswer, Refused
+from barnabas_metadata_quorum.controller.commands import Refused
 from barnabas_metadata_quorum.image.image import PartitionPlacement, Topic
 
 from .create_topics import code_of, limit_s
@@ -34,13 +35,12 @@ async def handle(
 ) -> ListPartitionReassignmentsResponse:
     """Answer when this broker knows what the controller knew when it was asked."""
     try:
-        read = await broker.metadata.submit(ReadIndex(), limit_s(request.timeout_ms))
+        await catch_up(broker.metadata, limit_s(request.timeout_ms))
     except Refused as refused:
         return ListPartitionReassignmentsResponse(
             error_code=code_of(refused.reason), error_message=in_words(refused.message)
         )
-    assert isinstance(read, ReadIndexAnswer)
-    if broker.image.version < read.version:
+    except TimeoutError:
         text = f"this broker has not yet heard all that the controller knows: it is at {broker.image.version}"
         return ListPartitionReassignmentsResponse(error_code=ErrorCode.REQUEST_TIMED_OUT, error_message=text)
     return ListPartitionReassignmentsResponse(topics=await taken(_ongoing(broker, request)))
