@@ -89,7 +89,7 @@ Shares = Mapping[bytes, Collection[int]]
 
 
 class Changes(NamedTuple):
-    """What to give up, what to take over, the names of both, and the topics of which no name is known."""
+    """Partitions to give up and to take over, the names of both, and the topics of which no name is known."""
 
     going: Shares
     coming: Shares

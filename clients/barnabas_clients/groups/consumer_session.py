@@ -110,7 +110,7 @@ class ConsumerSession(Participation):
     async def _read(self, ask: Callable[[float, Membership], Awaitable[R]], timeout_s: float) -> R:
         """Ask for offsets, as the member that this is at the moment, until that is the one that the coordinator knows.
 
-        Who is told that it is no member hears the rest with the next heartbeat.
+        A process that is told that it is no member hears the rest with the next heartbeat.
         """
         deadline = self._now() + timeout_s
         attempts = 0

@@ -67,9 +67,8 @@ __all__ = ["STALLED", "TICK", "Driver"]
 
 STEPS_MS = 2  # by a clock of whole milliseconds, so 1 to 2; the rest of a drive takes about twice as long
 STEPS_BETWEEN_LOOKS = 4  # at the clock
-DRAINS_MAX = (
-    3  # stalls, one after the other, behind which no deadline is judged: where each tick is late, none would be
-)
+# Stalls, one after the other, behind which no deadline is judged. Where each tick is late, none would ever be.
+DRAINS_MAX = 3
 EVENTS_PER_DRIVE = 128
 DRIVES_AT_ONCE = 4
 BULK_PER_DRIVE = 32

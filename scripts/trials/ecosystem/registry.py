@@ -2,8 +2,7 @@
 
 This is `scripts/trials/ecosystem/registry`. The registry keeps schemas in a topic, and each of its processes reads all
 of that into memory. Two of them are asked in turns through the interface of Confluent's registry; one is killed, and a
-broker. What one was given the other must know, and so must a third one that begins with nothing but the topic, with the
-same ids.
+broker. Each must know all schemas by the same ids, and so must a third one that begins with nothing but the topic.
 """
 
 import argparse

@@ -64,7 +64,7 @@ INTERRUPTED = 130
 REGEX_HINT = " (--regex reads all topics that match a pattern)"
 
 GroupProtocol = Literal["classic", "consumer"]
-PROTOCOLS: tuple[str, ...] = get_args(GroupProtocol)
+PROTOCOLS: tuple[GroupProtocol, ...] = get_args(GroupProtocol)
 Form = Callable[[Record], bytes]
 
 
@@ -118,11 +118,10 @@ def _protocol(order: ConsumeOrder) -> GroupProtocol:
     """Return how the members of the group share its topics."""
     if order.group_protocol is not None and order.group_id is None:
         raise UsageError("--group-protocol needs a --group")
-    if order.group_protocol in {None, "classic"}:
-        return "classic"
-    if order.group_protocol == "consumer":
-        return "consumer"
-    typed = order.group_protocol or ""
+    typed = "classic" if order.group_protocol is None else order.group_protocol
+    for protocol in PROTOCOLS:
+        if typed == protocol:
+            return protocol
     near = did_you_mean(typed, PROTOCOLS)
     raise UsageError(f"--group-protocol {typed!r} is not valid{near}; write {' or '.join(PROTOCOLS)}")
 

@@ -12,8 +12,9 @@ INVALID_PRODUCER_EPOCH if the marker has raised the epoch. Requests behind this 
 that has gone meanwhile stores nothing: it may have stored something newer through another connection.
 
 *Who may.* As in Kafka member, instance and generation are looked at only if any of them is given; see
-`ConsumerGroup.check_staging`. What version 6 tells apart (KIP-1319) is ILLEGAL_GENERATION before: a generation of a
-group that does not exist, and an epoch that a member of a KIP-848 group has left behind.
+`ConsumerGroup.check_staging`. Two cases have codes of their own from version 6 on (KIP-1319), and before that are
+ILLEGAL_GENERATION: a generation of a group that does not exist, and an epoch that a member of a KIP-848 group has left
+behind.
 
 *Codes.* What passes by itself (the transaction's coordinator moves, cannot be reached, is being read) is
 COORDINATOR_LOAD_IN_PROGRESS: the client comes again, and does not look for another coordinator of its group, for this

@@ -54,8 +54,8 @@ class Pace:
 class Gathering:
     """Until when the new groups of a broker wait for members, all of which tell of theirs.
 
-    Who starts a group starts several members, within a moment. Who starts a thousand groups does not have the first two
-    of one group within that, for there are a thousand others between them, and the broker is busy. So while newcomers
+    The members of a group are mostly started within a moment. If a thousand groups are started, the first two members
+    of one do not come within that: there are a thousand others between them, and the broker is busy. So while newcomers
     are a crowd all groups that are new wait until there is none any more.
     """
 

@@ -406,7 +406,7 @@ class TestGroups:
 
 
 class TestImagesThatAreBehind:
-    """Who begins to lead may have heard of less than those who led before, whose groups it has."""
+    """A broker that begins to lead may have heard of less than those that led before, whose groups it has."""
 
     @pytest.mark.parametrize("behind", [{"t": 2}, {"t": 2, "u": 1}])
     def test_nothing_is_taken_away_for_a_topic_of_which_the_broker_has_not_heard_yet(
