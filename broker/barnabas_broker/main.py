@@ -15,7 +15,6 @@ are looked at in small pieces (`GC_THRESHOLDS`); and memory that a load has left
 broker is quiet (`heap_upkeep`), not when some callback frees the last of it (`keep_freed`).
 """
 
-import argparse
 import asyncio
 import contextlib
 import gc
@@ -25,12 +24,12 @@ import resource
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from barnabas_broker.config.addresses import AssignmentError
-from barnabas_broker.config.broker import BrokerConfig, ConfigError, nearest
+from barnabas_broker.config.broker import BrokerConfig, ConfigError
 from barnabas_broker.config.sources import gather
+from barnabas_broker.process.command_line import CommandLineError, Options, parse
 from barnabas_broker.process.heap_upkeep import HeapUpkeep
 from barnabas_broker.process.log_lines import log_as_configured
 from barnabas_broker.process.loop_errors import end_on_bugs
@@ -41,7 +40,7 @@ from barnabas_raftlog.records.walker.twins import LACK
 
 from .node import Node
 
-__all__ = ["main", "parse"]
+__all__ = ["main"]
 
 logger = logging.getLogger("barnabas_broker.main")  # also where it is `__main__`
 
@@ -55,7 +54,6 @@ SWITCH_INTERVAL_S = 0.0005
 GC_THRESHOLDS = 7_000, 0, 2_000_000
 # Nearly all that a start makes stays. To look at a million objects takes half a second, in the midst of elections.
 GC_THRESHOLDS_STARTING = 10_000_000, 20, 100
-OPTIONS = ("--config", "--set", "--token")
 FAILED = 1
 ASKED_WRONGLY = 2
 BROKEN = 70
@@ -68,9 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILED
     try:
         options = parse(sys.argv[1:] if argv is None else argv)
-    except argparse.ArgumentError as error:
-        options_near = nearest(error.message.rpartition(": ")[2].split(" ")[0], OPTIONS)
-        _say(f"{error.message}{options_near or '; see barnabas broker run -h'}")
+    except CommandLineError as error:
+        _say(str(error))
         return ASKED_WRONGLY
     try:
         config = _configuration(options)
@@ -92,29 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return runner.run(_run(config, options.ready_fd))
 
 
-class _Parser(argparse.ArgumentParser):
-    """Lets the caller say what is wrong: in one line, as other commands do."""
-
-    def error(self, message: str) -> NoReturn:
-        raise argparse.ArgumentError(None, message)
-
-
-def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Read the command line of a broker.
-
-    Raises:
-        argparse.ArgumentError: it makes no sense.
-        SystemExit: it asked for help, which has been printed.
-    """
-    parser = _Parser(prog="barnabas broker run", description="Run one broker in the foreground.", allow_abbrev=False)
-    parser.add_argument("--config", type=Path, metavar="FILE", help="the broker's configuration, a TOML file")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting; may be repeated")
-    parser.add_argument("--token", metavar="T", help="get the cluster's secret, if there is none, and write it there")
-    parser.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)  # of the process that starts this one
-    return parser.parse_args(argv)
-
-
-def _configuration(options: argparse.Namespace) -> BrokerConfig:
+def _configuration(options: Options) -> BrokerConfig:
     """Return the settings of all sources, after getting the secret if there is none but a token.
 
     Raises:
@@ -129,12 +104,12 @@ def _configuration(options: argparse.Namespace) -> BrokerConfig:
     return config
 
 
-def _with_secret(options: argparse.Namespace) -> BrokerConfig:
-    file: Path | None = options.config
+def _with_secret(options: Options) -> BrokerConfig:
+    file = options.config
 
     def gathered() -> BrokerConfig:
         contents = None if file is None else file.read_bytes()
-        return gather(contents, os.environ, options.set, file_name="" if file is None else str(file))
+        return gather(contents, os.environ, options.settings, file_name="" if file is None else str(file))
 
     config = gathered()
     if options.token is None or config.cluster_secret:

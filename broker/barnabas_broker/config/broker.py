@@ -11,11 +11,10 @@ quorum; here are the defaults for topics that say nothing.
 """
 
 import dataclasses
-import difflib
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple, Self
 
@@ -24,6 +23,7 @@ from barnabas_raftlog.records.header import BATCH_BYTES_MAX
 from .addresses import Address, ConfigError, is_loopback, is_wildcard, parse_address
 from .collector import Collector, collector_at
 from .listeners import NamedListener, parse_listeners
+from .near_names import nearest
 from .quantities import parse_bytes, parse_duration_ms
 
 __all__ = [
@@ -35,7 +35,6 @@ __all__ = [
     "accepted_names",
     "finest_of",
     "is_wildcard",
-    "nearest",
     "quoted",
     "read_settings",
     "read_toml",
@@ -648,12 +647,6 @@ def unknown_setting(name: str) -> ConfigError:
     """Return the refusal of a name that no setting has, with the nearest that one has."""
     hint = nearest(name, accepted_names()) or "; barnabas broker settings shows all"
     return ConfigError(f"unknown setting: {name or repr(name)}{hint}")
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return " (did you mean ...?)" if a known name is near, or else nothing."""
-    close = difflib.get_close_matches(name, known, n=1)
-    return f" (did you mean {close[0]}?)" if close else ""
 
 
 def read_toml(text: str | bytes) -> dict[str, SettingValue]:

@@ -15,12 +15,12 @@ can connect to that; and two listeners may have one port on two addresses. The n
 `SASL_PLAINTEXT`, `SASL_SSL`) are refused: who writes them expects more than plain text, which is all there is.
 """
 
-import difflib
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from .addresses import Address, ConfigError, is_wildcard, parse_address
+from .near_names import closest
 
 __all__ = ["DEFAULT_NAME", "NamedListener", "parse_listeners", "shown_listeners"]
 
@@ -53,8 +53,8 @@ def parse_listeners(listeners: str, advertised: str = "") -> tuple[NamedListener
     told = {name or DEFAULT_NAME: address for name, address in told.items()}
     _check_ports(bound)
     if strangers := [name for name in told if name not in bound]:
-        near = difflib.get_close_matches(strangers[0], bound, n=1)
-        hint = f"did you mean {near[0].lower()}?" if near else f"there is {', '.join(bound).lower()}"
+        near = closest(strangers[0], bound)
+        hint = f"did you mean {near.lower()}?" if near else f"there is {', '.join(bound).lower()}"
         raise ConfigError(
             f"advertised.listeners names {strangers[0].lower()}, which is not one of the listeners ({hint})"
         )

@@ -10,12 +10,12 @@ that is nearly one is an error, as in a file; variables of our other commands ar
 Kubernetes gives to every container beside a service called "barnabas".
 """
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from .addresses import AssignmentError, ConfigError
 from .broker import BrokerConfig, SettingValue, accepted_names, read_settings, read_toml
+from .near_names import closest
 
 __all__ = ["OTHER_VARIABLES", "PREFIX", "gather", "variable_of"]
 
@@ -90,8 +90,8 @@ def _of_environment(environment: Mapping[str, str]) -> dict[str, SettingValue]:
         if name is None:
             # Without the prefix, which would make all of them alike.
             known = [one.removeprefix(PREFIX) for one in (*settings, *OTHER_VARIABLES)]
-            near = difflib.get_close_matches(variable.removeprefix(PREFIX), known, n=1)
-            hint = f" (did you mean {PREFIX}{near[0]}?)" if near else ""
+            near = closest(variable.removeprefix(PREFIX), known)
+            hint = f" (did you mean {PREFIX}{near}?)" if near else ""
             raise ConfigError(f"unknown environment variable: {variable}{hint}")
         try:
             read_settings({name: value})

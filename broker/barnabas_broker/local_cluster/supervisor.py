@@ -33,7 +33,7 @@ from .interrupts import Interrupts
 from .notices import NOTICE_S, Tell, noticed, silent
 from .plan import Request, plan
 from .ports import taken
-from .processes import ProcessIdentity, identify, is_ending, owner_of, send_signal, wait_for_exit
+from .processes import ProcessIdentity, identify, is_ending, is_running, owner_of, send_signal, wait_for_exit
 
 __all__ = ["Started", "Stopped", "start_cluster", "stop_brokers"]
 
@@ -189,7 +189,8 @@ def _running(files: ClusterFiles, node_ids: Iterable[int]) -> dict[int, ProcessI
 
 def _wait_for_the_dying(running: dict[int, ProcessIdentity], interrupts: Interrupts | None, tell: Tell) -> None:
     """Take those out of `running` that were killed just now, once they are gone: they count as down."""
-    dying = {node_id: process for node_id, process in running.items() if is_ending(process)}
+    # One of them may have been gone before it was asked whether it is ending.
+    dying = {node_id: process for node_id, process in running.items() if is_ending(process) or not is_running(process)}
     deadline = time.monotonic() + KILL_TIMEOUT_S
     with noticed(tell, f"waiting for {_ending(dying)}"):
         left = wait_for_exit(dying.values(), KILL_TIMEOUT_S, interrupts)

@@ -2,8 +2,9 @@
 
 Every `INTERVAL_S` it looks how much free memory the process holds. If that is `WORTHWHILE_BYTES` more than after the
 last time, and the process took less than `QUIET` of a processor since the last look, it goes back to the kernel
-(`barnabas_raftlog.memory.give_back`). The size of the process does not count: if memory was given back while most was
-in use, that size would have to be exceeded before the rest could follow.
+(`barnabas_raftlog.memory.give_back`). The first time needs no such difference: a start leaves megabytes behind.
+The size of the process does not count: if memory was given back while most was in use, that size would have to be
+exceeded before the rest could follow.
 
 Under load it is left alone, because it would be asked for again at once, but not beyond `VERY_MUCH_BYTES`: clients that
 send large requests of all kinds leave holes of all sizes, and a broker that was never quiet took 657 MiB.
@@ -38,7 +39,7 @@ class HeapUpkeep:
         self._processor_s = processor_s
         self._release = release
         self._used_s = processor_s()
-        self._after_bytes = size_bytes() or 0
+        self._after_bytes = 0  # What the start has left behind goes back with the first quiet look.
         self._timer: asyncio.TimerHandle | None = None
 
     @property

@@ -133,6 +133,21 @@ def test_a_broker_that_is_not_gone_yet_is_waited_for_and_started(
     assert (set(again.children), set(again.running)) == ({1}, {2, 3})
 
 
+def test_a_broker_that_goes_while_a_start_looks_is_started(starter: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ran when it was counted, and was gone when it was asked whether it was ending: it stayed down."""
+    first = starter.start().children[1]
+
+    def go_first(process: ProcessIdentity) -> bool:
+        if process.pid == first.pid:
+            first.kill()
+            first.wait()
+        return is_ending(process)
+
+    monkeypatch.setattr(supervisor, "is_ending", go_first)
+    again = starter.start()
+    assert (set(again.children), set(again.running)) == ({1}, {2, 3})
+
+
 def test_who_waits_for_a_broker_to_go_may_be_interrupted(starter: Starter) -> None:
     gate = starter.start("1=dying-slowly").files.config_file(1).with_name("gate")
     with Interrupts() as interrupts:

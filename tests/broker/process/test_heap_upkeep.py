@@ -54,9 +54,24 @@ async def thread_ends() -> None:
 async def process() -> AsyncIterator[Process]:
     process = Process()
     async with asyncio.timeout(TIMEOUT_S):
-        await process.looks.acquire()
-        await process.look()
+        process.upkeep.start()
+        await process.look_and_release()
+        process.released = 0
         yield process
+    process.upkeep.close()
+
+
+async def test_what_a_start_has_left_behind_goes_back_at_the_first_quiet_look() -> None:
+    process = Process()
+    async with asyncio.timeout(TIMEOUT_S):
+        process.upkeep.start()
+        process.used_s += BUSY_S
+        await process.look()
+        assert process.released == 0
+        await process.look_and_release()
+        await process.look()
+        await thread_ends()
+        assert process.released == 1
     process.upkeep.close()
 
 

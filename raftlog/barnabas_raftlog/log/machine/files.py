@@ -15,7 +15,6 @@ import errno
 import fcntl
 import mmap
 import os
-import shutil
 import struct
 import sys
 from collections.abc import Callable, Sequence
@@ -250,7 +249,9 @@ class OsFiles:
         os.unlink(path)  # noqa: PTH108 - as above
 
     def remove_tree(self, path: str) -> None:
-        shutil.rmtree(path)
+        from shutil import rmtree  # noqa: PLC0415 - with archives that nothing here opens: 0.5 MiB in every broker
+
+        rmtree(path)
 
     def exists(self, path: str) -> bool:
         try:
