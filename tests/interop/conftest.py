@@ -13,8 +13,7 @@ import pytest
 from bench import systems
 from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
-
-from . import console_tools, runtimes, workload
+from interop import console_tools, runtimes, workload
 
 NewTopicMaker = Callable[..., str]
 NOT_YET = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.OFFSET_NOT_AVAILABLE}

@@ -76,7 +76,8 @@ class ToolHost:
 
 
 HOST = ToolHost()
-"""For all tests of a run, which end it (`conftest`)."""
+"""For all tests of a run, which end it (`conftest`). Imported by its whole name only: pytest gives this folder another
+one, and what it finds by a relative import is a second host, which nobody ends."""
 
 
 class Tools:

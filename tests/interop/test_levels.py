@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import confluent_kafka
 import pytest
 from confluent_kafka import TopicPartition
+from interop.console_tools import Tools
 
 from . import runtimes
 from .conftest import NewTopicMaker
-from .console_tools import Tools
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 

@@ -25,6 +25,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from machines import held_memory
 from machines.cache import NotInstalledError
 from machines.delayed_network import DelayedNetwork, MissingError, enter_namespaces, lay_cable, network_lacks
 from machines.modules import module_command
@@ -218,6 +219,7 @@ def main() -> int:
         help="MiB that producers have under way at most, without idempotence (default: five idempotent requests for "
         "each broker, as librdkafka sends them, which is little if a round trip takes milliseconds)",
     )
+    held_memory.add_option(parser)
     network = parser.add_mutually_exclusive_group()
     for option in ("--link-delay", "--wire-delay"):
         network.add_argument(option, type=delays, metavar="MS[,MS...]", help="delays between nodes, one way; see above")
@@ -241,7 +243,8 @@ def main() -> int:
     comparison = Comparison(options, console)
     if not comparison.workloads:
         parser.error(f"no workload of these groups has {options.match!r} in its name")
-    comparison.run()
+    with held_memory.holding(options.hold_memory):
+        comparison.run()
     write_report(comparison.samples, options.out, console)
     return 1 if comparison.failures else 0
 

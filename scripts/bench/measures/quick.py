@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 import msgspec
+from machines import held_memory
 from machines.cache import CACHE
 from rich.console import Console
 from rich.table import Table
@@ -86,12 +87,19 @@ def main() -> int:
     parser.add_argument("--against", metavar="COMMIT", help="measure this commit as well, in turn, and compare the two")
     parser.add_argument("--rounds", type=int, default=5, help="with --against: rounds of each")
     parser.add_argument("--out", type=Path, default=Path("bench-results"), help="with --against: where samples go")
+    held_memory.add_option(parser)
     options = parser.parse_args()
-    if options.against:
+    with held_memory.holding(options.hold_memory):
+        if not options.against:
+            return before_and_now(keeps=options.keep)
         try:
             return against(options, Console(width=140))
         except ValueError as error:
             parser.error(str(error))
+
+
+def before_and_now(*, keeps: bool) -> int:
+    """Measure, print a table beside the figures that are kept, and return 1 if anything is slower, else 0."""
     file = file_of_machine()
     before = msgspec.json.decode(file.read_bytes(), type=Figures) if file.exists() else Figures()
     now = measure()
@@ -104,7 +112,7 @@ def main() -> int:
         spread = f"{min(found):,.1f} to {max(found):,.1f}"
         table.add_row(name, f"{statistics.median(found):,.1f}", spread, last, verdicts[name])
     Console().print(table)
-    if options.keep or not before:
+    if keeps or not before:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(msgspec.json.encode(now))
     return 1 if any(said.startswith("SLOWER") for said in verdicts.values()) else 0

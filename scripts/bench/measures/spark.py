@@ -26,6 +26,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from confluent_kafka import KafkaException
+from machines import held_memory
 from machines.cache import NotInstalledError
 from rich.console import Console
 from rich.table import Table
@@ -158,6 +159,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--against", metavar="COMMIT", help="batch: this commit's source as well, in turn")
     parser.add_argument("--out", type=Path, default=Path("bench-results"), help="where samples go")
     parser.add_argument("--quick", action="store_true", help="small sizes, one round: does it run?")
+    held_memory.add_option(parser)
     return parser
 
 
@@ -178,11 +180,12 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     run = Run(Console(width=TABLE_WIDTH), options)
     try:
-        if comparing := [part for part in parts if part != CONNECTOR]:
-            measure_parts(run, comparing, sizes_of(options), options)
-        if CONNECTOR in parts:
-            sizes = sizes_of(options, is_connector=True)
-            run.take(CONNECTOR, connector.measure(connector_jars(), sizes, triggers, run.console))
+        with held_memory.holding(options.hold_memory):
+            if comparing := [part for part in parts if part != CONNECTOR]:
+                measure_parts(run, comparing, sizes_of(options), options)
+            if CONNECTOR in parts:
+                sizes = sizes_of(options, is_connector=True)
+                run.take(CONNECTOR, connector.measure(connector_jars(), sizes, triggers, run.console))
     except (NotInstalledError, AskedInVainError) as error:
         run.failed.append("the rest")
         run.console.print(f"not measured: {error}", markup=False)

@@ -15,11 +15,10 @@ from functools import partial
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
-from machines.cache import NotInstalledError
 from machines.cluster_handle import ClusterHandle, cluster, free_port
 
 from .connect_worker import USUAL, connect_worker, runs, state_of
-from .jars import install_connect
+from .jars import install_connect, status_of
 from .numbers import committed
 from .workers import Worker, properties, until
 
@@ -139,19 +138,19 @@ def together(jars: Path, handle: ClusterHandle, folder: Path, count: int) -> Non
     check(handle.bootstrap, files)
 
 
-def main() -> int:
+def _work() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=3_000, help="of numbers before each death")
     options = parser.parse_args()
-    try:
-        jars = install_connect()
-    except NotInstalledError as error:
-        print(f"scripts/trials/ecosystem/connect: Kafka Connect cannot be had: {error}", file=sys.stderr)
-        return 1
+    jars = install_connect()
     with tempfile.TemporaryDirectory(prefix="connect-") as folder, cluster() as handle:
         alone(jars, handle, Path(folder), options.count)
         together(jars, handle, Path(folder), options.count)
     return 0
+
+
+def main() -> int:
+    return status_of("connect", "Kafka Connect", _work)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from machines.cache import NotInstalledError
 from machines.cluster_handle import ClusterHandle, cluster, free_port
 
 from .connect_worker import connect_worker, runs, state_of
-from .jars import install_debezium
+from .jars import install_debezium, status_of
 from .workers import until
 
 __all__ = ["main"]
@@ -190,18 +190,18 @@ def run(jars: Path, handle: ClusterHandle, folder: Path, server: Database, count
     )
 
 
-def main() -> int:
+def _work() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=100, help="of rows that come before and after each death")
     options = parser.parse_args()
-    try:
-        jars = install_debezium()
-        with tempfile.TemporaryDirectory(prefix="debezium-") as folder, database() as server, cluster() as handle:
-            run(jars, handle, Path(folder), server, options.count)
-    except NotInstalledError as error:
-        print(f"scripts/trials/ecosystem/debezium: Debezium cannot be run: {error}", file=sys.stderr)
-        return 1
+    jars = install_debezium()
+    with tempfile.TemporaryDirectory(prefix="debezium-") as folder, database() as server, cluster() as handle:
+        run(jars, handle, Path(folder), server, options.count)
     return 0
+
+
+def main() -> int:
+    return status_of("debezium", "Debezium", _work)
 
 
 if __name__ == "__main__":

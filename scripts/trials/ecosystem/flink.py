@@ -17,10 +17,9 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 from machines import java
-from machines.cache import NotInstalledError
 from machines.cluster_handle import ClusterHandle, cluster
 
-from .jars import install_flink
+from .jars import install_flink, status_of
 from .numbers import committed, produce
 from .workers import Worker, until
 
@@ -81,20 +80,20 @@ def run(jars: Path, handle: ClusterHandle, folder: Path, strategy: str, count: i
     print(f"{strategy}: {sent} numbers in the copy, each once", flush=True)
 
 
-def main() -> int:
+def _work() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=1_000, help="of numbers before and behind each death")
     options = parser.parse_args()
-    try:
-        jars = install_flink()
-        java.classes(SOURCE, jars)
-    except NotInstalledError as error:
-        print(f"scripts/trials/ecosystem/flink: Apache Flink cannot be had: {error}", file=sys.stderr)
-        return 1
+    jars = install_flink()
+    java.classes(SOURCE, jars)
     with tempfile.TemporaryDirectory(prefix="flink-") as folder, cluster() as handle:
         for strategy in STRATEGIES:
             run(jars, handle, Path(folder), strategy, options.count)
     return 0
+
+
+def main() -> int:
+    return status_of("flink", "Apache Flink", _work)
 
 
 if __name__ == "__main__":

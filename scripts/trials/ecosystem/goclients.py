@@ -8,8 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from machines.cache import NotInstalledError, go_program
+from machines.cache import go_program
 from machines.cluster_handle import cluster
+
+from .jars import status_of
 
 __all__ = ["main"]
 
@@ -18,18 +20,18 @@ CLIENTS = ("sarama", "kafka-go")
 LIMIT_S = 300
 
 
-def main() -> int:
-    try:
-        program = go_program("go-clients", SOURCES)
-    except NotInstalledError as error:
-        print(f"scripts/trials/ecosystem/go-clients: they cannot be built: {error}", file=sys.stderr)
-        return 1
+def _work() -> int:
+    program = go_program("go-clients", SOURCES)
     status = 0
     with cluster() as handle:
         for client in CLIENTS:
             print(client, flush=True)
             status |= subprocess.run([program, client, handle.bootstrap], timeout=LIMIT_S, check=False).returncode
     return status
+
+
+def main() -> int:
+    return status_of("go-clients", "a program of theirs", _work)
 
 
 if __name__ == "__main__":

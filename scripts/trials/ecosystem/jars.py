@@ -3,13 +3,15 @@
 Each version is the newest that can be had, or, of what stands on another program, the newest for that.
 """
 
+import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
-from machines.cache import fetch, kept
+from machines.cache import NotInstalledError, fetch, kept
 from machines.java import jars
 
-__all__ = ["install_connect", "install_debezium", "install_flink", "install_registry"]
+__all__ = ["install_connect", "install_debezium", "install_flink", "install_registry", "status_of"]
 
 POMS = Path(__file__).with_name("maven")
 # The connectors that come with Kafka are compiled against what 4.4.0 has elsewhere, and are of 4.3.1 themselves.
@@ -19,6 +21,15 @@ FLINK_VERSION = "2.2.1"
 FLINK_KAFKA_VERSION = "5.0.0-2.2"
 # Later ones need Java 21.
 REGISTRY_VERSION = "3.0.9"
+
+
+def status_of(trial: str, program: str, work: Callable[[], int]) -> int:
+    """Do the work of a trial and return its status; one line and 1 if the program cannot be had."""
+    try:
+        return work()
+    except NotInstalledError as error:
+        print(f"scripts/trials/ecosystem/{trial}: {program} cannot be had: {error}", file=sys.stderr)
+        return 1
 
 
 def install_connect() -> Path:

@@ -13,14 +13,12 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-import confluent_kafka
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
-from machines.cache import NotInstalledError
 from machines.cluster_handle import ClusterHandle, cluster, free_port
 
-from .jars import install_connect
-from .numbers import committed, produce
+from .jars import install_connect, status_of
+from .numbers import committed, consumer_of, produce
 from .workers import Worker, properties, until
 
 __all__ = ["main"]
@@ -79,47 +77,36 @@ class Mirror:
 
 def copied(bootstrap: str) -> list[int]:
     """Return how many records, also of transactions' ends, each partition of the copy has; nothing if there is none."""
-    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "judge"})
-    try:
+    with consumer_of(bootstrap) as consumer:
         topic = consumer.list_topics(COPY, timeout=30).topics[COPY]
         if topic.error is not None:
             return []
         return [consumer.get_watermark_offsets(TopicPartition(COPY, k), timeout=30)[1] for k in topic.partitions]
-    finally:
-        consumer.close()
 
 
 def commit_late(bootstrap: str, count: int) -> dict[int, int]:
     """Give the group positions near the ends of its partitions, and return them."""
     positions = dict.fromkeys(range(PARTITIONS), count // PARTITIONS - LATE)
-    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP})
     places = [TopicPartition(TOPIC, partition, offset) for partition, offset in positions.items()]
-    consumer.commit(offsets=places, asynchronous=False)
-    consumer.close()
+    with consumer_of(bootstrap, GROUP) as consumer:
+        consumer.commit(offsets=places, asynchronous=False)
     return positions
 
 
 def positions_there(bootstrap: str) -> dict[int, int]:
-    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP})
-    try:
+    with consumer_of(bootstrap, GROUP) as consumer:
         found = consumer.committed([TopicPartition(COPY, partition) for partition in range(PARTITIONS)], timeout=30)
-        return {place.partition: place.offset for place in found if place.offset >= 0}
-    finally:
-        consumer.close()
+    return {place.partition: place.offset for place in found if place.offset >= 0}
 
 
 def first_from(bootstrap: str, partition: int, offset: int) -> int:
     """Return the first number that who reads committed records finds in the copy from there on."""
-    settings = {"bootstrap.servers": bootstrap, "group.id": "judge", "isolation.level": "read_committed"}
-    consumer = confluent_kafka.Consumer(settings)
-    consumer.assign([TopicPartition(COPY, partition, offset)])
-    try:
+    with consumer_of(bootstrap) as consumer:
+        consumer.assign([TopicPartition(COPY, partition, offset)])
         message = consumer.poll(30)
         assert message is not None
         assert message.error() is None, message.error()
         return int(message.value() or b"")
-    finally:
-        consumer.close()
 
 
 def setting_there(admin: AdminClient, name: str) -> str:
@@ -166,15 +153,11 @@ def run(mirror: Mirror, here: ClusterHandle, there: ClusterHandle, count: int) -
     )
 
 
-def main() -> int:
+def _work() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=3_000, help="of numbers before each death")
     options = parser.parse_args()
-    try:
-        jars = install_connect()
-    except NotInstalledError as error:
-        print(f"scripts/trials/ecosystem/mirror: MirrorMaker 2 cannot be had: {error}", file=sys.stderr)
-        return 1
+    jars = install_connect()
     with tempfile.TemporaryDirectory(prefix="mirror-") as folder, cluster(1) as here, cluster() as there:
         admin = AdminClient({"bootstrap.servers": here.bootstrap})
         topic = NewTopic(TOPIC, PARTITIONS, 1, config={"retention.ms": RETENTION_MS})
@@ -186,6 +169,10 @@ def main() -> int:
         finally:
             mirror.worker.end()
     return 0
+
+
+def main() -> int:
+    return status_of("mirror", "MirrorMaker 2", _work)
 
 
 if __name__ == "__main__":

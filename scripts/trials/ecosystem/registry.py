@@ -13,10 +13,9 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from machines.cache import NotInstalledError
 from machines.cluster_handle import ClusterHandle, cluster, free_port
 
-from .jars import install_registry
+from .jars import install_registry, status_of
 from .workers import Worker, until
 
 __all__ = ["main"]
@@ -95,18 +94,18 @@ def run(installed: Path, handle: ClusterHandle, folder: Path, count: int) -> Non
     print(f"{4 * count} schemas, and each registry knows them by the same ids", flush=True)
 
 
-def main() -> int:
+def _work() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=50, help="of schemas before each death")
     options = parser.parse_args()
-    try:
-        installed = install_registry()
-    except NotInstalledError as error:
-        print(f"scripts/trials/ecosystem/registry: Apicurio Registry cannot be had: {error}", file=sys.stderr)
-        return 1
+    installed = install_registry()
     with tempfile.TemporaryDirectory(prefix="registry-") as folder, cluster() as handle:
         run(installed, handle, Path(folder), options.count)
     return 0
+
+
+def main() -> int:
+    return status_of("registry", "Apicurio Registry", _work)
 
 
 if __name__ == "__main__":

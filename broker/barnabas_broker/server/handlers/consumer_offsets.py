@@ -1,7 +1,7 @@
 """Says whether members of groups of KIP-848 may store positions, for OffsetCommit and TxnOffsetCommit.
 
 A member that is in the epoch that it says may; of an older one it may store what it has had since then, or longer: it
-has been given up by nobody in between (KIP-1251).
+has been given up by nobody in between (KIP-1251). One position that it may not store is the refusal of the request.
 """
 
 from typing import NamedTuple, Protocol
@@ -10,7 +10,7 @@ from barnabas_broker.coordinators.groups.consumer.values import Partitions
 from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_clients.protocol.error_codes import ErrorCode
 
-__all__ = ["Since", "may_commit", "may_store"]
+__all__ = ["Since", "may_commit"]
 
 
 class Asked(Protocol):
@@ -23,10 +23,16 @@ class Asked(Protocol):
 
 
 class Since(NamedTuple):
-    """Since which epoch a member has which partitions, and what it is told of others."""
+    """A member of an older epoch: which, since when it has which partitions, and what it is told of others."""
 
+    epoch: int
     partitions: Partitions
     stale: ErrorCode
+
+    def refusal(self, topic_id: bytes, index: int) -> ErrorCode:
+        """Say why a position in one partition may not be stored, or NONE."""
+        since_epoch = self.partitions.get(topic_id, {}).get(index)
+        return ErrorCode.NONE if since_epoch is not None and since_epoch <= self.epoch else self.stale
 
 
 def may_commit(shard: GroupShard, request: Asked, version: int | None) -> tuple[ErrorCode, Since | None]:
@@ -37,17 +43,8 @@ def may_commit(shard: GroupShard, request: Asked, version: int | None) -> tuple[
     hosted = shard.consumers.hosted(request.group_id)
     if hosted is None:  # It is being deleted.
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, None
-    found = hosted.group.commit_refusal(
-        request.member_id, request.group_instance_id, request.generation_id_or_member_epoch, version=version
-    )
+    epoch = request.generation_id_or_member_epoch
+    found = hosted.group.commit_refusal(request.member_id, request.group_instance_id, epoch, version=version)
     if isinstance(found, ErrorCode):
         return found, None
-    return ErrorCode.NONE, Since(found, hosted.group.stale(request.member_id))
-
-
-def may_store(since: Since | None, epoch: int, topic_id: bytes, index: int) -> ErrorCode:
-    """Say whether a position in one partition may be stored by a member of that epoch."""
-    if since is None:
-        return ErrorCode.NONE
-    since_epoch = since.partitions.get(topic_id, {}).get(index)
-    return ErrorCode.NONE if since_epoch is not None and since_epoch <= epoch else since.stale
+    return ErrorCode.NONE, Since(epoch, found, hosted.group.stale(request.member_id))

@@ -23,7 +23,7 @@ from barnabas_clients.protocol.offset_commit import (
 )
 from barnabas_raftlog.steps import at_once
 
-from .consumer_offsets import Since, may_commit, may_store
+from .consumer_offsets import may_commit
 from .group_routing import Outcome, route
 from .storing_offsets import Forms, Place, Storing, refused
 
@@ -52,7 +52,6 @@ class _Commit(Storing):
         super().__init__(broker, exchange, request.group_id, FORMS)
         self._request = request
         self._by_id = exchange.version >= IDS_SINCE
-        self._since: Since | None = None  # Of a member whose epoch is older: since when it has what.
         if request.retention_time_ms >= 0:
             self.expire_ms = min(self.now_ms + request.retention_time_ms, TIMESTAMP_MAX)
 
@@ -60,11 +59,8 @@ class _Commit(Storing):
         request = self._request
         if request.group_id not in shard.consumers.groups:
             return _check_member(self.exchange.version, request, shard)
-        code, self._since = may_commit(shard, request, self.exchange.version)
+        code, self.since = may_commit(shard, request, self.exchange.version)
         return code
-
-    def may_store(self, topic_id: bytes, index: int) -> ErrorCode:
-        return may_store(self._since, self._request.generation_id_or_member_epoch, topic_id, index)
 
     def find(self, topic: OffsetCommitRequestTopic) -> HostedTopic | ErrorCode:
         hosted = self.broker.topic(topic.name, topic.topic_id, by_id=self._by_id)

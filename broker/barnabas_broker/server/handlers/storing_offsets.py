@@ -1,7 +1,8 @@
 """Stores the positions that one request names, a piece at a time, for OffsetCommit and TxnOffsetCommit.
 
 Each partition is checked for itself: it must exist, the note must not be too long (`offset.metadata.max.bytes`), and
-there must be room. Positions that pass become records of the coordinator's log, and are answered when those are
+there must be room. Only a member of an older epoch that may not store one of them stores none, as in Kafka
+(`consumer_offsets`). Positions that pass become records of the coordinator's log, and are answered when those are
 committed: what was acknowledged never goes back, whatever fails afterwards. A request that names thousands is worked
 off in pieces, and before each it is asked again whether it may: a late piece never comes behind what a successor has
 stored.
@@ -26,6 +27,7 @@ from barnabas_broker.timing.deadlines import Deadline
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.registry import Message
 
+from .consumer_offsets import Since
 from .group_routing import APPEND_S, Steps
 
 __all__ = ["Asked", "AskedTopic", "Forms", "Place", "Result", "Storing", "refused"]
@@ -83,6 +85,7 @@ class Storing(ABC):
         self._response = forms.response()
         self._deadline: Deadline[Callable[[], None]] | None = None
         self._code = ErrorCode.NONE  # why it may not
+        self.since: Since | None = None  # Of a member of KIP-848 whose epoch is older: since when it has what.
         self._open: list[list[Result]] = []  # Pieces whose fate is open.
         self._written = False  # Everything is appended, or refused.
 
@@ -90,11 +93,7 @@ class Storing(ABC):
 
     @abstractmethod
     def may(self, shard: GroupShard) -> ErrorCode:
-        """Say whether the one who asks may store anything now."""
-
-    def may_store(self, topic_id: bytes, index: int) -> ErrorCode:
-        """Say whether a position in one partition may be stored, of somebody who may store some."""
-        return ErrorCode.NONE
+        """Say whether the one who asks may store anything now; what decides for each partition is left in `since`."""
 
     @abstractmethod
     def find(self, topic: Any) -> HostedTopic | ErrorCode:
@@ -116,6 +115,9 @@ class Storing(ABC):
         Return the answer if it can be given; otherwise it is given when everything is committed.
         """
         self._code = self._may(shard)
+        if not self._code and self.since is not None:
+            refusal = yield from self._first_refusal(topics, self.since)
+            self._code = refusal or self._may(shard)
         piece = _Piece()
         for topic in topics:
             hosted = self._code or self.find(topic)
@@ -143,6 +145,25 @@ class Storing(ABC):
         response: Message = self._response
         return response
 
+    def _first_refusal(self, topics: Sequence[AskedTopic], since: Since) -> Generator[None, None, ErrorCode]:
+        """Return why one of the positions may not be stored by a member of an older epoch; NONE: all may."""
+        count = 0
+        for topic in topics:
+            hosted = self.find(topic)
+            count += 1
+            if not count % PIECE:
+                yield
+            if isinstance(hosted, ErrorCode):
+                continue
+            for asked in topic.partitions:
+                code = since.refusal(hosted.topic.topic_id, asked.partition_index)
+                if code and not self._fault(asked, hosted):
+                    return code
+                count += 1
+                if not count % PIECE:
+                    yield
+        return ErrorCode.NONE
+
     def _next_piece(self, shard: GroupShard, piece: "_Piece") -> Generator[None, None, "_Piece"]:
         """Append what there is, give others their turn, and see whether it still may."""
         self._write(shard, piece)
@@ -151,22 +172,20 @@ class Storing(ABC):
         return _Piece()
 
     def _may(self, shard: GroupShard) -> ErrorCode:
+        self.since = None
         return self.may(shard) if shard.runtime.state is ShardState.ACTIVE else ErrorCode.NOT_COORDINATOR
 
     def _look_at(
         self, shard: GroupShard, asked: Asked, hosted: HostedTopic | ErrorCode, result: Result, piece: "_Piece"
     ) -> ErrorCode:
         """Take a position into the piece, or return why it is not stored."""
-        note = asked.committed_metadata or ""
         if isinstance(hosted, ErrorCode):
             return hosted
-        if not 0 <= asked.partition_index < len(hosted.topic.partitions):
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if len(note.encode()) > self.broker.config.offset_metadata_max_bytes:
-            return ErrorCode.OFFSET_METADATA_TOO_LARGE
-        code = self.may_store(hosted.topic.topic_id, asked.partition_index)
-        if code is not ErrorCode.NONE:
+        if code := self._fault(asked, hosted):
             return code
+        if self.since is not None and (code := self.since.refusal(hosted.topic.topic_id, asked.partition_index)):
+            return code
+        note = asked.committed_metadata or ""
         # The image's own string: a million offsets of one topic share it.
         key = OffsetKey(self.group_id, hosted.topic.name, asked.partition_index)
         epoch = asked.committed_leader_epoch
@@ -178,6 +197,14 @@ class Storing(ABC):
         piece.places.append((key, value))
         piece.stored.append(result)
         piece.size_bytes += len(note) + len(self.group_id) + len(key.topic)
+        return ErrorCode.NONE
+
+    def _fault(self, asked: Asked, hosted: HostedTopic) -> ErrorCode:
+        """Say what is wrong with a position, whoever wants it stored."""
+        if not 0 <= asked.partition_index < len(hosted.topic.partitions):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if len((asked.committed_metadata or "").encode()) > self.broker.config.offset_metadata_max_bytes:
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
         return ErrorCode.NONE
 
     def _write(self, shard: GroupShard, piece: "_Piece") -> None:

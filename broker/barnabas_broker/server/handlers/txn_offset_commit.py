@@ -48,7 +48,7 @@ from barnabas_clients.protocol.txn_offset_commit import (
 from barnabas_raftlog.errors import NotLeaderError
 from barnabas_raftlog.steps import at_once
 
-from .consumer_offsets import Since, may_commit, may_store
+from .consumer_offsets import may_commit
 from .group_routing import Reply, Steps, certain_shard, has_outcome
 from .storing_offsets import Forms, Place, Storing, refused
 
@@ -89,13 +89,13 @@ class _Staging(Storing):
         super().__init__(broker, exchange, request.group_id, FORMS)
         self._request = request
         self._version = exchange.version
-        self._since: Since | None = None  # As in OffsetCommit.
         self._writer = Writer(request.producer_id, request.producer_epoch, guard)
 
     def may(self, shard: GroupShard) -> ErrorCode:
         request = self._request
         if request.group_id in shard.consumers.groups:
-            code, self._since = may_commit(shard, request, None)
+            code, since = may_commit(shard, request, None)
+            self.since = since and since._replace(stale=_as_known(since.stale, self._version))
             return _as_known(code, self._version)
         generation_id = request.generation_id_or_member_epoch
         hosted = shard.group(self.group_id) if generation_id >= 0 else shard.make_group(self.group_id)
@@ -104,10 +104,6 @@ class _Staging(Storing):
                 return ErrorCode.COORDINATOR_NOT_AVAILABLE
             return _as_known(ErrorCode.GROUP_ID_NOT_FOUND, self._version)
         return shard.check_staging(hosted, request.member_id, request.group_instance_id, generation_id)
-
-    def may_store(self, topic_id: bytes, index: int) -> ErrorCode:
-        code = may_store(self._since, self._request.generation_id_or_member_epoch, topic_id, index)
-        return _as_known(code, self._version)
 
     def find(self, topic: TxnOffsetCommitRequestTopic) -> HostedTopic | ErrorCode:
         by_id = self._version >= IDS_SINCE

@@ -83,7 +83,7 @@ MUTANTS = {  # what is broken: (a seed that notices, the module, the text, the t
     "since when a member has a partition is not looked at": (
         0,
         "server.handlers.consumer_offsets",
-        "since_epoch is not None and since_epoch <= epoch",
+        "since_epoch is not None and since_epoch <= self.epoch",
         "True or since_epoch is None",
     ),
     "a commit is answered before it is committed": (

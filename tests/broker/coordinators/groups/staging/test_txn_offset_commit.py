@@ -338,7 +338,7 @@ def test_a_member_of_a_group_of_kip_848_stages_what_it_has(
     settle(one, two, partitions=4)
     for member_id, epoch, codes in (
         ("a", one.epoch, [NONE, NONE]),
-        ("a", 1, [NONE, stale]),
+        ("a", 1, [stale] * 2),
         ("a", one.epoch + 1, [stale] * 2),
         ("x", one.epoch, [ErrorCode.UNKNOWN_MEMBER_ID] * 2),
         ("", -1, [NONE, NONE]),
