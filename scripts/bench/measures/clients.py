@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from machines import held_memory
 from machines.modules import module_command, module_environment
 from rich.console import Console
 from rich.table import Table
@@ -188,6 +189,7 @@ def main() -> int:
     parser.add_argument("--bootstrap", help="measure against this cluster instead of starting one")
     parser.add_argument("--uvloop", action="store_true", help="run the asyncio clients on uvloop, all of them")
     parser.add_argument("--json", type=Path, help="write the raw samples to this file")
+    held_memory.add_option(parser)
     options = parser.parse_args()
     clients = options.only.split(",")
     console = Console(width=TABLE_WIDTH)
@@ -198,7 +200,7 @@ def main() -> int:
     if options.bootstrap:
         samples, failed = collect(options, clients, Topics(options.bootstrap), console)
     else:
-        with systems.barnabas(synced=False) as brokers:
+        with held_memory.holding(options.hold_memory), systems.barnabas(synced=False) as brokers:
             samples, failed = collect(options, clients, Topics(brokers.address), console)
     console.print(summary(options, clients, samples))
     if options.json:
