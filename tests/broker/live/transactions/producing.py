@@ -181,6 +181,8 @@ def read(wire: Wire, topic: str, end_offset: int, *, is_committed: bool, rack: s
         aborted = _Aborted(result.aborted_transactions or ())
         for header in batches_of(result.records):
             offset = header.end_offset
+            if not header.record_count:  # What compaction has emptied, up to the last stable offset of just now.
+                continue
             if not aborted.hides(header) and not header.attributes & CONTROL:
                 seen += range(header.base_offset, header.end_offset)
     return seen

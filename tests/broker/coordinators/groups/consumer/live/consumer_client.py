@@ -77,14 +77,18 @@ class ConsumerClient(GroupClient):
         return group
 
 
-def settle(*members: ConsumerClient, partitions: int) -> int:
-    """Let them come by until they have all partitions, each one once; return how many rounds that took."""
+def settle(*members: ConsumerClient, partitions: int, least: int = 0) -> int:
+    """Let them come by until they have all partitions, each one once; return how many rounds that took.
+
+    `least`: so many each of them has then. Kafka counts a newcomer in some seconds after it has come.
+    """
     until_s = time.monotonic() + DEADLINE_S
     rounds = 0
     while True:
         rounds += 1
         answers = [member.beat_surely() for member in members]
         numbers = sorted(number for member in members for number in member.numbers)
-        if numbers == list(range(partitions)) and len({answer.member_epoch for answer in answers}) == 1:
+        is_fair = all(len(member.numbers) >= least for member in members)
+        if is_fair and numbers == list(range(partitions)) and len({answer.member_epoch for answer in answers}) == 1:
             return rounds
         assert time.monotonic() < until_s, [(member.epoch, member.has) for member in members]
