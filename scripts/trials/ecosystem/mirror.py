@@ -142,7 +142,7 @@ def run(mirror: Mirror, here: ClusterHandle, there: ClusterHandle, count: int) -
         print(f"partition {partition}: the group is at {ours[partition]} here, at number {number} there", flush=True)
         # It may be behind, because MirrorMaker notes only some pairs of positions.
         assert number <= wanted[partition][ours[partition]], "the position leaves numbers out"
-        assert number >= wanted[partition][ours[partition] - BEHIND_MAX], "the position is far behind"
+        assert number >= wanted[partition][max(0, ours[partition] - BEHIND_MAX)], "the position is far behind"
     watched(lambda: setting_there(theirs, "retention.ms") == RETENTION_MS, "the topic's setting", mirror.worker)
     admin.create_partitions([NewPartitions(TOPIC, MORE_PARTITIONS)])[TOPIC].result(30)
     watched(lambda: len(copied(there.bootstrap)) == MORE_PARTITIONS, "more partitions", mirror.worker)

@@ -180,8 +180,13 @@ class GroupModel:
         stay.is_removed = stay.is_removed or is_removed
 
     def keep(self, stay: Stay, places: Iterable[Place]) -> None:
-        """A static member was told that it may go for a while: what it had is kept for it."""
+        """A static member was told that it may go for a while: what it had is kept for it, until it comes back.
+
+        That may be before it hears so: its answer was under way for longer than its successor took to come.
+        """
         assert stay.instance_id is not None
+        if any(process != stay.process for process, _ in self._processes[stay.instance_id][-1:]):
+            return
         until_us = stay.firm_until_us(self.session_us)
         for place in places:
             self._kept[place] = stay.instance_id, until_us

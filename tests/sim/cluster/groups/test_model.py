@@ -116,6 +116,17 @@ def test_what_a_static_member_comes_back_for_is_kept(is_seen: bool) -> None:
     assert scene.sees() == is_seen
 
 
+def test_an_instance_may_hear_that_it_may_go_after_its_successor_has_come() -> None:
+    scene = Scene()
+    static = scene.joined("c", "i")
+    scene.model.give(static, [OTHER])
+    scene.model.end(static)
+    scene.model.come_back("i", "e", is_classic=False)
+    scene.model.keep(static, [OTHER])
+    scene.model.give(scene.second, [OTHER])
+    assert not scene.sees()
+
+
 def test_epochs_do_not_go_back() -> None:
     scene = Scene()
     scene.model.heard(scene.first, 5, scene.world.now_us, None)
