@@ -5,6 +5,7 @@ import gc
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -41,6 +42,7 @@ from barnabas_broker.server.handlers import (
     produce,
     storing_offsets,
 )
+from barnabas_broker.server.handlers.consumer_offsets import Since
 from barnabas_broker.timing import slices
 from barnabas_broker.timing.pieces import FEW, PIECE, RUN, abandoned, distinct, let_go, sorted_names
 from barnabas_clients.protocol.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
@@ -79,7 +81,11 @@ from barnabas_clients.protocol.incremental_alter_configs import (
 from barnabas_clients.protocol.list_groups import ListGroupsRequest, ListGroupsResponse
 from barnabas_clients.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
-from barnabas_clients.protocol.offset_commit import OffsetCommitRequest, OffsetCommitRequestTopic
+from barnabas_clients.protocol.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from barnabas_clients.protocol.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from barnabas_clients.protocol.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderTopic
 from barnabas_clients.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -420,6 +426,25 @@ def test_topics_of_which_no_partition_is_named_are_gone_through_in_pieces(what: 
     exchange: Any = SimpleNamespace(version=7)
     steps = TOPICS_WITHOUT_PARTITIONS[what](broker, exchange)
     assert 0 < longest_stretch(lambda: next(steps))[0] <= storing_offsets.PIECE
+
+
+@pytest.mark.parametrize("topics", [1, MANY])
+def test_positions_of_an_older_epoch_are_looked_at_in_pieces(topics: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker: Any = Broker()
+    broker.config.offset_metadata_max_bytes = 10
+    exchange: Any = SimpleNamespace(version=9)
+    commit = offset_commit._Commit(broker, exchange, OffsetCommitRequest())
+    each = MANY // topics
+    hosted = SimpleNamespace(topic=SimpleNamespace(topic_id=b"t", partitions=range(each)))
+    monkeypatch.setattr(commit, "find", lambda _: hosted)
+    rows = Counted(OffsetCommitRequestPartition(partition_index=k) for k in range(each))
+    asked = Counted([OffsetCommitRequestTopic(name="t", partitions=rows)] * topics)
+    had = {b"t": dict.fromkeys(range(each), 2)}
+    for epoch, refusal in ((2, ErrorCode.NONE), (1, ErrorCode.STALE_MEMBER_EPOCH)):
+        steps = commit._first_refusal(asked, Since(epoch, had, ErrorCode.STALE_MEMBER_EPOCH))
+        longest, found = longest_stretch(partial(next, steps))
+        assert 0 < longest <= storing_offsets.PIECE
+        assert found is refusal
 
 
 async def test_what_is_made_of_many_shares_no_callback_with_what_came_before() -> None:
