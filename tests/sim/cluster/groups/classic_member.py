@@ -34,8 +34,10 @@ class ClassicMember(Process):
     names_itself = False
     is_classic = True
 
+    joined: tuple[str, ...] = ()
+    """What it subscribed to when it joined last."""
+
     _member_id = ""
-    _joined: tuple[str, ...] = ()
 
     @property
     def member_id(self) -> str:
@@ -51,7 +53,7 @@ class ClassicMember(Process):
                 if self.is_asked_to_go:
                     await self._go()
                     break
-                if self.stay is None or self._joined != tuple(self.names):
+                if self.stay is None or self.joined != tuple(self.names):
                     await self._join()
                 await self._work()
             except Trouble as trouble:
@@ -115,7 +117,7 @@ class ClassicMember(Process):
         self.end_stay()
         if self.instance_id is not None:
             self.model.come_back(self.instance_id, self.client.name, is_classic=True)
-        self._joined = tuple(self.names)
+        self.joined = tuple(self.names)
         said = encode_subscription(Subscription(frozenset(self.names)))
         while True:
             request = JoinGroupRequest(

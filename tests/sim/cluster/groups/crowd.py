@@ -160,6 +160,9 @@ class Crowd:
         else:
             process = ClassicMember(*about)
             process.names = self._some_names()
+            if isinstance(like, ClassicMember):
+                # Another process of an instance goes on in its generation, whatever it subscribes to (KIP-345).
+                process.names = list(like.joined or like.names)
         self.processes.append(process)
         process.client.start(process.run())
 
