@@ -108,6 +108,7 @@ class _Member(ABC):
         self.failures = 0
         self._commit_s = commit_s
         self._connection: Connection | None = None
+        self._used: Connection | None = None  # by the answer that was read last, or by the request that failed
         self._opening = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
 
@@ -130,7 +131,11 @@ class _Member(ABC):
                 await asyncio.sleep(BACKOFF_S)
 
     async def ask(self, request: Message, timeout_s: float = REQUEST_S, versions: range | None = None) -> Any:
-        return await (await self._coordinator()).request(request, timeout_s, versions)
+        connection = await self._coordinator()
+        try:
+            return await connection.request(request, timeout_s, versions)
+        finally:
+            self._used = connection
 
     async def _coordinator(self) -> Connection:
         async with self._opening:
@@ -143,8 +148,8 @@ class _Member(ABC):
             return self._connection
 
     def _forget(self) -> None:
-        """Ask who coordinates next time."""
-        if self._connection is not None:
+        """Ask who coordinates next time, unless that has been done since this request: two tasks share a connection."""
+        if self._connection is not None and self._connection is self._used:
             self._connection.abandon()
             self._connection = None
 
