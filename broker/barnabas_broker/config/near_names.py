@@ -1,4 +1,4 @@
-"""Finds the name of a setting that somebody meant. Pure."""
+"""Finds the name that somebody meant, of a setting or of anything else. Pure."""
 
 from collections.abc import Iterable
 
@@ -15,4 +15,4 @@ def closest(name: str, known: Iterable[str]) -> str | None:
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return " (did you mean ...?)" if a known name is near, or else nothing."""
     near = closest(name, known)
-    return f" (did you mean {near}?)" if near else ""
+    return "" if near is None else f" (did you mean {near}?)"

@@ -23,7 +23,7 @@ class CommandLineError(BarnabasError):
 
 
 class Options(NamedTuple):
-    """What a command line asks for: the file, NAME=VALUE words in order, a token, and where to say `ready`."""
+    """The wishes of a command line: the file, NAME=VALUE words in order, a token, and where to say `ready`."""
 
     config: Path | None = None
     settings: tuple[str, ...] = ()

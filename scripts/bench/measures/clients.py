@@ -197,11 +197,12 @@ def main() -> int:
         parser.error(f"unknown client: {', '.join(sorted(unknown))}")
     if unknown := set(options.shapes.split(",")) - set(SHAPES):
         parser.error(f"unknown shape: {', '.join(sorted(unknown))}")
-    if options.bootstrap:
-        samples, failed = collect(options, clients, Topics(options.bootstrap), console)
-    else:
-        with held_memory.holding(options.hold_memory), systems.barnabas(synced=False) as brokers:
-            samples, failed = collect(options, clients, Topics(brokers.address), console)
+    with held_memory.holding(options.hold_memory):
+        if options.bootstrap:
+            samples, failed = collect(options, clients, Topics(options.bootstrap), console)
+        else:
+            with systems.barnabas(synced=False) as brokers:
+                samples, failed = collect(options, clients, Topics(brokers.address), console)
     console.print(summary(options, clients, samples))
     if options.json:
         raw = [

@@ -1,4 +1,4 @@
-"""What members of KIP-848, and of both protocols in one group, are answered here, Apache Kafka answers them, too."""
+"""Members of KIP-848, and of both protocols in one group, are answered here as Apache Kafka answers them."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace

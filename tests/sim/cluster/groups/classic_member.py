@@ -35,7 +35,7 @@ class ClassicMember(Process):
     is_classic = True
 
     joined: tuple[str, ...] = ()
-    """What it subscribed to when it joined last."""
+    """The names to which it subscribed when it joined last."""
 
     _member_id = ""
 

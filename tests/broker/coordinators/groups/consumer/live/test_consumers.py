@@ -173,11 +173,13 @@ def test_g9_epochs_say_who_may_commit(members: Members) -> None:
     kept, given = one.numbers[0], two.numbers[0]
     # Of its old epoch it may commit what it has kept, and nothing at all with what another one has now.
     old = {"generation_id_or_member_epoch": first}
+    before = one.committed(members.topic, [kept, given])
+    assert before == {(members.topic, number): -1 if number else 2 for number in (kept, given)}
     assert one.commit(members.topic, {kept: 4, given: 5}, **old) == [stale, stale]
-    assert one.committed(members.topic, [kept])[members.topic, kept] == (-1 if kept else 2)
+    assert one.committed(members.topic, [kept, given]) == before
     assert one.commit(members.topic, {kept: 4}, **old) == [NONE]
     assert two.commit(members.topic, {given: 6}, **old) == [stale]
-    assert one.committed(members.topic, [kept])[members.topic, kept] == 4
+    assert one.committed(members.topic, [kept, given]) == before | {(members.topic, kept): 4}
 
 
 class TestOffsets:
