@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from barnabas_broker.config.plain_lines import plain_words
+
 __all__ = ["FLAGS", "OPTIONS", "read"]
 
 OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
@@ -34,18 +36,14 @@ def read(words: Sequence[str]) -> dict[str, Any] | None:
     """Return the arguments of `commands.cluster.start`, or None if this is not a plain command line."""
     found: dict[str, Any] = {name: None for name, _ in OPTIONS.values()} | dict.fromkeys(FLAGS.values(), False)
     found |= {"settings": [], "timeout_s": TIMEOUT_DEFAULT_S}
-    rest = iter(words)
-    for word in rest:
-        option, equals, value = word.partition("=")
+    given = plain_words(words, OPTIONS, FLAGS)
+    if given is None:
+        return None
+    for word, text in given:
         if word in FLAGS:
             found[FLAGS[word]] = True
             continue
-        if option not in OPTIONS:
-            return None
-        name, convert = OPTIONS[option]
-        text = value if equals else next(rest, "-")
-        if not text or text.startswith("-"):
-            return None
+        name, convert = OPTIONS[word]
         try:
             converted = convert(text)
         except ValueError:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from barnabas_broker.config.near_names import nearest
+from barnabas_broker.config.plain_lines import plain_words
 from barnabas_raftlog.errors import BarnabasError
 
 __all__ = ["CommandLineError", "Options", "parse"]
@@ -43,21 +44,17 @@ def parse(argv: Sequence[str]) -> Options:
 
 
 def _plain(argv: Sequence[str]) -> Options | None:
-    """Return the options if all are plainly written, as `--name VALUE` or `--name=VALUE`, or else None."""
-    given: dict[str, list[str]] = {name: [] for name in (*OPTIONS, OF_THE_STARTER)}
-    rest = iter(argv)
-    for word in rest:
-        name, equals, value = word.partition("=")
-        text = value if equals else next(rest, "")
-        if name not in given or not text or text.startswith("-"):
-            return None
-        given[name].append(text)
-    config, token, ready_fd = ([None, *given[name]][-1] for name in ("--config", "--token", OF_THE_STARTER))
+    """Return the options if all are plainly written (`plain_words`), or else None."""
+    words = plain_words(argv, (*OPTIONS, OF_THE_STARTER))
+    if words is None:
+        return None
+    last = dict(words)
+    config, token, ready_fd = (last.get(name) for name in ("--config", "--token", OF_THE_STARTER))
     if ready_fd is not None and not (ready_fd.isascii() and ready_fd.isdigit()):
         return None
     return Options(
         config=None if config is None else Path(config),
-        settings=tuple(given["--set"]),
+        settings=tuple(text for name, text in words if name == "--set"),
         token=token,
         ready_fd=None if ready_fd is None else int(ready_fd),
     )
