@@ -160,8 +160,8 @@ def test_g9_epochs_say_who_may_commit(members: Members) -> None:
     one = members("a")
     nobody: dict[str, Any] = {"member_id": "", "generation_id_or_member_epoch": -1}
     assert one.until_known(lambda: one.commit(members.topic, {0: 1}, **nobody), lambda codes: int(codes[0])) == [NONE]
-    one.beat_surely()
-    first = one.epoch  # Kafka counts the group of which only offsets were there.
+    settle(one, partitions=4)  # Kafka's first answer may be without partitions, which it has at a later epoch then.
+    first = one.epoch
     assert one.commit(members.topic, {0: 2}) == [NONE]
     assert one.commit(members.topic, {0: 3}, version=8) == [ErrorCode.UNSUPPORTED_VERSION]
     stale = ErrorCode.STALE_MEMBER_EPOCH
