@@ -6,9 +6,11 @@ from collections.abc import Generator, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from spark.faults.processes import until
 from spark.writing.records_of import create
 
 from barnabas_clients import Admin, Producer
+from barnabas_clients.admin.values import TransactionDescription
 from barnabas_spark import clusters as connections
 from barnabas_spark.options.writes import WriteOptions, parse_write_options
 from barnabas_spark.writing.exactly_once.decisions import Decision, Prepared, Ticket
@@ -92,6 +94,19 @@ class Sink:
                 return {row.transactional_id for row in rows if row.transactional_id.startswith(f"{self.name}/")}
 
         return connections.run(listed(), 60)
+
+    def transaction(self, transactional_id: str) -> TransactionDescription:
+        """Return what its coordinator knows of an id."""
+
+        async def described() -> TransactionDescription:
+            async with Admin(self.bootstrap) as admin:
+                return (await admin.describe_transactions([transactional_id]))[transactional_id]
+
+        return connections.run(described(), 60)
+
+    def await_state(self, transactional_id: str, state: str) -> None:
+        """Return when an id's last transaction has come to this state."""
+        until(f"{state} of {transactional_id}", lambda: self.transaction(transactional_id).state == state, 60)
 
 
 def once(numbers: range) -> Counter[int]:

@@ -5,15 +5,12 @@ from collections.abc import Iterator
 import pytest
 from machines import cluster_handle
 from pyspark.sql import SparkSession
-from spark.faults.processes import until
 
-from barnabas_clients.admin.transactions import describe_transactions
 from barnabas_clients.producer.producer import Producer
 from barnabas_spark import clusters as connections
-from barnabas_spark.clusters import cluster_for
 from barnabas_spark.writing.exactly_once.decisions import Decision
 from barnabas_spark.writing.exactly_once.plan import End, begin, commit
-from barnabas_spark.writing.exactly_once.requests import _reading, carry_out
+from barnabas_spark.writing.exactly_once.requests import carry_out
 
 from .sink import Sink, once, stop_before
 
@@ -39,23 +36,18 @@ def sink(spark: SparkSession, brokers: cluster_handle.ClusterHandle) -> Sink:
 
 def outlive_the_timeout(sink: Sink) -> None:
     """Return when a transaction that was begun only now, with the same timeout, but not prepared, was aborted."""
-    options = sink.options()
+    witness = f"witness-{sink.name}"
 
     async def open_one() -> None:
-        settings = {"transactional_id": f"witness-{sink.name}", "transaction_timeout_s": TIMEOUT_MS / 1000}
-        producer = await Producer(options.bootstrap_servers, **settings).start()  # type: ignore[arg-type]
+        producer = Producer(sink.bootstrap, transactional_id=witness, transaction_timeout_s=TIMEOUT_MS / 1000)
+        await producer.start()
         await producer.transaction().begin()
         await (await producer.send(sink.topic, b"-1", partition=0))
         await producer.prepare()
         await producer.close(5)
 
-    async def state() -> str:
-        cluster = await cluster_for(_reading(options), is_driver=True)
-        (found,) = (await describe_transactions(cluster, [f"witness-{sink.name}"], 30)).values()
-        return found.state
-
     connections.run(open_one(), 60)
-    until("the end of a transaction by its age", lambda: connections.run(state(), 60) == "CompleteAbort", 60)
+    sink.await_state(witness, "CompleteAbort")
 
 
 @pytest.mark.parametrize("is_decided", [False, True])
