@@ -1,5 +1,7 @@
 """A member of the classic protocol: it joins, its leader divides, all give everything up when they join again."""
 
+from contextlib import suppress
+
 from barnabas_clients.assignors.assignor import Subscription
 from barnabas_clients.assignors.built_in import RANGE
 from barnabas_clients.assignors.subscription import (
@@ -113,7 +115,8 @@ class ClassicMember(Process):
 
     async def _join(self) -> None:
         if self.stay is not None:
-            await self.commit_some(1.0)
+            with suppress(Trouble):  # Who may be out of the group already joins all the same, as clients do.
+                await self.commit_some(1.0)
         self.end_stay()
         if self.instance_id is not None:
             self.model.come_back(self.instance_id, self.client.name, is_classic=True)
