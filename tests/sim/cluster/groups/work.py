@@ -33,7 +33,10 @@ __all__ = ["GroupWork"]
 
 SETTLING_US = 25 * SECOND
 """A group settles within so long: a session ends, a lazy member has given up, a few rounds of heartbeats."""
-EMPTYING_US = (SESSION_MS + 5_000) * MS
+EMPTYING_US = (3 * SESSION_MS + 5_000) * MS
+"""A group is empty within so long: the sessions of those of KIP-848 end, then those of the classic ones that are left,
+and another broker that comes to coordinate meanwhile begins them anew.
+"""
 LOOKING_US = 30 * SECOND
 LASTING = "lasting-{}"
 PASSING = "passing-{}"
