@@ -166,14 +166,19 @@ def forget(wire: Wire) -> None:
 
 def await_set(wire: Wire, kind: int, whose: str, names: set[str]) -> None:
     """Return when these are told as set, and no others: Kafka answers a change before its broker has taken it over."""
-    sources = {1, 2, 8} if whose else {3}
     told = set[str]()
     for _ in range(ASKED):
-        found = rows(described(wire, kind, whose, 4)).values()
-        told = {one.name for one in found if one.config_source in sources} - SET_BY_KAFKA
+        told = set_for(wire, kind, whose)
         if told == names:
             return
     raise AssertionError(f"{told} are set for {kind} {whose!r}, not {names}")
+
+
+def set_for(wire: Wire, kind: int, whose: str) -> set[str]:
+    """Return the names of what is set for it, without what Kafka sets for all brokers by itself."""
+    sources = {1, 2, 8} if whose else {3}
+    found = {one.name for one in rows(described(wire, kind, whose, 4)).values() if one.config_source in sources}
+    return found if whose else found - SET_BY_KAFKA
 
 
 def described(wire: Wire, kind: int, name: str, version: int) -> DescribeConfigsResult:
@@ -214,8 +219,9 @@ def test_replacements_end_as_they_do_in_kafka(kafka: Wire, ours: Wire, kind: int
         resource = AlterConfigsResource(resource_type=kind, resource_name=whose, configs=rows_)
         for wire in (kafka, ours):
             assert wire.ask(AlterConfigsRequest(resources=[resource]), version).responses[0].error_code == code
+    await_set(kafka, kind, whose, {name})
+    assert set_for(ours, kind, whose) == {name}
     for wire in (kafka, ours):
-        await_set(wire, kind, whose, {name})
         forget(wire)
 
 
@@ -235,7 +241,8 @@ def test_each_source_is_told_as_in_kafka(kafka: Wire, ours: Wire, version: int) 
     for wire in (kafka, ours):
         for kind, whose, name, value in sets:
             assert taken(wire, Step(kind, whose, (name, SET, value), TAKEN), 1) == 0
-            await_set(wire, kind, whose, {name})
+    for kind, whose, name, _ in sets:
+        await_set(kafka, kind, whose, {name})
     for kind, whose, name in (
         (TOPIC, "t", "max.message.bytes"),
         (BROKER, "1", "message.max.bytes"),
